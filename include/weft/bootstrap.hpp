@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/config.hpp"
+
+namespace weft {
+
+/// How ranks find one another before they can communicate. Small and slow: used while communicators are created.
+/// One thread at a time per object.
+class Bootstrap {
+ public:
+  virtual ~Bootstrap() = default;
+
+  [[nodiscard]] virtual int rank() const noexcept = 0;
+  [[nodiscard]] virtual int size() const noexcept = 0;
+  /// Where the ranks came from, for messages: "mpi", "fork", "threads", "torchrun", "single".
+  [[nodiscard]] virtual std::string name() const = 0;
+
+  /// Collective: every rank passes equally many bytes and receives all ranks' bytes, in rank order.
+  /// @throws Error{peer_lost|timeout} when a rank does not come.
+  [[nodiscard]] virtual std::vector<std::byte> all_gather(std::span<std::byte const> mine) = 0;
+};
+
+/// One rank, no peers.
+[[nodiscard]] std::shared_ptr<Bootstrap> single_bootstrap();
+
+/// Ranks as threads of this process: element r belongs to rank r. The reference for tests.
+[[nodiscard]] std::vector<std::shared_ptr<Bootstrap>> thread_bootstraps(int size, Config const& config = {});
+
+/// Ranks that were (or will be) forked from this process: create before fork(), in the child `r` call element r.
+/// State lives in an anonymous shared mapping; nothing is left behind.
+[[nodiscard]] std::vector<std::shared_ptr<Bootstrap>> fork_bootstraps(int size, Config const& config = {});
+
+/// Ranks started by torchrun on one host (RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_PORT, TORCHELASTIC_RUN_ID): they meet on an
+/// abstract socket. @throws Error{invalid_argument} naming the missing or inconsistent variable; Error{unsupported}
+/// when the ranks span hosts.
+[[nodiscard]] std::shared_ptr<Bootstrap> torchrun_bootstrap(Config const& config = {});
+
+/// The ranks of MPI_COMM_WORLD (initialises MPI when needed, with MPI_THREAD_MULTIPLE where the library allows it).
+/// @throws Error{unsupported} when Weft was built without MPI.
+[[nodiscard]] std::shared_ptr<Bootstrap> mpi_bootstrap(Config const& config = {});
+
+/// What this process was started by: mpirun (also srun's PMIx/PMI2), torchrun, or nothing: then a single rank.
+[[nodiscard]] std::shared_ptr<Bootstrap> bootstrap_from_environment(Config const& config = {});
+
+}  // namespace weft

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "weft/data_type.hpp"
+
+namespace weft {
+
+/// A tensor to be bucketed.
+struct TensorSpec {
+  std::size_t count = 0;  ///< elements
+  DataType dtype = DataType::f32;
+};
+
+struct BucketLimits {
+  std::size_t first_bytes = std::size_t{1} << 20;  ///< cap of the first bucket: small, so communication starts early
+  std::size_t bytes = std::size_t{25} << 20;       ///< cap of every other bucket
+};
+
+/// One tensor's place inside its bucket.
+struct BucketSlot {
+  std::size_t tensor = 0;  ///< index into the specs
+  std::size_t offset = 0;  ///< elements from the bucket's start; 64-byte aligned
+  std::size_t count = 0;   ///< elements
+};
+
+struct Bucket {
+  DataType dtype = DataType::f32;
+  std::size_t count = 0;  ///< elements, padding included
+  std::vector<BucketSlot> slots;
+
+  [[nodiscard]] std::size_t bytes() const noexcept { return count * size_of(dtype); }
+};
+
+/// Which tensor goes into which bucket, in launch order. A pure function of its inputs, so that ranks agree by agreeing on those.
+struct BucketPlan {
+  std::vector<Bucket> buckets;
+
+  /// Walks `order` (a permutation of the spec indices, the order gradients become ready in) and closes a bucket where the next tensor
+  /// would exceed its cap or has another dtype; a tensor larger than the cap has a bucket of its own. Every tensor is placed once.
+  /// @throws Error{invalid_argument} when `order` is no permutation or a cap is 0.
+  [[nodiscard]] static BucketPlan build(std::span<TensorSpec const> specs, std::span<std::size_t const> order,
+                                        BucketLimits const& limits = {});
+};
+
+}  // namespace weft

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "weft/bootstrap.hpp"
+#include "weft/buffer.hpp"
+#include "weft/config.hpp"
+#include "weft/reduce_op.hpp"
+#include "weft/stream.hpp"
+#include "weft/work.hpp"
+
+namespace weft {
+
+/// A link to stand in for a network on one host. A collective lasts at least what the ring formula gives for it,
+/// with n ranks and B bytes (all_reduce, reduce_scatter and all_gather count the full buffer of n shards):
+///   all_reduce       2(n-1)·latency + 2(n-1)/n·B/bandwidth
+///   reduce_scatter,
+///   all_gather        (n-1)·latency +  (n-1)/n·B/bandwidth
+///   broadcast         (n-1)·latency +          B/bandwidth
+///   barrier          2·ceil(log2 n)·latency
+/// (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005; the barrier's is a tree
+/// up and down). The communicating thread sleeps for the rest, to an absolute deadline.
+struct EmulatedLink {
+  std::chrono::nanoseconds latency{};
+  double bytes_per_second = 0;
+
+  /// "20us:2GB/s" (K M G are powers of 1000 here, as link rates are). @throws Error{invalid_argument} naming what is allowed.
+  [[nodiscard]] static EmulatedLink parse(std::string const& text);
+  /// "20us:2GB/s (emulated)"
+  [[nodiscard]] std::string describe() const;
+};
+
+struct CommunicatorOptions {
+  std::optional<EmulatedLink> emulated_link;
+  Config config{};
+};
+
+struct CollectiveOptions {
+  std::optional<Stream> stream;                      ///< absent: runs inline and returns when done
+  std::optional<std::chrono::milliseconds> timeout;  ///< absent: the communicator's
+};
+
+/// A group of ranks that communicate. Move-only.
+///
+/// All ranks make the same calls in the same order. One thread at a time calls; calls take effect in call order whatever streams
+/// they run on. Counts are elements. `recv == send` (same address) means in place; other overlap is an error.
+/// Caller mistakes throw Error{invalid_argument} before anything is sent. Calls that differ between ranks throw
+/// Error{mismatch} on every rank, naming ranks and both calls, before any data is consumed. A rank that dies, leaves or times out
+/// makes every other rank's pending and later calls throw Error{peer_lost|timeout} naming it. With a stream the caller's
+/// mistakes throw at once, the rest surfaces from Work::wait(); neither buffer may be touched until the Work completes.
+/// Zero counts are legal and still synchronise.
+class Communicator {
+ public:
+  /// Collective over the bootstrap's ranks. @throws Error{out_of_memory|system|peer_lost|unsupported}
+  [[nodiscard]] static Communicator create(std::shared_ptr<Bootstrap> bootstrap, CommunicatorOptions const& options = {});
+
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  /// Local: waits for this rank's own enqueued calls (bounded by their timeout), tells the peers this rank has left, frees.
+  ~Communicator();
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int size() const noexcept;
+  [[nodiscard]] CommunicatorOptions const& options() const noexcept;
+
+  /// Collective: zero-filled symmetric memory of `count` elements, which every rank can read and write directly: the fast path of
+  /// every collective. All ranks pass equal count and dtype. Released when the Buffer and the peers' use of it end; the Buffer may
+  /// outlive the Communicator. @throws Error{out_of_memory} on every rank when one of them cannot have it.
+  [[nodiscard]] Buffer allocate(std::size_t count, DataType dtype);
+
+  /// recv[i] = op over r of send_r[i], for i in [0, count). send.count == recv.count. Bits are the same on every rank.
+  Work all_reduce(ConstBufferView send, BufferView recv, ReduceOp op, CollectiveOptions const& options = {});
+
+  /// recv[i] = op over r of send_r[rank·count + i], for i in [0, count), count = recv.count, send.count == size·count.
+  /// In place when recv starts at send + rank·count.
+  Work reduce_scatter(ConstBufferView send, BufferView recv, ReduceOp op, CollectiveOptions const& options = {});
+
+  /// recv[r·count + i] = send_r[i], for i in [0, count), count = send.count, recv.count == size·count.
+  /// In place when send starts at recv + rank·count.
+  Work all_gather(ConstBufferView send, BufferView recv, CollectiveOptions const& options = {});
+
+  /// buffer on every rank = buffer on `root`.
+  Work broadcast(BufferView buffer, int root, CollectiveOptions const& options = {});
+
+  /// Returns (completes) once every rank has entered.
+  Work barrier(CollectiveOptions const& options = {});
+
+  /// Makes every rank's pending and later calls throw Error{aborted} with `reason`. Any thread.
+  void abort(std::string const& reason) noexcept;
+
+ private:
+  class Impl;
+  explicit Communicator(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft

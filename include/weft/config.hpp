@@ -1,0 +1,32 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace weft {
+
+/// Everything WEFT_* environment variables can set, read once and passed in. docs/configuration.md lists them all.
+struct Config {
+  std::chrono::milliseconds timeout{300'000};      ///< WEFT_TIMEOUT: how long a collective waits for a peer (e.g. 300s, 500ms)
+  std::string log_level = "warn";                  ///< WEFT_LOG_LEVEL: trace debug info warn error off
+  std::optional<std::size_t> staging_bytes;        ///< WEFT_STAGING_BYTES: staging ring per rank (e.g. 4M); default from the caches
+  std::optional<std::chrono::microseconds> spin;   ///< WEFT_SPIN: polling before a wait sleeps (e.g. 50us, 0us); default by cores to spare
+  bool bind = true;                                ///< WEFT_BIND: 0 leaves threads unbound
+
+  /// Reads the environment. Warns about unknown WEFT_ names with the nearest known one; a bad value is an error.
+  /// @throws Error{invalid_argument} naming variable, value and what is allowed.
+  [[nodiscard]] static Config from_environment();
+
+  /// As above over any (name → value) source: `environment` is null-terminated "NAME=value" strings, as environ.
+  [[nodiscard]] static Config from_environment(char const* const* environment);
+};
+
+/// "4M" → 4194304 (suffixes K M G, powers of 1024). Empty when malformed or too large.
+[[nodiscard]] std::optional<std::size_t> parse_bytes(std::string const& text);
+/// "20us" → 20'000 ns (ns us ms s; a bare number is seconds). Empty when malformed or negative.
+[[nodiscard]] std::optional<std::chrono::nanoseconds> parse_duration(std::string const& text);
+
+}  // namespace weft

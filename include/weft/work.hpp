@@ -1,0 +1,44 @@
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <memory>
+
+#include "weft/stream.hpp"
+
+namespace weft {
+
+/// When a piece of work was enqueued, began and ended, on std::chrono::steady_clock (one clock for all processes of a host).
+struct WorkTimings {
+  std::chrono::steady_clock::time_point enqueued{};
+  std::chrono::steady_clock::time_point started{};
+  std::chrono::steady_clock::time_point finished{};
+};
+
+/// Completion of an asynchronous operation. Copies share the completion; a default Work is already complete, and costs
+/// neither allocation nor atomics (what inline calls return). Every member may be called from any thread.
+class Work {
+ public:
+  Work() = default;
+
+  /// True once complete, whether it succeeded or failed.
+  [[nodiscard]] bool test() const noexcept;
+  /// Blocks until complete; rethrows the operation's Error. May be called repeatedly.
+  void wait() const;
+  /// Like wait() but gives up after `limit`: false when it is still running.
+  [[nodiscard]] bool wait_for(std::chrono::nanoseconds limit) const;
+  /// Work enqueued on `stream` from now on starts only after this. Does not block the caller.
+  void wait_on(Stream const& stream) const;
+  /// The failure, or null while running or on success.
+  [[nodiscard]] std::exception_ptr error() const noexcept;
+  /// Meaningful once complete; all zero for inline work, which is not timed.
+  [[nodiscard]] WorkTimings timings() const noexcept;
+
+  class State;  ///< runtime/work_state.hpp
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace weft
