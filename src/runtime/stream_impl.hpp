@@ -1,10 +1,27 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
+#include <memory>
 
 #include "weft/stream.hpp"
 
 namespace weft {
+
+/// A point in one stream's queue: what Event::record() leaves there. Thread-safe.
+class EventMark {
+ public:
+  virtual ~EventMark() = default;
+  [[nodiscard]] virtual bool reached() const noexcept = 0;
+  /// Blocks the calling thread until reached.
+  virtual void synchronize() const = 0;
+  /// Work enqueued on `stream` from now on starts after this mark; `self` keeps the mark alive for as long as that
+  /// takes.
+  virtual void wait_on(Stream const& stream, std::shared_ptr<EventMark const> const& self) const = 0;
+  /// Time to a later mark, both reached. Only called with a mark of the same kind of device. @throws
+  /// Error{invalid_argument}
+  [[nodiscard]] virtual std::chrono::nanoseconds elapsed_until(EventMark const& later) const = 0;
+};
 
 /// What a device implements to be a Stream.
 class Stream::Impl {
@@ -15,6 +32,9 @@ class Stream::Impl {
   [[nodiscard]] virtual Device device() const noexcept = 0;
   /// True when the calling thread is this stream's worker (so that it must not wait for itself).
   [[nodiscard]] virtual bool on_worker() const noexcept = 0;
+  /// Marks the end of the queue. The default enqueues a task that stamps the time; devices with events of their own
+  /// override it.
+  [[nodiscard]] virtual std::shared_ptr<EventMark> mark();
 };
 
 }  // namespace weft

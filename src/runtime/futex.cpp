@@ -1,0 +1,31 @@
+#include "runtime/futex.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+#include <ctime>
+
+namespace weft {
+
+void futex_wait(std::atomic<std::uint32_t> const& word, std::uint32_t expected,
+                std::optional<std::chrono::steady_clock::time_point> deadline) noexcept {
+  timespec until{};
+  if (deadline) {
+    auto const ns = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline->time_since_epoch()).count();
+    if (ns <= 0) return;
+    until.tv_sec = static_cast<time_t>(ns / 1'000'000'000);
+    until.tv_nsec = static_cast<long>(ns % 1'000'000'000);
+  }
+  // WAIT_BITSET takes an absolute CLOCK_MONOTONIC time, the clock behind steady_clock. Every result (woken, value
+  // changed, interrupted, timed out) means the same to the caller: look again.
+  syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, expected, deadline ? &until : nullptr, nullptr,
+          FUTEX_BITSET_MATCH_ANY);
+}
+
+void futex_wake_all(std::atomic<std::uint32_t> const& word) noexcept {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace weft

@@ -1,0 +1,69 @@
+#include "runtime/work_state.hpp"
+
+#include <utility>
+
+#include "runtime/futex.hpp"
+
+namespace weft {
+
+using Clock = std::chrono::steady_clock;
+
+void Work::State::enqueue() noexcept {
+  timings.enqueued = Clock::now();
+}
+
+void Work::State::start() noexcept {
+  timings.started = Clock::now();
+}
+
+void Work::State::complete(std::exception_ptr error) noexcept {
+  error_ = std::move(error);
+  timings.finished = Clock::now();
+  if (word_.exchange(kDone, std::memory_order_acq_rel) == kPendingWithWaiters) futex_wake_all(word_);
+}
+
+bool Work::State::done_or_announce_waiter() const noexcept {
+  auto seen = kPending;
+  // Fails with kDone, or with kPendingWithWaiters: then somebody has announced already.
+  if (word_.compare_exchange_strong(seen, kPendingWithWaiters, std::memory_order_acquire)) return false;
+  return seen == kDone;
+}
+
+void Work::State::wait() const noexcept {
+  while (!done() && !done_or_announce_waiter()) futex_wait(word_, kPendingWithWaiters);
+}
+
+bool Work::State::wait_for(std::chrono::nanoseconds limit) const noexcept {
+  if (done()) return true;
+  auto const now = Clock::now();
+  if (limit > Clock::time_point::max() - now) {  // e.g. nanoseconds::max(): for ever
+    wait();
+    return true;
+  }
+  auto const deadline = now + limit;
+  while (!done_or_announce_waiter()) {
+    if (Clock::now() >= deadline) return false;
+    futex_wait(word_, kPendingWithWaiters, deadline);
+  }
+  return true;
+}
+
+Work enqueue_work(Stream const& stream, std::function<void()> operation) {
+  auto state = std::make_shared<Work::State>();
+  state->enqueue();
+  Stream queue = stream;
+  queue.enqueue([state, operation = std::move(operation)]() mutable {
+    state->start();
+    std::exception_ptr error;
+    try {
+      operation();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    operation = nullptr;
+    state->complete(std::move(error));
+  });
+  return Work{std::move(state)};
+}
+
+}  // namespace weft
