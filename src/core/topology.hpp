@@ -7,10 +7,10 @@ namespace weft {
 
 /// What hwloc says of the part of this host that this process may use.
 struct Topology {
-  std::vector<int> cpus;       ///< logical CPUs this process may run on (its affinity when the process started)
-  std::size_t l2_bytes = 0;    ///< per core; 1 MiB when unknown
-  std::size_t l3_bytes = 0;    ///< shared; 8 MiB when unknown
-  int cores = 1;               ///< physical cores among `cpus`
+  std::vector<int> cpus;     ///< logical CPUs this process may run on (its affinity when the process started)
+  std::size_t l2_bytes = 0;  ///< per core; 1 MiB when unknown
+  std::size_t l3_bytes = 0;  ///< shared; 8 MiB when unknown
+  int cores = 1;             ///< physical cores among `cpus`
 };
 
 /// Reads the topology once per call (milliseconds); keep the result.
@@ -19,7 +19,8 @@ struct Topology {
 /// Binds the calling thread. @throws Error{system}
 void bind_this_thread(std::vector<int> const& cpus);
 
-/// The CPUs local rank `rank` of `ranks` should use: an equal, contiguous share; with more ranks than CPUs, CPU (rank mod CPUs).
+/// The CPUs local rank `rank` of `ranks` should use: an equal, contiguous share; with more ranks than CPUs, CPU (rank
+/// mod CPUs).
 [[nodiscard]] std::vector<int> share_of_cpus(std::vector<int> const& cpus, int rank, int ranks);
 
 }  // namespace weft

@@ -1,0 +1,39 @@
+#include "weft/bootstrap.hpp"
+
+#include <cstdlib>
+
+#include "weft/error.hpp"
+
+namespace weft {
+namespace {
+
+class SingleBootstrap final : public Bootstrap {
+ public:
+  [[nodiscard]] int rank() const noexcept override { return 0; }
+  [[nodiscard]] int size() const noexcept override { return 1; }
+  [[nodiscard]] std::string name() const override { return "single"; }
+  [[nodiscard]] std::vector<std::byte> all_gather(std::span<std::byte const> mine) override {
+    return {mine.begin(), mine.end()};
+  }
+};
+
+bool is_set(char const* name) {
+  return std::getenv(name) != nullptr;
+}
+
+}  // namespace
+
+std::shared_ptr<Bootstrap> single_bootstrap() {
+  return std::make_shared<SingleBootstrap>();
+}
+
+std::shared_ptr<Bootstrap> bootstrap_from_environment(Config const& config) {
+  // Set by Open MPI's mpirun; by MPICH's and Intel's mpiexec and srun's PMI2; by PMIx launchers.
+  for (char const* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"}) {
+    if (is_set(name)) return mpi_bootstrap(config);
+  }
+  if (is_set("RANK") && is_set("WORLD_SIZE")) return torchrun_bootstrap(config);
+  return single_bootstrap();
+}
+
+}  // namespace weft

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/communicator.hpp"
+
+namespace weft::test {
+
+/// Longest a run of ranks may take before it is ended and reported; well below the per-test watchdog
+/// (harness/main.cpp).
+inline constexpr std::chrono::seconds kRankLimit{60};
+
+/// Runs `body` on `ranks` threads of this process, one communicator each, and joins them. EXPECT_* may be used inside.
+/// The first exception that is not a mere consequence (peer_lost, aborted) is rethrown, else the first of any kind.
+void run_thread_ranks(int ranks, std::function<void(Communicator&)> const& body,
+                      CommunicatorOptions const& options = {});
+
+/// As above without a communicator: the bare bootstrap.
+void run_thread_bootstraps(int ranks, std::function<void(std::shared_ptr<Bootstrap>)> const& body,
+                           Config const& config = {});
+
+/// How a forked rank ended.
+struct RankExit {
+  int code = -1;                        ///< exit code, or -1 when a signal ended it
+  int signal = 0;                       ///< the signal, or 0
+  bool timed_out = false;               ///< killed by the harness after its limit
+  std::string output;                   ///< what it wrote to stderr and stdout
+  std::chrono::milliseconds elapsed{};  ///< from the last fork to its end (as seen by the parent, ±5 ms)
+};
+
+/// Exit code of a rank whose body had a failed EXPECT_* or ASSERT_*.
+inline constexpr int kExpectationFailed = 90;
+/// Exit code of a rank whose body threw; its output ends with `rank R threw CODE: WHAT`.
+inline constexpr int kThrew = 91;
+
+/// Forks `ranks` processes, runs `body` in each with a communicator, reaps all of them and returns how they ended.
+/// A rank still running after `limit` is killed. Call it before this test starts threads.
+[[nodiscard]] std::vector<RankExit> run_forked_ranks(int ranks, std::function<int(Communicator&)> const& body,
+                                                     CommunicatorOptions const& options = {},
+                                                     std::chrono::milliseconds limit = kRankLimit);
+
+/// As above with the bare bootstrap.
+[[nodiscard]] std::vector<RankExit> run_forked_bootstraps(int ranks,
+                                                          std::function<int(std::shared_ptr<Bootstrap>)> const& body,
+                                                          Config const& config = {},
+                                                          std::chrono::milliseconds limit = kRankLimit);
+
+/// As above with nothing but the rank's number.
+[[nodiscard]] std::vector<RankExit> run_forked(int ranks, std::function<int(int rank)> const& body,
+                                               std::chrono::milliseconds limit = kRankLimit);
+
+/// Fails the calling test for every rank that did not exit with code 0, with what it wrote.
+void expect_all_succeeded(std::vector<RankExit> const& exits);
+
+/// Fails the calling test if this process has a child left that nobody reaped.
+void expect_no_children();
+
+}  // namespace weft::test
