@@ -11,12 +11,13 @@ namespace weft::kernels {
 /// Whether results should stay in the caches or bypass them.
 enum class Store { cached, streaming };
 
-/// dst_k[i] = op over r of src_r[i], for every destination k and i in [0, count); sources combine in the order given, each element is
-/// loaded once per source and stored once per destination. f16 and bf16 accumulate in f32 and round once; avg divides by
-/// srcs.size() (integers truncate). A destination may equal a source (same start), else they do not overlap. Any alignment; streaming
-/// stores are fenced before it returns. Same bits for any split of [0, count). Thread-safe, does not allocate. 1 to 64 sources.
-void reduce(std::span<void* const> dsts, std::span<void const* const> srcs, std::size_t count, DataType dtype, ReduceOp op,
-            Store store = Store::cached);
+/// dst_k[i] = op over r of src_r[i], for every destination k and i in [0, count); sources combine in the order given,
+/// each element is loaded once per source and stored once per destination. f16 and bf16 accumulate in f32 and round
+/// once; avg divides by srcs.size() (integers truncate). A destination may equal a source (same start), else they do
+/// not overlap. Any alignment; streaming stores are fenced before it returns. Same bits for any split of [0, count).
+/// Thread-safe, does not allocate. 1 to 64 sources.
+void reduce(std::span<void* const> dsts, std::span<void const* const> srcs, std::size_t count, DataType dtype,
+            ReduceOp op, Store store = Store::cached);
 
 /// memcpy, or the same with streaming stores (fenced).
 void copy(void* dst, void const* src, std::size_t bytes, Store store = Store::cached);

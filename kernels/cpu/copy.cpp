@@ -1,0 +1,59 @@
+#include "kernels/cpu/reduce.hpp"
+
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/copy.cpp"
+#include <hwy/foreach_target.h>
+//
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr std::size_t kLineBytes = 64;
+
+void copy_streaming(std::uint8_t* dst, std::uint8_t const* src, std::size_t bytes) {
+  hn::ScalableTag<std::uint8_t> const d;
+  std::size_t const n = hn::Lanes(d);
+  std::size_t const misaligned = reinterpret_cast<std::uintptr_t>(dst) % kLineBytes;
+  std::size_t i = std::min(bytes, (kLineBytes - misaligned) % kLineBytes);
+  std::memcpy(dst, src, i);
+  for (; i + 4 * n <= bytes; i += 4 * n) {
+    auto const a = hn::LoadU(d, src + i);
+    auto const b = hn::LoadU(d, src + i + n);
+    auto const c = hn::LoadU(d, src + i + 2 * n);
+    auto const e = hn::LoadU(d, src + i + 3 * n);
+    hn::Stream(a, d, dst + i);
+    hn::Stream(b, d, dst + i + n);
+    hn::Stream(c, d, dst + i + 2 * n);
+    hn::Stream(e, d, dst + i + 3 * n);
+  }
+  std::memcpy(dst + i, src + i, bytes - i);
+  hwy::FlushStream();
+}
+
+}  // namespace weft::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace weft::kernels {
+
+HWY_EXPORT(copy_streaming);
+
+void copy(void* dst, void const* src, std::size_t bytes, Store store) {
+  if (bytes == 0) return;
+  if (store == Store::cached) {
+    std::memcpy(dst, src, bytes);
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(copy_streaming)(static_cast<std::uint8_t*>(dst), static_cast<std::uint8_t const*>(src), bytes);
+}
+
+}  // namespace weft::kernels
+#endif
