@@ -1,0 +1,282 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "core/local_socket.hpp"
+#include "weft/bootstrap.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+namespace {
+
+/// What torchrun says of this process.
+struct Job {
+  int rank = 0;
+  int size = 1;
+  std::string name;         ///< the same on every rank of this job, and on no other of this user
+  std::uint64_t token = 0;  ///< guards against a stranger that found the name
+};
+
+std::string required(char const* name) {
+  char const* const value = std::getenv(name);
+  if (value == nullptr || *value == '\0') {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("torchrun bootstrap: {} is not set; start with torchrun, or set it", name));
+  }
+  return value;
+}
+
+int required_int(char const* name, int least, int most) {
+  std::string const text = required(name);
+  int value = 0;
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("torchrun bootstrap: {}={}: expected a number from {} to {}", name, text, least, most));
+  }
+  return value;
+}
+
+std::string optional(char const* name) {
+  char const* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+/// FNV-1a.
+std::uint64_t hash(std::string const& text) {
+  std::uint64_t value = 0xcbf2'9ce4'8422'2325U;
+  for (char const letter : text) value = (value ^ static_cast<unsigned char>(letter)) * 0x0000'0100'0000'01b3U;
+  return value;
+}
+
+Job read_job() {
+  constexpr int kMostRanks = 1 << 16;
+  Job job;
+  job.size = required_int("WORLD_SIZE", 1, kMostRanks);
+  job.rank = required_int("RANK", 0, job.size - 1);
+  int const local_size = required_int("LOCAL_WORLD_SIZE", 1, kMostRanks);
+  int const port = required_int("MASTER_PORT", 1, 65535);
+  if (local_size != job.size) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("torchrun bootstrap: WORLD_SIZE={} but LOCAL_WORLD_SIZE={}: ranks on several hosts need mpirun",
+                    job.size, local_size));
+  }
+  // After a restart by torchrun the old ranks may still be ending: the count keeps them apart from the new ones.
+  std::string const identity = fmt::format("{}/{}/{}", optional("MASTER_ADDR"), optional("TORCHELASTIC_RUN_ID"),
+                                           optional("TORCHELASTIC_RESTART_COUNT"));
+  job.name = fmt::format("weft-{}-{}-{:016x}", getuid(), port, hash(identity));
+  job.token = hash(fmt::format("{}/{}/{}", job.name, identity, job.size));
+  return job;
+}
+
+/// First message of every rank to rank 0.
+struct Hello {
+  char magic[8];
+  std::uint64_t token;
+  std::int32_t rank;
+  std::int32_t size;
+};
+constexpr char kMagic[8] = {'w', 'e', 'f', 't', 'b', 's', '0', '1'};
+
+/// Rank 0's answers and every rank's contributions begin with one of these.
+enum class Status : std::uint32_t { ok, peer_lost, timeout, mismatch };
+struct Header {
+  Status status;
+  std::int32_t rank;    ///< whom the status is about
+  std::uint64_t bytes;  ///< payload that follows
+};
+
+template <typename T>
+std::span<std::byte const> bytes_of(T const& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+class TorchrunBootstrap final : public Bootstrap {
+ public:
+  TorchrunBootstrap(Job job, std::chrono::milliseconds timeout)
+      : job_(std::move(job)), timeout_(timeout), peers_(job_.rank == 0 ? static_cast<std::size_t>(job_.size) : 1) {
+    if (job_.size == 1) return;
+    Deadline const deadline = Clock::now() + timeout_;
+    if (job_.rank == 0) {
+      accept_all(deadline);
+    } else {
+      join(deadline);
+    }
+  }
+
+  [[nodiscard]] int rank() const noexcept override { return job_.rank; }
+  [[nodiscard]] int size() const noexcept override { return job_.size; }
+  [[nodiscard]] std::string name() const override { return "torchrun"; }
+
+  [[nodiscard]] std::vector<std::byte> all_gather(std::span<std::byte const> mine) override {
+    if (job_.size == 1) return {mine.begin(), mine.end()};
+    Deadline const deadline = Clock::now() + timeout_;
+    return job_.rank == 0 ? gather_and_tell(mine, deadline) : contribute(mine, deadline);
+  }
+
+ private:
+  using Clock = LocalSocket::Clock;
+  using Deadline = Clock::time_point;
+
+  /// Rank 0: one connection per peer, then "all are here" to each. The name is free again before any of them can start
+  /// another bootstrap, so that two in a row do not mix.
+  void accept_all(Deadline deadline) {
+    LocalSocket listener = LocalSocket::listen(job_.name, deadline);
+    for (int missing = job_.size - 1; missing > 0;) {
+      std::optional<LocalSocket> connection = listener.accept(deadline);
+      if (!connection) throw_never_came();
+      if (admit(std::move(*connection), deadline)) --missing;
+    }
+    listener.close();
+    tell_all({Status::ok, 0, 0}, {}, deadline);
+  }
+
+  /// False when the connection is none of this job's.
+  bool admit(LocalSocket connection, Deadline deadline) {
+    Hello hello{};
+    if (!connection.peer_is_this_user()) return false;
+    if (connection.receive(std::as_writable_bytes(std::span(&hello, 1)), deadline) != LocalSocket::Result::ok)
+      return false;
+    if (std::memcmp(hello.magic, kMagic, sizeof kMagic) != 0 || hello.token != job_.token) return false;
+    if (hello.size != job_.size || hello.rank <= 0 || hello.rank >= job_.size) return false;
+    LocalSocket& place = peers_[static_cast<std::size_t>(hello.rank)];
+    if (place.is_open()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("torchrun bootstrap: two processes have RANK={}", hello.rank));
+    }
+    place = std::move(connection);
+    return true;
+  }
+
+  [[noreturn]] void throw_never_came() const {
+    std::string missing;
+    for (int peer = 1; peer < job_.size; ++peer) {
+      if (!peers_[static_cast<std::size_t>(peer)].is_open())
+        missing += fmt::format("{}{}", missing.empty() ? "" : ", ", peer);
+    }
+    throw Error(
+        ErrorCode::timeout,
+        fmt::format("torchrun bootstrap: rank {} did not connect to rank 0 within {} ms; WEFT_TIMEOUT sets the limit",
+                    missing, timeout_.count()));
+  }
+
+  void join(Deadline deadline) {
+    std::optional<LocalSocket> connection = LocalSocket::connect(job_.name, deadline);
+    if (!connection) {
+      throw Error(
+          ErrorCode::timeout,
+          fmt::format("torchrun bootstrap: rank 0 did not listen for rank {} within {} ms; do all ranks have the same "
+                      "MASTER_PORT and run on this host? WEFT_TIMEOUT sets the limit",
+                      job_.rank, timeout_.count()));
+    }
+    peers_[0] = std::move(*connection);
+    if (!peers_[0].peer_is_this_user()) {
+      throw Error(ErrorCode::system, "torchrun bootstrap: another user's process listens in place of rank 0");
+    }
+    Hello hello{{}, job_.token, job_.rank, job_.size};
+    std::memcpy(hello.magic, kMagic, sizeof kMagic);
+    require(0, peers_[0].send(bytes_of(hello), deadline));
+    (void)receive_answer(deadline);
+  }
+
+  [[noreturn]] void throw_failure(Status status, int about) const {
+    switch (status) {
+      case Status::timeout:
+        throw Error(
+            ErrorCode::timeout,
+            fmt::format("rank {} did not join the start-up exchange within {} ms (seen by rank {}); WEFT_TIMEOUT "
+                        "sets the limit",
+                        about, timeout_.count(), job_.rank));
+      case Status::mismatch:
+        throw Error(ErrorCode::mismatch,
+                    fmt::format("start-up exchange: rank {} and rank 0 passed different sizes", about));
+      default:
+        throw Error(ErrorCode::peer_lost,
+                    fmt::format("rank {} died or left before it joined the start-up exchange (seen by rank {})", about,
+                                job_.rank));
+    }
+  }
+
+  void require(int peer, LocalSocket::Result result) const {
+    if (result == LocalSocket::Result::ok) return;
+    throw_failure(result == LocalSocket::Result::closed ? Status::peer_lost : Status::timeout, peer);
+  }
+
+  Header receive_answer(Deadline deadline) {
+    Header answer{};
+    require(0, peers_[0].receive(std::as_writable_bytes(std::span(&answer, 1)), deadline));
+    if (answer.status != Status::ok) throw_failure(answer.status, answer.rank);
+    return answer;
+  }
+
+  std::vector<std::byte> contribute(std::span<std::byte const> mine, Deadline deadline) {
+    // Rank 0 reports who is missing at its own deadline; a little patience lets that better message arrive first.
+    Deadline const patient = deadline + std::chrono::milliseconds(500);
+    require(0, peers_[0].send(bytes_of(Header{Status::ok, job_.rank, mine.size()}), patient));
+    require(0, peers_[0].send(mine, patient));
+    std::vector<std::byte> all(receive_answer(patient).bytes);
+    require(0, peers_[0].receive(all, patient));
+    return all;
+  }
+
+  /// Sends to every peer still there; one that has gone is found by the next exchange.
+  void tell_all(Header const& header, std::span<std::byte const> payload, Deadline deadline) {
+    for (std::size_t peer = 1; peer < peers_.size(); ++peer) {
+      if (peers_[peer].send(bytes_of(header), deadline) == LocalSocket::Result::ok) {
+        (void)peers_[peer].send(payload, deadline);
+      }
+    }
+  }
+
+  [[noreturn]] void fail_all(Status status, int about) {
+    tell_all({status, about, 0}, {}, Clock::now() + std::chrono::seconds(1));
+    throw_failure(status, about);
+  }
+
+  std::vector<std::byte> gather_and_tell(std::span<std::byte const> mine, Deadline deadline) {
+    std::vector<std::byte> all(mine.size() * peers_.size());
+    std::copy(mine.begin(), mine.end(), all.begin());
+    std::vector<std::size_t> outstanding;
+    for (std::size_t peer = 1; peer < peers_.size(); ++peer) outstanding.push_back(peer);
+    while (!outstanding.empty()) {
+      // In order of arrival, so that the loss of any peer is seen at once.
+      std::optional<std::size_t> const ready = LocalSocket::wait_any(peers_, outstanding, deadline);
+      if (!ready) fail_all(Status::timeout, static_cast<int>(outstanding.front()));
+      std::size_t const peer = outstanding[*ready];
+      receive_part(peer, std::span(all).subspan(peer * mine.size(), mine.size()), deadline);
+      outstanding.erase(outstanding.begin() + static_cast<std::ptrdiff_t>(*ready));
+    }
+    tell_all({Status::ok, 0, all.size()}, all, deadline);
+    return all;
+  }
+
+  void receive_part(std::size_t peer, std::span<std::byte> part, Deadline deadline) {
+    Header header{};
+    auto result = peers_[peer].receive(std::as_writable_bytes(std::span(&header, 1)), deadline);
+    if (result == LocalSocket::Result::ok) {
+      if (header.bytes != part.size()) fail_all(Status::mismatch, static_cast<int>(peer));
+      result = peers_[peer].receive(part, deadline);
+    }
+    if (result == LocalSocket::Result::closed) fail_all(Status::peer_lost, static_cast<int>(peer));
+    if (result == LocalSocket::Result::timed_out) fail_all(Status::timeout, static_cast<int>(peer));
+  }
+
+  Job job_;
+  std::chrono::milliseconds timeout_;
+  std::vector<LocalSocket> peers_;  ///< rank 0: by rank, [0] unused; others: [0] is rank 0
+};
+
+}  // namespace
+
+std::shared_ptr<Bootstrap> torchrun_bootstrap(Config const& config) {
+  return std::make_shared<TorchrunBootstrap>(read_job(), config.timeout);
+}
+
+}  // namespace weft
