@@ -1,0 +1,54 @@
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "weft/overlap.hpp"
+
+namespace weft {
+
+namespace {
+
+std::string with_unit(std::size_t bytes) {
+  constexpr double kStep = 1024;
+  auto value = static_cast<double>(bytes);
+  if (value < kStep) return fmt::format("{} B", bytes);
+  char const* unit = "";
+  for (char const* next : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (value < kStep) break;
+    value /= kStep;
+    unit = next;
+  }
+  return fmt::format("{:.1f} {}", value, unit);
+}
+
+}  // namespace
+
+std::string format_overlap_report(OverlapReport const& report, std::string const& title) {
+  fmt::memory_buffer out;
+  auto const line = [&out](auto const& format, auto const&... values) {
+    fmt::format_to(std::back_inserter(out), fmt::runtime(format), values...);
+    out.push_back('\n');
+  };
+  auto const total = [&line](char const* name, double ms, std::string const& note) {
+    line("  {:<14} {:>10.3f} ms{}{}", name, ms, note.empty() ? "" : "   ", note);
+  };
+
+  line("{}", title);
+  line("  {:>6} {:>11} {:>10} {:>10} {:>10} {:>11}", "bucket", "bytes", "ready ms", "start ms", "end ms", "exposed ms");
+  for (std::size_t index = 0; index < report.buckets.size(); ++index) {
+    auto const& bucket = report.buckets[index];
+    line("  {:>6} {:>11} {:>10.3f} {:>10.3f} {:>10.3f} {:>11.3f}", index, with_unit(bucket.bytes), bucket.ready_ms,
+         bucket.started_ms, bucket.finished_ms, bucket.exposed_ms);
+  }
+  if (report.buckets.empty()) line("  {:>6}", "(none)");
+  total("step", report.step_ms, "");
+  total("compute", report.compute_ms, "");
+  total("communication", report.communication_ms, "");
+  total("hidden", report.hidden_ms, fmt::format("{:.1f} % of communication", report.hidden_percent()));
+  total("exposed", report.exposed_ms, "");
+  total("hideable", report.hideable_ms, fmt::format("{:.1f} % of it was hidden", report.hidden_of_hideable_percent()));
+  total("bound", report.bound_ms, "no order ends the step sooner");
+  return fmt::to_string(out);
+}
+
+}  // namespace weft
