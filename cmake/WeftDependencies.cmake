@@ -1,3 +1,5 @@
+# What each one is for: docs/dependencies.md. `weft_dependencies` is what the library itself needs; none of it shows in the
+# public headers. WEFT_MPI_LIBRARIES is for WeftInstall: a static libweft hands its needs on to whoever links it.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(fmt REQUIRED)
@@ -15,6 +17,8 @@ if(WEFT_WITH_MPI)
   target_compile_definitions(weft_dependencies INTERFACE WEFT_WITH_MPI=1 OMPI_SKIP_MPICXX=1)
 endif()
 if(WEFT_WITH_CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  target_link_libraries(weft_dependencies INTERFACE CUDA::cudart)
   target_compile_definitions(weft_dependencies INTERFACE WEFT_WITH_CUDA=1)
 endif()
 

@@ -1,8 +1,13 @@
-# weft_module(NAME [folder's *.cpp]): one object library per folder, gathered into `weft` by weft_library().
+# weft_module(NAME): one object library of the folder's sources, gathered into `weft` by weft_library().
 function(weft_module name)
-  file(GLOB sources CONFIGURE_DEPENDS *.cpp)
+  set(patterns *.cpp)
+  if(WEFT_WITH_CUDA)
+    list(APPEND patterns *.cu)
+  endif()
   if(name STREQUAL "collectives")
-    file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${patterns})
+  else()
+    file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   endif()
   add_library(weft_${name} OBJECT ${sources})
   target_include_directories(weft_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
@@ -23,7 +28,7 @@ function(weft_library)
     $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:include>)
   target_compile_features(weft PUBLIC cxx_std_20)
   target_link_libraries(weft PRIVATE $<BUILD_INTERFACE:weft_dependencies>)
-  set_target_properties(weft PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+  set_target_properties(weft PROPERTIES LINKER_LANGUAGE CXX VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 endfunction()
 
 # weft_program(NAME SOURCES…): a program in bin/ that uses only the public headers.
@@ -32,12 +37,27 @@ function(weft_program name)
   target_link_libraries(${name} PRIVATE weft::weft weft_flags)
 endfunction()
 
-# weft_test(NAME SOURCES…): a GoogleTest program that may also include src/ and tests/harness.
+# `weft_tests` builds every test program, `cuda_tests` those that need a GPU to run.
+if(WEFT_BUILD_TESTS)
+  add_custom_target(weft_tests)
+  add_custom_target(cuda_tests)
+endif()
+
+# weft_test(NAME SOURCES…): a GoogleTest program that may also include src/ and tests/harness. Its folder's name is its label,
+# and "cuda" where its name says so. What it reports lands in test-results/, for scripts/count_tests.py.
 function(weft_test name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE weft::weft weft_flags weft_dependencies weft_test_harness)
-  target_precompile_headers(${name} PRIVATE <gtest/gtest.h>)
+  add_dependencies(weft_tests ${name})
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+  get_filename_component(labels ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+  if(name MATCHES "cuda" AND NOT labels STREQUAL "cuda")
+    list(APPEND labels cuda)
+  endif()
+  if("cuda" IN_LIST labels)
+    add_dependencies(cuda_tests ${name})
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS "${labels}"
+    ENVIRONMENT "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml")
 endfunction()

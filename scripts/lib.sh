@@ -1,0 +1,73 @@
+# Sourced by the other scripts: moves to the repository's root, sets the build's environment, keeps the test count.
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# The same sources in another checkout hit the same cache entries.
+export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
+# Open MPI refuses to start as root (containers) unless told twice, and to start more ranks than cores.
+if [[ $(id -u) -eq 0 ]]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+export OMPI_MCA_rmaps_base_oversubscribe=1
+
+jobs=${WEFT_JOBS:-$(nproc)}
+passed=0
+failed=0
+failures=()
+
+say() { printf '\n== %s\n' "$*"; }
+
+# check LABEL COMMAND…: one check, counted.
+check() {
+  local label=$1
+  shift
+  say "$label"
+  if "$@"; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    failures+=("$label")
+  fi
+}
+
+configure_and_build() { # PRESET [TARGET…]
+  local preset=$1
+  shift
+  cmake --preset "$preset" >"build/configure-$preset.log" 2>&1 || {
+    cat "build/configure-$preset.log"
+    return 1
+  }
+  cmake --build "build/$preset" --parallel "$jobs" ${1:+--target "$@"}
+}
+
+# build PRESET [TARGET…]: a build that works counts as one passed check.
+build() {
+  local before=$failed
+  mkdir -p build
+  check "build ($1)" configure_and_build "$@"
+  [[ $failed -eq $before ]]
+}
+
+# run_tests PRESET [CTEST ARGUMENT…]: adds the GoogleTest cases that passed and failed to the count.
+run_tests() {
+  local preset=$1 status=0 counts
+  shift
+  say "tests ($preset)"
+  rm -rf "build/$preset/test-results"
+  mkdir -p "build/$preset/test-results"
+  ${WEFT_TEST_LAUNCHER:-} ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
+    --output-junit "$PWD/build/$preset/test-results/ctest.junit" "$@" || status=$?
+  counts=$(/usr/bin/python3 scripts/count_tests.py "build/$preset/test-results") || counts="0 1"
+  local run_passed=${counts% *} run_failed=${counts#* }
+  if [[ $status -ne 0 && $run_failed -eq 0 ]]; then run_failed=1; fi
+  passed=$((passed + run_passed))
+  failed=$((failed + run_failed))
+  if [[ $run_failed -gt 0 ]]; then failures+=("tests ($preset)"); fi
+  echo "$preset: $run_passed passed, $run_failed failed"
+}
+
+# Prints the closing line and exits.
+finish() {
+  local failure
+  for failure in "${failures[@]}"; do echo "FAILED: $failure"; done
+  echo "$passed passed, $failed failed"
+  [[ $failed -eq 0 ]]
+  exit
+}

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Everything `make test` promises; the last line is "N passed, N failed".
+set -euo pipefail
+source "$(dirname "$0")/lib.sh"
+
+bash scripts/setup.sh
+check "format" bash scripts/format.sh --check
+
+if build release; then run_tests release; fi
+if build minimal; then run_tests minimal; fi
+
+nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
+if [[ -n $nvcc ]]; then
+  if build cuda weft cuda_tests; then
+    # Without a GPU the programs have been compiled and linked; that is all that can be checked here.
+    if nvidia-smi -L >/dev/null 2>&1; then run_tests cuda -L cuda; fi
+  fi
+else
+  echo "cuda: no nvcc found, not compiled"
+fi
+finish
