@@ -8,17 +8,28 @@ namespace weft {
 
 /// How launch() starts ranks.
 struct LaunchOptions {
-  int ranks = 1;                  ///< local ranks to fork when the process was not started by mpirun or torchrun
+  int ranks = 1;  ///< local ranks to fork when the process was not started by mpirun or torchrun
   CommunicatorOptions communicator{};
 };
 
+/// Most ranks launch() forks.
+inline constexpr int kMostLocalRanks = 64;
+
 /// Runs `body` once per rank with a communicator of all of them, and returns the process's exit code.
 ///
-/// Under mpirun or torchrun this process is one rank of theirs (`ranks` must be 1 or equal to theirs). Otherwise `ranks`
-/// local ranks are forked, each bound to its share of the cores, and each dies with its parent; the caller becomes their
-/// waiting parent, so call it before starting threads. A body that throws, or returns non-zero, makes the whole launch
-/// return non-zero after one line on stderr (`weft: rank 1: …`); the other ranks' pending calls fail within a second.
-/// Ctrl-C reaches every rank.
+/// Under mpirun or torchrun this process is one rank of theirs (`ranks` must be 1 or equal to theirs). Otherwise
+/// `ranks` local ranks are forked, each bound to its share of the cores (config.bind), and each dies with its parent;
+/// the caller becomes their waiting parent, so call it before starting threads. One rank runs in the calling process.
+///
+/// A body that throws, or returns non-zero, makes the whole launch return non-zero after one line on stderr
+/// (`weft: rank 1: …`); the other ranks' pending calls fail within a second, and ranks that still run five seconds
+/// later are killed. The result is the exit code of the rank that failed first, 128 + the signal for one that a signal
+/// ended, as shells count; 2 when the options are wrong. Ctrl-C and SIGTERM reach every rank.
+///
+/// A forked rank ends with _exit() once its body has returned and its output is flushed: destructors of statics and
+/// atexit handlers run in the calling process only. Under mpirun a failed rank ends the job with MPI_Abort one second
+/// after its line, time for the others to report what they saw; MPI_Finalize is only called when this rank succeeded
+/// and launch() initialised MPI.
 int launch(LaunchOptions const& options, std::function<int(Communicator&)> const& body);
 
 }  // namespace weft

@@ -42,9 +42,8 @@ bool parse_timeout(Config& config, std::string const& value) {
   return true;
 }
 
-bool parse_log_level(Config& config, std::string const& value) {
-  constexpr std::array<std::string_view, 6> kLevels{"trace", "debug", "info", "warn", "error", "off"};
-  if (std::find(kLevels.begin(), kLevels.end(), value) == kLevels.end()) return false;
+bool parse_level(Config& config, std::string const& value) {
+  if (!parse_log_level(value)) return false;
   config.log_level = value;
   return true;
 }
@@ -78,7 +77,7 @@ struct Variable {
 
 constexpr std::array kVariables{
     Variable{"WEFT_TIMEOUT", "a duration from 1ms to a year such as 300s or 500ms", parse_timeout},
-    Variable{"WEFT_LOG_LEVEL", "one of trace, debug, info, warn, error, off", parse_log_level},
+    Variable{"WEFT_LOG_LEVEL", "one of trace, debug, info, warn, error, off", parse_level},
     Variable{"WEFT_STAGING_BYTES", "a size of at least 64K such as 4M or 1048576", parse_staging},
     Variable{"WEFT_SPIN", "a duration of at most 1s such as 50us or 0us", parse_spin},
     Variable{"WEFT_BIND", "0 or 1", parse_bind},
@@ -107,13 +106,20 @@ std::string_view nearest_variable(std::string_view name) {
       ->name;
 }
 
-void apply(Config& config, std::string_view name, std::string const& value) {
+/// False when there is no such variable.
+bool apply(Config& config, std::string_view name, std::string const& value) {
   auto const* const known =
       std::find_if(kVariables.begin(), kVariables.end(), [name](Variable const& v) { return v.name == name; });
-  if (known == kVariables.end()) {
-    log(LogLevel::warn, fmt::format("unknown variable {}={}: did you mean {}?", name, value, nearest_variable(name)));
-  } else if (!known->set(config, value)) {
+  if (known == kVariables.end()) return false;
+  if (!known->set(config, value)) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}={}: expected {}", name, value, known->allowed));
+  }
+  return true;
+}
+
+void warn_unknown(std::vector<std::string_view> const& names) {
+  for (std::string_view const name : names) {
+    log(LogLevel::warn, fmt::format("unknown variable {}: did you mean {}?", name, nearest_variable(name)));
   }
 }
 
@@ -158,6 +164,7 @@ Config Config::from_environment() {
 
 Config Config::from_environment(char const* const* environment) {
   Config config;
+  std::vector<std::string_view> unknown;
   for (; *environment != nullptr; ++environment) {
     std::string_view const entry(*environment);
     std::size_t const equals = entry.find('=');
@@ -165,8 +172,9 @@ Config Config::from_environment(char const* const* environment) {
     std::string_view const name = entry.substr(0, equals);
     // WEFT_TEST_* belongs to the test programs.
     if (!name.starts_with("WEFT_") || name.starts_with("WEFT_TEST_")) continue;
-    apply(config, name, std::string(entry.substr(equals + 1)));
+    if (!apply(config, name, std::string(entry.substr(equals + 1)))) unknown.push_back(name);
   }
+  if (config.log_level != "error" && config.log_level != "off") warn_unknown(unknown);
   return config;
 }
 

@@ -3,6 +3,7 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <array>
 #include <memory>
 
 namespace weft {
@@ -54,6 +55,15 @@ void set_log_level(LogLevel level) noexcept {
     logger().set_level(to_spdlog(level).spdlog_level);
   } catch (...) {
   }
+}
+
+std::optional<LogLevel> parse_log_level(std::string_view name) noexcept {
+  constexpr std::array kLevels{LogLevel::trace, LogLevel::debug, LogLevel::info,
+                               LogLevel::warn,  LogLevel::error, LogLevel::off};
+  for (LogLevel const level : kLevels) {
+    if (name == to_spdlog(level).name) return level;
+  }
+  return std::nullopt;
 }
 
 }  // namespace weft

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace weft {
 
@@ -9,5 +11,7 @@ namespace weft {
 enum class LogLevel { trace, debug, info, warn, error, off };
 void log(LogLevel level, std::string const& message) noexcept;
 void set_log_level(LogLevel level) noexcept;
+/// Of Config::log_level's names; empty for any other.
+[[nodiscard]] std::optional<LogLevel> parse_log_level(std::string_view name) noexcept;
 
 }  // namespace weft

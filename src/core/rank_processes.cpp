@@ -1,0 +1,145 @@
+#include "core/rank_processes.hpp"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <optional>
+
+#include "weft/error.hpp"
+
+namespace weft {
+
+/// One byte per rank that survives its process.
+class RankProcesses::Reports {
+ public:
+  explicit Reports(std::size_t ranks) : bytes_(ranks) {
+    mapping_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (mapping_ == MAP_FAILED) {
+      throw Error(ErrorCode::out_of_memory,
+                  fmt::format("cannot map {} shared bytes: {}", bytes_, std::strerror(errno)));
+    }
+  }
+  Reports(Reports const&) = delete;
+  Reports& operator=(Reports const&) = delete;
+  ~Reports() { munmap(mapping_, bytes_); }
+
+  /// A child writes, the parent reads after it has reaped that child.
+  [[nodiscard]] RankReport& operator[](std::size_t rank) const noexcept {
+    return static_cast<RankReport*>(mapping_)[rank];
+  }
+
+ private:
+  std::size_t bytes_;
+  void* mapping_ = nullptr;
+};
+
+RankProcesses::RankProcesses(int ranks)
+    : pids_(static_cast<std::size_t>(ranks), 0), reports_(std::make_unique<Reports>(pids_.size())) {
+  sigemptyset(&handled_);
+  for (int const signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&handled_, signal);
+  pthread_sigmask(SIG_BLOCK, &handled_, &old_mask_);
+  struct sigaction defaults {};
+  defaults.sa_handler = SIG_DFL;  // an inherited SIG_IGN would make the kernel reap for us and lose the exit codes
+  sigaction(SIGCHLD, &defaults, &old_child_action_);
+}
+
+RankProcesses::~RankProcesses() {
+  signal_all(SIGKILL);
+  for (pid_t const pid : pids_) {
+    while (pid != 0 && waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  sigaction(SIGCHLD, &old_child_action_, nullptr);
+  pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
+}
+
+void RankProcesses::start(std::function<RankResult(int)> const& body, std::function<void(int, pid_t)> const& started) {
+  std::cout.flush();
+  std::fflush(nullptr);  // or every child would write what is buffered now once more
+  pid_t const parent = getpid();
+  for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
+    pid_t const pid = fork();
+    if (pid < 0) throw Error(ErrorCode::system, fmt::format("cannot fork rank {}: {}", rank, std::strerror(errno)));
+    if (pid == 0) run_child(static_cast<int>(rank), body, parent);
+    pids_[rank] = pid;
+    started(static_cast<int>(rank), pid);
+  }
+}
+
+void RankProcesses::run_child(int rank, std::function<RankResult(int)> const& body, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(128 + SIGKILL);  // the parent died before the signal was asked for
+  sigaction(SIGCHLD, &old_child_action_, nullptr);
+  pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
+  RankResult const result = body(rank);
+  std::cout.flush();
+  std::fflush(nullptr);
+  (*reports_)[static_cast<std::size_t>(rank)] = result.report;
+  _exit(result.code);
+}
+
+bool RankProcesses::running() const noexcept {
+  return std::any_of(pids_.begin(), pids_.end(), [](pid_t pid) { return pid != 0; });
+}
+
+void RankProcesses::signal_all(int signal) const noexcept {
+  for (pid_t const pid : pids_) {
+    if (pid != 0) kill(pid, signal);
+  }
+}
+
+void RankProcesses::record(std::size_t rank, int status) {
+  RankReport const report = (*reports_)[rank];
+  int const code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  if (code == 0) return;
+  if (report == RankReport::none && !killing_ && !stopping_) {
+    std::string const how = WIFSIGNALED(status)
+                                ? fmt::format("killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)))
+                                : fmt::format("exited with code {}", code);
+    std::fprintf(stderr, "weft: rank %zu: %s\n", rank, how.c_str());
+  }
+  bool const cause = report != RankReport::consequence && !killing_;
+  if (outcome_.code == 0 || (cause && !outcome_.cause)) outcome_ = {code, cause};
+}
+
+void RankProcesses::reap() {
+  for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
+    if (pids_[rank] == 0) continue;
+    int status = 0;
+    if (waitpid(pids_[rank], &status, WNOHANG) != pids_[rank]) continue;
+    pids_[rank] = 0;
+    record(rank, status);
+  }
+}
+
+int RankProcesses::wait(std::chrono::milliseconds grace) {
+  using Clock = std::chrono::steady_clock;
+  std::optional<Clock::time_point> kill_at;
+  for (reap(); running(); reap()) {
+    if (outcome_.code != 0 && !kill_at) kill_at = Clock::now() + grace;
+    if (kill_at && Clock::now() >= *kill_at && !killing_) {
+      std::fprintf(stderr, "weft: ranks still running %lld ms after the failure are killed\n",
+                   static_cast<long long>(grace.count()));
+      killing_ = true;
+      signal_all(SIGKILL);
+    }
+    timespec const period{0, 100'000'000};  // SIGCHLDs merge and may be missed, so look again now and then
+    int const signal = sigtimedwait(&handled_, nullptr, &period);
+    if (signal != SIGINT && signal != SIGTERM) continue;
+    stopping_ = true;
+    signal_all(signal);
+    if (outcome_.code == 0) outcome_ = {128 + signal, true};
+  }
+  return outcome_.code;
+}
+
+}  // namespace weft
