@@ -1,0 +1,141 @@
+#include "common/board.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "weft/error.hpp"
+
+namespace weft::perf {
+namespace {
+
+constexpr std::size_t kMaxValues = 4096;  // doubles per rank and exchange
+constexpr std::chrono::seconds kPatience{60};
+
+[[noreturn]] void fail(std::string const& what) {
+  auto const code = errno == ENOMEM || errno == ENOSPC ? ErrorCode::out_of_memory : ErrorCode::system;
+  throw Error(code, fmt::format("perf: cannot share memory between the ranks: {}: {}", what, std::strerror(errno)));
+}
+
+std::byte* map(int fd, std::size_t bytes) {
+  void* const address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (address == MAP_FAILED) fail(fmt::format("mmap of {} bytes", bytes));
+  return static_cast<std::byte*>(address);
+}
+
+int create_segment(std::size_t bytes) {
+  int const fd = memfd_create("weft-perf", MFD_CLOEXEC);
+  if (fd < 0) fail("memfd_create");
+  // Reserved now, so that exhaustion is an error here and not a SIGBUS while timing.
+  if (int const error = posix_fallocate(fd, 0, static_cast<off_t>(bytes)); error != 0) {
+    close(fd);
+    errno = error;
+    fail(fmt::format("reserving {} bytes", bytes));
+  }
+  return fd;
+}
+
+int open_segment(std::int64_t pid, std::int64_t fd) {
+  auto const path = fmt::format("/proc/{}/fd/{}", pid, fd);
+  int const opened = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (opened < 0) fail(path);
+  return opened;
+}
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+std::size_t board_bytes(int ranks) {
+  return static_cast<std::size_t>(ranks) * (128 + kMaxValues * sizeof(double));
+}
+
+}  // namespace
+
+SharedArena::SharedArena(Communicator& communicator, std::size_t bytes) : bytes_(bytes) {
+  auto whereabouts = Buffer::host(2, DataType::i64);
+  auto const place = whereabouts.as<std::int64_t>();
+  int fd = -1;
+  if (communicator.rank() == 0) {
+    fd = create_segment(bytes);
+    place[0] = getpid();
+    place[1] = fd;
+  }
+  communicator.broadcast(whereabouts.view(), 0).wait();
+  if (communicator.rank() != 0) fd = open_segment(place[0], place[1]);
+  data_ = map(fd, bytes);
+  communicator.barrier().wait();  // everybody has opened it: the descriptor may go
+  close(fd);
+}
+
+SharedArena::~SharedArena() {
+  munmap(data_, bytes_);
+}
+
+Board::Board(Communicator& communicator)
+    : rank_(communicator.rank()),
+      ranks_(communicator.size()),
+      crowded_(communicator.size() > sysconf(_SC_NPROCESSORS_ONLN)),
+      arena_(communicator, board_bytes(communicator.size())),
+      flags_(reinterpret_cast<Flag*>(arena_.data())) {}
+
+double* Board::values(int rank) const noexcept {
+  auto* const first = arena_.data() + static_cast<std::size_t>(ranks_) * sizeof(Flag);
+  return reinterpret_cast<double*>(first) + static_cast<std::size_t>(rank) * kMaxValues;
+}
+
+void Board::wait_for(Flag const& flag) const {
+  std::uint64_t polls = 0;
+  std::chrono::steady_clock::time_point deadline{};
+  while (flag.epoch.load(std::memory_order_acquire) < epoch_) {
+    crowded_ ? static_cast<void>(sched_yield()) : relax();
+    if ((++polls & 0xffffU) != 0) continue;
+    auto const now = std::chrono::steady_clock::now();
+    if (deadline == std::chrono::steady_clock::time_point{}) deadline = now + kPatience;
+    if (now > deadline) throw Error(ErrorCode::timeout, "perf: a rank did not reach the start line within a minute");
+  }
+}
+
+void Board::barrier() {
+  ++epoch_;
+  flags_[rank_].epoch.store(epoch_, std::memory_order_release);
+  for (int other = 0; other < ranks_; ++other) {
+    if (other != rank_) wait_for(flags_[other]);
+  }
+}
+
+void Board::publish(std::vector<double> const& mine) {
+  if (mine.size() > kMaxValues) throw Error(ErrorCode::invalid_argument, "perf: too many values for the board");
+  barrier();  // everybody has read the values before these
+  std::copy(mine.begin(), mine.end(), values(rank_));
+  barrier();
+}
+
+std::vector<double> Board::max(std::vector<double> const& mine) {
+  publish(mine);
+  auto result = mine;
+  for (int other = 0; other < ranks_; ++other) {
+    for (std::size_t i = 0; i < result.size(); ++i) result[i] = std::max(result[i], values(other)[i]);
+  }
+  return result;
+}
+
+double Board::sum(double mine) {
+  publish({mine});
+  double result = 0;
+  for (int other = 0; other < ranks_; ++other) result += values(other)[0];
+  return result;
+}
+
+}  // namespace weft::perf

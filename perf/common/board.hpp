@@ -1,0 +1,66 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "weft/communicator.hpp"
+
+namespace weft::perf {
+
+/// Memory of this host's ranks that belongs to neither of the measured libraries: one mapping shared by all ranks.
+class SharedArena {
+ public:
+  /// Collective: `bytes` zero-filled bytes mapped by every rank. Nothing is left behind, whichever rank dies.
+  /// @throws Error{system|out_of_memory}
+  SharedArena(Communicator& communicator, std::size_t bytes);
+  ~SharedArena();
+  SharedArena(SharedArena const&) = delete;
+  SharedArena& operator=(SharedArena const&) = delete;
+
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// Start line and score board: a barrier and a maximum that cost the measured libraries nothing and warm none of their
+/// caches. With more ranks than processors waiting yields, otherwise it spins.
+class Board {
+ public:
+  explicit Board(Communicator& communicator);
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  /// More ranks than processors.
+  [[nodiscard]] bool crowded() const noexcept { return crowded_; }
+
+  /// Returns once every rank has entered. @throws Error{timeout} after a minute without one of them.
+  void barrier();
+  /// Collective: element-wise maximum over the ranks; equal sizes.
+  [[nodiscard]] std::vector<double> max(std::vector<double> const& mine);
+  [[nodiscard]] double max(double mine) { return max(std::vector<double>{mine}).front(); }
+  /// Collective: sum over the ranks.
+  [[nodiscard]] double sum(double mine);
+
+ private:
+  struct alignas(128) Flag {
+    std::atomic<std::uint64_t> epoch;
+  };
+  [[nodiscard]] double* values(int rank) const noexcept;
+  void wait_for(Flag const& flag) const;
+  void publish(std::vector<double> const& mine);
+
+  int rank_;
+  int ranks_;
+  bool crowded_;
+  std::uint64_t epoch_ = 0;
+  SharedArena arena_;
+  Flag* flags_;
+};
+
+}  // namespace weft::perf

@@ -1,0 +1,115 @@
+#include "common/measure.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+namespace weft::perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+constexpr std::size_t kCopyBytes = 1 << 20;
+
+}  // namespace
+
+Stopwatch::Stopwatch(Board& board, DataType dtype, int iterations)
+    : board_(board),
+      pattern_(dtype, board.rank()),
+      iterations_(iterations),
+      copy_from_(Buffer::host(kCopyBytes, DataType::u8)),
+      copy_to_(Buffer::host(kCopyBytes, DataType::u8)) {}
+
+Stopwatch::Effort Stopwatch::effort(std::size_t bytes) const noexcept {
+  constexpr std::size_t kKib = 1024;
+  if (bytes <= kBatchedBytes) return {iterations_ * (board_.crowded() ? 10 : 50), 5};
+  if (bytes <= 128 * kKib) return {iterations_ * 4, 3};
+  if (bytes <= 1024 * kKib) return {iterations_, 3};
+  if (bytes <= 8192 * kKib) return {std::max(2, iterations_ / 2), 2};
+  if (bytes <= 32768 * kKib) return {std::max(2, iterations_ / 5), 1};
+  return {std::max(2, iterations_ / 8), 1};
+}
+
+void Stopwatch::warm_up(Side const& side, int iterations) {
+  static_cast<void>(loop(side, std::max(1, iterations), Body::write_call_read));
+}
+
+double Stopwatch::loop(Side const& side, int iterations, Body body) {
+  bool const barrier = body == Body::write_barrier_read || body == Body::write_barrier_call_read;
+  bool const call = body == Body::write_call_read || body == Body::write_barrier_call_read;
+  board_.barrier();
+  auto const start = Clock::now();
+  for (int i = 0; i < iterations; ++i) {
+    pattern_.write(side.on.send, ++turn_);
+    if (barrier) board_.barrier();
+    if (call) side.call();
+    read_all(side.on.recv);
+  }
+  return board_.max(seconds_since(start)) / iterations / side.calls;
+}
+
+double Stopwatch::best_loop(Side const& side, Effort effort, Body body) {
+  double best = std::numeric_limits<double>::max();
+  for (int batch = 0; batch < effort.batches; ++batch) best = std::min(best, loop(side, effort.iterations, body));
+  return best;
+}
+
+double Stopwatch::timed_calls(Side const& side, int iterations) {
+  std::vector<double> took(static_cast<std::size_t>(std::min(iterations, 4096)));
+  for (auto& seconds : took) {
+    pattern_.write(side.on.send, ++turn_);
+    board_.barrier();
+    auto const start = Clock::now();
+    side.call();
+    seconds = seconds_since(start);
+    read_all(side.on.recv);
+  }
+  return median(board_.max(took)) / side.calls;
+}
+
+Sample Stopwatch::measure(Side const& side, std::size_t bytes) {
+  Sample sample;
+  auto const how = effort(bytes);
+  if (bytes <= kBatchedBytes) {
+    sample.call_loop = best_loop(side, how, Body::write_barrier_call_read);
+    sample.call_base = best_loop(side, how, Body::write_barrier_read);
+  } else {
+    sample.call_loop = timed_calls(side, how.iterations);
+  }
+  sample.cost_loop = best_loop(side, how, Body::write_call_read);
+  sample.cost_base = best_loop(side, how, Body::write_read);
+  return sample;
+}
+
+Canary Stopwatch::canary() {
+  std::vector<double> copies;
+  std::vector<double> barriers;
+  int const exchanges = board_.crowded() ? 50 : 300;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    board_.barrier();
+    auto start = Clock::now();
+    std::memcpy(copy_to_.data(), copy_from_.data(), kCopyBytes);
+    read_all({copy_to_.data(), 64, DataType::u8});
+    copies.push_back(seconds_since(start));
+    board_.barrier();
+    start = Clock::now();
+    for (int i = 0; i < exchanges; ++i) board_.barrier();
+    barriers.push_back(seconds_since(start) / exchanges);
+  }
+  return {median(board_.max(copies)), median(board_.max(barriers))};
+}
+
+}  // namespace weft::perf

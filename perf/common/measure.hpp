@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "common/board.hpp"
+#include "common/cases.hpp"
+#include "common/pattern.hpp"
+
+namespace weft::perf {
+
+/// One of the things compared at one message size: a library's call on its own operands.
+struct Side {
+  std::string name;
+  Operands on;
+  std::function<void()> call;
+  int calls = 1;  ///< how many collectives one call() makes
+};
+
+/// What one round measured of one side, in seconds per collective; every figure is the slowest rank's.
+struct Sample {
+  double call_loop = 0;  ///< small messages: write–barrier–call–read; larger ones: the call alone
+  double call_base = 0;  ///< small messages: write–barrier–read; larger ones: 0
+  double cost_loop = 0;  ///< write–call–read
+  double cost_base = 0;  ///< write–read
+};
+
+/// What tells a disturbed round from a quiet one.
+struct Canary {
+  double copy = 0;     ///< seconds for a memcpy of 1 MiB by every rank at once
+  double barrier = 0;  ///< seconds for one exchange of flags
+};
+
+/// Times one side at one size. Collective: every rank makes the same calls.
+class Stopwatch {
+ public:
+  /// `iterations`: as -n, the number at 512 KB; scaled by the message's size.
+  Stopwatch(Board& board, DataType dtype, int iterations);
+
+  void warm_up(Side const& side, int iterations);
+  [[nodiscard]] Sample measure(Side const& side, std::size_t bytes);
+  [[nodiscard]] Canary canary();
+
+  /// Messages up to this size are timed in batches, as a clock read would be a good part of the call.
+  static constexpr std::size_t kBatchedBytes = 16 << 10;
+
+ private:
+  enum class Body { write_read, write_barrier_read, write_call_read, write_barrier_call_read };
+  /// How often a loop turns and how often it is repeated.
+  struct Effort {
+    int iterations;
+    int batches;
+  };
+  [[nodiscard]] Effort effort(std::size_t bytes) const noexcept;
+  [[nodiscard]] double loop(Side const& side, int iterations, Body body);
+  [[nodiscard]] double best_loop(Side const& side, Effort effort, Body body);
+  [[nodiscard]] double timed_calls(Side const& side, int iterations);
+
+  Board& board_;
+  Pattern pattern_;
+  int iterations_;
+  std::uint64_t turn_ = 0;
+  Buffer copy_from_;
+  Buffer copy_to_;
+};
+
+}  // namespace weft::perf

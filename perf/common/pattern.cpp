@@ -1,0 +1,92 @@
+#include "common/pattern.hpp"
+
+#include <cstring>
+
+namespace weft::perf {
+namespace {
+
+template <typename T>
+void put(T value, void* target) {
+  std::memcpy(target, &value, sizeof(T));
+}
+
+template <typename T>
+T get(void const* source) {
+  T value;
+  std::memcpy(&value, source, sizeof(T));
+  return value;
+}
+
+}  // namespace
+
+void encode(DataType dtype, double value, void* target) {
+  switch (dtype) {
+    case DataType::i8: return put(static_cast<std::int8_t>(value), target);
+    case DataType::u8: return put(static_cast<std::uint8_t>(value), target);
+    case DataType::i32: return put(static_cast<std::int32_t>(value), target);
+    case DataType::u32: return put(static_cast<std::uint32_t>(value), target);
+    case DataType::i64: return put(static_cast<std::int64_t>(value), target);
+    case DataType::u64: return put(static_cast<std::uint64_t>(value), target);
+    case DataType::f16: return put(to_half(static_cast<float>(value)), target);
+    case DataType::bf16: return put(to_bfloat16(static_cast<float>(value)), target);
+    case DataType::f32: return put(static_cast<float>(value), target);
+    case DataType::f64: return put(value, target);
+  }
+}
+
+double decode(DataType dtype, void const* source) {
+  switch (dtype) {
+    case DataType::i8: return get<std::int8_t>(source);
+    case DataType::u8: return get<std::uint8_t>(source);
+    case DataType::i32: return get<std::int32_t>(source);
+    case DataType::u32: return get<std::uint32_t>(source);
+    case DataType::i64: return static_cast<double>(get<std::int64_t>(source));
+    case DataType::u64: return static_cast<double>(get<std::uint64_t>(source));
+    case DataType::f16: return to_float(get<Half>(source));
+    case DataType::bf16: return to_float(get<BFloat16>(source));
+    case DataType::f32: return get<float>(source);
+    case DataType::f64: return get<double>(source);
+  }
+  return 0;
+}
+
+Pattern::Pattern(DataType dtype, int rank) {
+  auto const size = size_of(dtype);
+  for (std::size_t b = 0; b < kBlocks; ++b) {
+    for (std::size_t lane = 0; lane < kBlock / size; ++lane) {
+      auto const value = static_cast<double>((b + 3 * lane + static_cast<std::size_t>(rank)) % 5 + 1);
+      encode(dtype, value, blocks_[b].data() + lane * size);
+    }
+  }
+}
+
+void Pattern::write(BufferView buffer, std::uint64_t iteration) const noexcept {
+  auto const* const block = blocks_[iteration % kBlocks].data();
+  auto* const target = static_cast<std::byte*>(buffer.data);
+  auto const bytes = buffer.bytes();
+  std::size_t at = 0;
+  for (; at + kBlock <= bytes; at += kBlock) std::memcpy(target + at, block, kBlock);
+  if (at < bytes) std::memcpy(target + at, block, bytes - at);
+  // The stores happen even where the compiler sees nobody load them.
+  asm volatile("" : : "r"(target) : "memory");
+}
+
+void read_all(ConstBufferView buffer) noexcept {
+  auto const* const source = static_cast<std::byte const*>(buffer.data);
+  auto const bytes = buffer.bytes();
+  constexpr std::size_t kLanes = 8;
+  std::uint64_t sums[kLanes] = {};
+  std::size_t at = 0;
+  for (; at + sizeof(sums) <= bytes; at += sizeof(sums)) {
+    std::uint64_t words[kLanes];
+    std::memcpy(words, source + at, sizeof(words));
+    for (std::size_t lane = 0; lane < kLanes; ++lane) sums[lane] += words[lane];
+  }
+  std::uint64_t rest[kLanes] = {};
+  if (at < bytes) std::memcpy(rest, source + at, bytes - at);
+  std::uint64_t sum = 0;
+  for (std::size_t lane = 0; lane < kLanes; ++lane) sum += sums[lane] + rest[lane];
+  asm volatile("" : : "r"(sum) : "memory");
+}
+
+}  // namespace weft::perf

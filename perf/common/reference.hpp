@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "weft/buffer.hpp"
+#include "weft/reduce_op.hpp"
+
+namespace weft::perf {
+
+/// What every rank contributes when results are checked, and what must come out: computed without the library, in f64,
+/// from whole numbers that every data type holds exactly.
+class Reference {
+ public:
+  Reference(DataType dtype, ReduceOp op, int ranks);
+
+  /// Element `index` of rank `rank`'s input.
+  [[nodiscard]] double contribution(int rank, std::size_t index) const noexcept;
+  /// `op` over all ranks' element `index`.
+  [[nodiscard]] double reduced(std::size_t index) const noexcept { return reduced_[index % reduced_.size()]; }
+
+  /// Writes elements first, first + 1, … of rank `rank`'s input.
+  void fill(BufferView buffer, int rank) const;
+  /// Whether `found` is `expected` as `dtype` can tell: exactly, but for an average that has to be rounded.
+  [[nodiscard]] bool agrees(double expected, double found) const noexcept;
+
+  [[nodiscard]] DataType dtype() const noexcept { return dtype_; }
+
+ private:
+  DataType dtype_;
+  ReduceOp op_;
+  int ranks_;
+  std::vector<double> reduced_;  // one period of results
+};
+
+}  // namespace weft::perf
