@@ -1,20 +1,31 @@
 #!/usr/bin/env bash
 # check_package.sh BUILD CMAKE CXX: installs BUILD, then builds and runs consumer/ by find_package and by pkg-config.
+# The consumer's programs are the README's, to the letter.
 set -euo pipefail
 build=$1 cmake=$2 cxx=$3
-consumer=$(cd "$(dirname "$0")/consumer" && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
+consumer=$here/consumer
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# It is one process of its own ranks even where this test itself runs under a launcher.
-check_output() {
-  local output
+expect() { # PATTERN COMMAND…
+  local pattern=$1 output
+  shift
   output=$("$@")
-  [[ $output == "sum 3" ]] || {
-    echo "$1 printed '$output' instead of 'sum 3'" >&2
+  [[ $output =~ ^$pattern$ ]] || {
+    echo "$1 printed '$output', which is not '$pattern'" >&2
     exit 1
   }
 }
+
+# readme_program N: the N-th C++ block of the README.
+readme_program() {
+  awk -v wanted="$1" '/^```cpp$/ {n++; inside = n == wanted; next} /^```$/ {inside = 0} inside' "$here/../../README.md"
+}
+
+echo "-- README"
+diff <(readme_program 1) "$consumer/main.cpp"
+diff <(readme_program 2) "$consumer/data_parallel.cpp"
 
 echo "-- install"
 "$cmake" --install "$build" --prefix "$scratch/prefix" >"$scratch/install.log" || {
@@ -27,7 +38,8 @@ mv "$scratch/prefix" "$scratch/moved"
 echo "-- find_package"
 "$cmake" -S "$consumer" -B "$scratch/by-cmake" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$scratch/moved"
 "$cmake" --build "$scratch/by-cmake"
-check_output "$scratch/by-cmake/consumer"
+expect "sum 3" "$scratch/by-cmake/main"
+expect "learned 0\.(5|50[0-9]*|49[0-9]*)" "$scratch/by-cmake/data_parallel"
 
 echo "-- pkg-config"
 pc=$(dirname "$(find "$scratch/moved" -name weft.pc)")
@@ -35,5 +47,5 @@ export PKG_CONFIG_PATH="$pc" LD_LIBRARY_PATH="$(dirname "$pc")${LD_LIBRARY_PATH:
 for static in "" --static; do
   # shellcheck disable=SC2046  # the flags are words
   "$cxx" -std=c++20 "$consumer/main.cpp" -o "$scratch/by-pkg-config" $(pkg-config $static --cflags --libs weft)
-  check_output "$scratch/by-pkg-config"
+  expect "sum 3" "$scratch/by-pkg-config"
 done
