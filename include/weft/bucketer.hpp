@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,54 +16,73 @@ struct BucketerOptions {
   BucketLimits limits{};
   ReduceOp op = ReduceOp::avg;
   bool overlap = true;           ///< false: every bucket is launched by finish(), nothing overlaps
-  bool rebuild = true;           ///< after the first step, re-plan in rank 0's observed ready order
+  bool rebuild = true;           ///< after the first synchronised step, re-plan in rank 0's observed ready order
   std::optional<Stream> stream;  ///< absent: the Bucketer owns one communication stream
 };
 
 /// What happened to one bucket in the last finished step.
 struct BucketTiming {
   std::size_t bytes = 0;
-  std::chrono::steady_clock::time_point ready;     ///< last gradient of the bucket was marked ready
+  std::chrono::steady_clock::time_point ready;     ///< its last gradient was marked, or finish() gave up waiting for it
   std::chrono::steady_clock::time_point started;   ///< its collective began
   std::chrono::steady_clock::time_point finished;  ///< its collective ended
 };
 
-/// Groups gradients into buckets of symmetric memory and all_reduces each bucket as soon as it and all earlier buckets are
-/// full. Gradients are views into the buckets: write a gradient there, mark_ready() it, go on computing, finish().
+/// Groups gradients into buckets of symmetric memory and all_reduces each bucket as soon as it and all earlier buckets
+/// are full. Gradients are views into the buckets: write a gradient there, mark_ready() it, go on computing, finish().
 ///
-/// A step: mark_ready(i) for each tensor in any order, then finish(). Buckets launch in plan order on every rank, so ranks may become
-/// ready in different orders. Not thread-safe: one thread marks and finishes.
+/// A step: mark_ready(i) for each tensor in any order, then finish(). Buckets launch in plan order on every rank, so
+/// ranks may become ready in different orders. A step may begin with micro-steps that only accumulate: see set_sync().
+/// Results have the same bits whatever the limits, the order and the options.
+///
+/// Not thread-safe: one thread marks and finishes. From the first mark_ready() of a step to its finish_launching() or
+/// finish(), make no other call on the communicator: ranks that become ready in different orders would interleave it
+/// differently. After a failed collective every call but the destructor rethrows that failure.
 class Bucketer {
  public:
-  /// Collective. Plans in reverse spec order (backward visits the last layer first) and allocates the buckets.
+  /// Collective. Plans in reverse spec order (backward visits the last layer first) and allocates the buckets,
+  /// zero-filled. `communicator` must outlive the Bucketer and stay where it is.
+  /// @throws Error{mismatch} naming the rank and the first tensor when ranks pass different specs, limits or options;
+  /// Error{invalid_argument} for what BucketPlan::build() rejects.
   Bucketer(Communicator& communicator, std::vector<TensorSpec> specs, BucketerOptions const& options = {});
+  /// Local: waits for the buckets under way, bounded by the communicator's timeout.
   ~Bucketer();
   Bucketer(Bucketer&&) noexcept;
   Bucketer& operator=(Bucketer&&) noexcept;
 
+  [[nodiscard]] std::size_t tensor_count() const noexcept;
+
   /// Where tensor `index` has its gradient. Valid until the next finish() that rebuilds: see generation().
+  /// @throws Error{invalid_argument} for a bad index.
   [[nodiscard]] BufferView gradient(std::size_t index) const;
-  /// Grows when finish() has moved the gradients (once, after the first step); contents move along.
+  /// Grows when finish() has moved the gradients (once, after the first synchronised step); contents move along.
   [[nodiscard]] std::size_t generation() const noexcept;
 
   /// Tensor `index` has its gradient of this step; do not touch it until finish().
-  /// @throws Error{invalid_argument} for a bad index or one already marked.
+  /// @throws Error{invalid_argument} for a bad index, one already marked, or after finish_launching().
   void mark_ready(std::size_t index);
 
-  /// Accumulation: while false, mark_ready() only records and finish() sends nothing, so gradients add up locally.
+  /// Accumulation: while false, mark_ready() only records and finish() ends a micro-step without sending, so gradients
+  /// add up locally; the next synchronised finish() sends the sums, of tensors marked in any of the micro-steps. A
+  /// switch also ends a micro-step that finish() did not end. set_sync(true) never throws.
+  /// @throws Error{invalid_argument} when switched off after a mark_ready() of a synchronised step.
   void set_sync(bool sync);
+  [[nodiscard]] bool sync() const noexcept;
 
-  /// Ends the step: tensors that got no gradient count as zero (they are zeroed and sent); waits for every bucket; rethrows what
-  /// failed. All ranks call it. After the first synchronised step it re-plans when options.rebuild.
+  /// Ends the step: tensors that got no gradient count as zero (they are zeroed and sent); waits for every bucket;
+  /// rethrows what failed, naming the bucket. All ranks call it. After the first synchronised step it re-plans when
+  /// options.rebuild (keeping the first plan, with a warning, when memory for a second set of buckets is lacking).
   void finish();
 
-  /// Waits for the bucket that holds tensor `index` only (every bucket must have been launched: see finish_launching()).
+  /// Waits for the bucket that holds tensor `index` only. @throws Error{invalid_argument} unless finish_launching()
+  /// came first.
   void wait(std::size_t index);
-  /// The first half of finish(): launches what is left without waiting.
+  /// The first half of finish(): launches what is left without waiting. finish() must follow.
   void finish_launching();
 
   [[nodiscard]] BucketPlan const& plan() const noexcept;
-  /// The last finished step's buckets in launch order.
+  /// The last finished step's buckets in launch order; none after a micro-step that sent nothing. After the step that
+  /// rebuilt they are those of the plan before.
   [[nodiscard]] std::span<BucketTiming const> timings() const noexcept;
 
  private:

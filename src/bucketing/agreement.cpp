@@ -1,0 +1,111 @@
+#include "bucketing/agreement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "weft/error.hpp"
+
+namespace weft {
+namespace {
+
+// What each rank says of itself, in this order.
+enum Field : std::size_t { kTensors, kFirstBytes, kBytes, kOp, kRebuild, kDigest, kFields };
+using Summary = std::array<std::uint64_t, kFields>;
+
+constexpr std::size_t kWordsPerSpec = 2;  // count, dtype
+
+std::vector<std::uint64_t> words_of(std::span<TensorSpec const> specs, std::size_t room) {
+  std::vector<std::uint64_t> words(room * kWordsPerSpec, 0);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    words[i * kWordsPerSpec] = specs[i].count;
+    words[i * kWordsPerSpec + 1] = static_cast<std::uint64_t>(specs[i].dtype);
+  }
+  return words;
+}
+
+// FNV-1a over whole words.
+std::uint64_t digest_of(std::span<std::uint64_t const> words) {
+  std::uint64_t digest = 0xcbf29ce484222325U;
+  for (std::uint64_t const word : words) {
+    for (int shift = 0; shift < 64; shift += 8) digest = (digest ^ ((word >> shift) & 0xffU)) * 0x100000001b3U;
+  }
+  return digest;
+}
+
+std::vector<std::uint64_t> gather(Communicator& communicator, std::span<std::uint64_t const> mine) {
+  std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(communicator.size()));
+  communicator.all_gather(ConstBufferView(mine), BufferView(std::span(all))).wait();
+  return all;
+}
+
+std::string name_of(std::uint64_t count, std::uint64_t dtype) {
+  return fmt::format("{} x {}", count, to_string(static_cast<DataType>(dtype)));
+}
+
+// The first difference between two ranks' specs, each padded to equal length.
+std::string spec_difference(Summary const& reference, Summary const& other, std::span<std::uint64_t const> expected,
+                            std::span<std::uint64_t const> actual) {
+  std::size_t const common = std::min(reference[kTensors], other[kTensors]);
+  for (std::size_t i = 0; i < common; ++i) {
+    auto const a = expected.subspan(i * kWordsPerSpec, kWordsPerSpec);
+    auto const b = actual.subspan(i * kWordsPerSpec, kWordsPerSpec);
+    if (!std::equal(a.begin(), a.end(), b.begin())) {
+      return fmt::format("parameter {} is {} there but {} on rank 0", i, name_of(b[0], b[1]), name_of(a[0], a[1]));
+    }
+  }
+  return fmt::format("it has {} parameters but rank 0 has {} (the first {} are equal)", other[kTensors],
+                     reference[kTensors], common);
+}
+
+std::string option_difference(Summary const& reference, Summary const& other) {
+  constexpr std::array<char const*, kFields> names{"", "limits.first_bytes", "limits.bytes", "op", "rebuild", ""};
+  for (std::size_t field = kFirstBytes; field <= kRebuild; ++field) {
+    if (reference[field] != other[field]) {
+      return fmt::format("{} is {} there but {} on rank 0", names[field], other[field], reference[field]);
+    }
+  }
+  return "its description of the parameters has another digest";
+}
+
+}  // namespace
+
+void check_agreement(Communicator& communicator, std::span<TensorSpec const> specs, BucketerOptions const& options) {
+  Summary const mine{specs.size(),
+                     options.limits.first_bytes,
+                     options.limits.bytes,
+                     static_cast<std::uint64_t>(options.op),
+                     options.rebuild ? 1U : 0U,
+                     digest_of(words_of(specs, specs.size()))};
+  std::vector<std::uint64_t> const gathered = gather(communicator, mine);
+  std::vector<Summary> ranks(static_cast<std::size_t>(communicator.size()));
+  for (std::size_t r = 0; r < ranks.size(); ++r) std::copy_n(gathered.begin() + r * kFields, kFields, ranks[r].begin());
+  auto const differs = [&](Summary const& rank) { return rank != ranks.front(); };
+  auto const odd = std::find_if(ranks.begin(), ranks.end(), differs);
+  if (odd == ranks.end()) return;
+
+  // Every rank is here with the same summaries, so all take part in looking for the difference.
+  std::size_t room = 0;
+  for (Summary const& rank : ranks) room = std::max<std::size_t>(room, rank[kTensors]);
+  std::vector<std::uint64_t> const all = gather(communicator, words_of(specs, room));
+  std::size_t const rank = static_cast<std::size_t>(odd - ranks.begin());
+  std::span<std::uint64_t const> const words(all);
+  bool const same_specs = (*odd)[kTensors] == ranks[0][kTensors] && (*odd)[kDigest] == ranks[0][kDigest];
+  std::string const difference =
+      same_specs ? option_difference(ranks[0], *odd)
+                 : spec_difference(ranks[0], *odd, words.first(room * kWordsPerSpec),
+                                   words.subspan(rank * room * kWordsPerSpec, room * kWordsPerSpec));
+  throw Error(ErrorCode::mismatch,
+              fmt::format("bucketer: rank {} differs from rank 0: {}; build the same model with the "
+                          "same options on every rank",
+                          rank, difference));
+}
+
+std::vector<std::size_t> agree_on_order(Communicator& communicator, std::vector<std::uint64_t> order) {
+  communicator.broadcast(BufferView(std::span(order)), 0).wait();
+  return {order.begin(), order.end()};
+}
+
+}  // namespace weft

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "weft/bucket_plan.hpp"
+#include "weft/buffer.hpp"
+#include "weft/communicator.hpp"
+
+namespace weft {
+
+/// A plan's buckets as symmetric memory, and each tensor's view into them. Move-only.
+class BucketStorage {
+ public:
+  /// Collective: allocates one zero-filled buffer per bucket that has elements. @throws Error{out_of_memory} on every
+  /// rank.
+  BucketStorage(Communicator& communicator, BucketPlan plan);
+
+  [[nodiscard]] BucketPlan const& plan() const noexcept { return plan_; }
+  [[nodiscard]] std::size_t bucket_count() const noexcept { return plan_.buckets.size(); }
+  /// The whole bucket, padding included.
+  [[nodiscard]] BufferView bucket(std::size_t index) const noexcept { return buffers_[index].view(); }
+  [[nodiscard]] BufferView tensor(std::size_t index) const noexcept { return tensors_[index]; }
+
+  void zero(std::size_t tensor) const noexcept;
+  /// Takes over every tensor's contents. Both must hold the same tensors.
+  void copy_tensors_from(BucketStorage const& other) const noexcept;
+
+ private:
+  BucketPlan plan_;
+  std::vector<Buffer> buffers_;
+  std::vector<BufferView> tensors_;
+};
+
+}  // namespace weft

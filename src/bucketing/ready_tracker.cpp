@@ -1,0 +1,71 @@
+#include "bucketing/ready_tracker.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "weft/error.hpp"
+
+namespace weft {
+
+void ReadyTracker::use(BucketPlan const& plan) {
+  plan_order_.clear();
+  sizes_.clear();
+  for (Bucket const& bucket : plan.buckets) {
+    sizes_.push_back(bucket.slots.size());
+    for (BucketSlot const& slot : bucket.slots) plan_order_.push_back(slot.tensor);
+  }
+  std::size_t const tensors = plan_order_.size();
+  bucket_of_.assign(tensors, 0);
+  for (std::size_t bucket = 0; bucket < plan.buckets.size(); ++bucket) {
+    for (BucketSlot const& slot : plan.buckets[bucket].slots) bucket_of_[slot.tensor] = bucket;
+  }
+  missing_.resize(sizes_.size());
+  marked_.resize(tensors);
+  has_gradient_.resize(tensors);
+  order_.reserve(tensors);
+  end_step();
+}
+
+void ReadyTracker::check_index(char const* call, std::size_t tensor) const {
+  if (tensor < tensor_count()) return;
+  throw Error(ErrorCode::invalid_argument,
+              tensor_count() == 0
+                  ? fmt::format("bucketer: {}({}): there are no tensors", call, tensor)
+                  : fmt::format("bucketer: {}({}): tensors are numbered 0 to {}", call, tensor, tensor_count() - 1));
+}
+
+bool ReadyTracker::mark(std::size_t tensor) {
+  check_index("mark_ready", tensor);
+  if (marked_[tensor] != 0) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("bucketer: mark_ready({}): already marked in this step; call finish() between steps", tensor));
+  }
+  marked_[tensor] = 1;
+  has_gradient_[tensor] = 1;
+  order_.push_back(tensor);
+  return --missing_[bucket_of_[tensor]] == 0;
+}
+
+std::vector<std::uint64_t> ReadyTracker::observed_order() const {
+  std::vector<std::uint64_t> order(order_.begin(), order_.end());
+  order.reserve(tensor_count());
+  for (std::size_t const tensor : plan_order_) {
+    if (marked_[tensor] == 0) order.push_back(tensor);
+  }
+  return order;
+}
+
+void ReadyTracker::end_pass() noexcept {
+  std::copy(sizes_.begin(), sizes_.end(), missing_.begin());
+  std::fill(marked_.begin(), marked_.end(), std::uint8_t{0});
+  order_.clear();
+}
+
+void ReadyTracker::end_step() noexcept {
+  end_pass();
+  std::fill(has_gradient_.begin(), has_gradient_.end(), std::uint8_t{0});
+}
+
+}  // namespace weft

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "weft/bucket_plan.hpp"
+
+namespace weft {
+
+/// Who has a gradient: which tensors were marked, in which order, and which buckets are full. Knows nothing of ranks.
+///
+/// A step consists of one or more passes (micro-steps). Marks belong to a pass, gradients to the step. Allocates only
+/// in its constructor and use(). Not thread-safe.
+class ReadyTracker {
+ public:
+  explicit ReadyTracker(BucketPlan const& plan) { use(plan); }
+
+  /// Follows another plan of the same tensors. Between steps only.
+  void use(BucketPlan const& plan);
+
+  /// Marks `tensor`; true when that filled its bucket. @throws Error{invalid_argument} for a bad index or a second mark
+  /// in one pass.
+  bool mark(std::size_t tensor);
+
+  [[nodiscard]] bool is_full(std::size_t bucket) const noexcept { return missing_[bucket] == 0; }
+  /// Marked in any pass of this step.
+  [[nodiscard]] bool has_gradient(std::size_t tensor) const noexcept { return has_gradient_[tensor] != 0; }
+  /// Something was marked in this pass.
+  [[nodiscard]] bool any_marked() const noexcept { return !order_.empty(); }
+  [[nodiscard]] std::size_t bucket_of(std::size_t tensor) const noexcept { return bucket_of_[tensor]; }
+  [[nodiscard]] std::size_t tensor_count() const noexcept { return bucket_of_.size(); }
+  /// @throws Error{invalid_argument} saying what is allowed; `call` names the caller.
+  void check_index(char const* call, std::size_t tensor) const;
+
+  /// This pass's tensors in the order they were marked, then the others in plan order: a permutation.
+  [[nodiscard]] std::vector<std::uint64_t> observed_order() const;
+
+  /// Forgets the marks and keeps the gradients.
+  void end_pass() noexcept;
+  /// Forgets both.
+  void end_step() noexcept;
+
+ private:
+  std::vector<std::size_t> bucket_of_;  ///< by tensor
+  std::vector<std::size_t> plan_order_;
+  std::vector<std::size_t> sizes_;    ///< tensors, by bucket
+  std::vector<std::size_t> missing_;  ///< tensors not yet marked in this pass, by bucket
+  std::vector<std::uint8_t> marked_;
+  std::vector<std::uint8_t> has_gradient_;
+  std::vector<std::size_t> order_;  ///< tensors marked in this pass
+};
+
+}  // namespace weft
