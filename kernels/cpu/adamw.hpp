@@ -11,8 +11,8 @@ namespace weft::kernels {
 void adamw(float* parameter, float const* gradient, float* exp_avg, float* exp_avg_sq, std::size_t count,
            AdamWScalars const& scalars);
 
-/// The same loads and stores without arithmetic, for measuring: the bandwidth that adamw() is compared with. The arrays' contents
-/// change places.
+/// The same loads and stores without arithmetic, for measuring: the bandwidth that adamw() is compared with. The
+/// arrays' contents change places.
 void adamw_traffic(float* parameter, float const* gradient, float* exp_avg, float* exp_avg_sq, std::size_t count);
 
 }  // namespace weft::kernels

@@ -1,6 +1,6 @@
 #include "kernels/cpu/reduce.hpp"
 
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
+#include "kernels/cpu/targets.hpp"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/copy.cpp"
 #include <hwy/foreach_target.h>

@@ -17,6 +17,12 @@ HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+/// Not Highway's Ne(v, v): that is false for NaN on AVX-512 in some releases.
+template <typename V>
+HWY_INLINE auto is_nan_mask(V value) {
+  return hn::Not(hn::Eq(value, value));
+}
+
 /// Types that are computed in as they are stored.
 template <typename T>
 struct Plain {
@@ -68,7 +74,7 @@ struct BFloat16Codec {
     auto const odd = hn::And(high, hn::Set(d, 1U));
     auto const rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7FFFU))));
     auto const quiet = hn::Or(high, hn::Set(d, 0x40U));
-    auto const is_nan = hn::RebindMask(d, hn::Ne(value, value));
+    auto const is_nan = hn::RebindMask(d, is_nan_mask(value));
     return low_halves(hn::IfThenElse(is_nan, quiet, rounded));
   }
 };
@@ -120,7 +126,7 @@ struct HalfCodec {
     auto const quiet = hn::Or(payload, hn::Set(d, 0x7E00U));
     auto const is_small = hn::RebindMask(d, hn::Lt(as_signed, hn::Set(DI32(), 113 << 23)));
     auto const is_large = hn::RebindMask(d, hn::Ge(as_signed, hn::Set(DI32(), (127 + 16) << 23)));
-    auto const is_nan = hn::RebindMask(d, hn::Ne(value, value));
+    auto const is_nan = hn::RebindMask(d, is_nan_mask(value));
     auto half = hn::IfThenElse(is_small, subnormal, normal);
     half = hn::IfThenElse(is_large, hn::Set(d, 0x7C00U), half);
     half = hn::IfThenElse(is_nan, quiet, half);
@@ -200,7 +206,7 @@ struct Extremum : Keep<D> {
       return kLess ? hn::Min(a, b) : hn::Max(a, b);
     } else {
       auto const better = kLess ? hn::Lt(b, a) : hn::Gt(b, a);
-      return hn::IfThenElse(hn::Or(better, hn::Ne(b, b)), b, a);
+      return hn::IfThenElse(hn::Or(better, is_nan_mask(b)), b, a);
     }
   }
 };

@@ -1,7 +1,6 @@
 #include "kernels/cpu/reduce.hpp"
 
-// AVX-512, AVX2 and the baseline are enough of x86; each target costs compile time.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
+#include "kernels/cpu/targets.hpp"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/reduce.cpp"
 #include <hwy/foreach_target.h>

@@ -1,0 +1,37 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "kernels/cpu/reduce.hpp"
+#include "kernels/simd_targets.hpp"
+
+namespace weft::test {
+namespace {
+
+TEST(CopyTest, MovesExactlyTheBytesAskedFor) {
+  std::mt19937_64 random(7);
+  for (std::int64_t const target : runnable_targets()) {
+    UseTarget const use(target);
+    for (std::size_t const bytes : {0, 1, 3, 63, 64, 65, 127, 255, 256, 257, 1021, 4096, 65537}) {
+      for (int repeat = 0; repeat < 8; ++repeat) {
+        for (kernels::Store const store : {kernels::Store::cached, kernels::Store::streaming}) {
+          std::size_t const from = random() % 64;
+          std::size_t const to = random() % 64;
+          std::vector<unsigned char> src(bytes + 128);
+          std::generate(src.begin(), src.end(), [&] { return static_cast<unsigned char>(random()); });
+          std::vector<unsigned char> dst(bytes + 128, 0xA5);
+          std::vector<unsigned char> want = dst;
+          std::copy_n(src.begin() + static_cast<std::ptrdiff_t>(from), bytes,
+                      want.begin() + static_cast<std::ptrdiff_t>(to));
+          kernels::copy(dst.data() + to, src.data() + from, bytes, store);
+          ASSERT_EQ(dst, want) << bytes << " bytes from +" << from << " to +" << to;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::test
