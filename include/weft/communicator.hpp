@@ -58,6 +58,9 @@ class Communicator {
   /// Collective over the bootstrap's ranks. @throws Error{out_of_memory|system|peer_lost|unsupported}
   [[nodiscard]] static Communicator create(std::shared_ptr<Bootstrap> bootstrap, CommunicatorOptions const& options = {});
 
+  /// Collective: a new communicator of the same ranks, with its own memory, order of calls and options. Independent of this one.
+  [[nodiscard]] Communicator duplicate(CommunicatorOptions const& options);
+
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
   /// Local: waits for this rank's own enqueued calls (bounded by their timeout), tells the peers this rank has left, frees.

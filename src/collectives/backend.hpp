@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "collectives/call.hpp"
+
+namespace weft {
+
+/// The seam between the checked call and what moves the bytes. Calls arrive one at a time, in sequence order, already
+/// validated on this rank; each blocks until this rank may reuse its buffers. In-place rules and failures are
+/// weft/communicator.hpp's.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual void all_reduce(Call const& call) = 0;
+  virtual void reduce_scatter(Call const& call) = 0;
+  virtual void all_gather(Call const& call) = 0;
+  virtual void broadcast(Call const& call) = 0;
+  virtual void barrier(Call const& call) = 0;
+
+  /// Zero-filled memory of call.bytes() bytes on every rank, released with its last owner.
+  virtual std::shared_ptr<void> allocate(Call const& call) = 0;
+
+  /// Fails every rank's pending and later calls. Any thread, any time.
+  virtual void abort(std::string const& reason) noexcept = 0;
+};
+
+}  // namespace weft

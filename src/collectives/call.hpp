@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "weft/data_type.hpp"
+#include "weft/reduce_op.hpp"
+
+namespace weft {
+
+/// What ranks must agree on before data moves. The numeric values are exchanged between ranks.
+enum class Operation : std::uint8_t { barrier, broadcast, all_gather, reduce_scatter, all_reduce, allocate };
+
+[[nodiscard]] std::string_view to_string(Operation operation) noexcept;
+
+/// The part of a call that must be equal on every rank.
+struct Contract {
+  std::uint64_t count = 0;  ///< elements, in the operation's own unit (see weft/communicator.hpp)
+  std::uint32_t root = 0;
+  Operation operation = Operation::barrier;
+  DataType dtype = DataType::u8;
+  ReduceOp reduce = ReduceOp::sum;
+
+  friend bool operator==(Contract const&, Contract const&) = default;
+};
+
+/// "all_reduce(1024 × f32, sum)"
+[[nodiscard]] std::string describe(Contract const& contract);
+
+/// One validated collective call, ready to run.
+struct Call {
+  Contract contract;
+  std::uint64_t sequence = 0;  ///< this communicator's calls, from 1
+  void const* send = nullptr;
+  void* recv = nullptr;
+  std::chrono::milliseconds timeout{};
+  std::chrono::steady_clock::time_point* met = nullptr;  ///< where to note when every rank had come; null: nowhere
+  bool on_stream = false;  ///< runs on a communication thread, beside computation
+
+  [[nodiscard]] std::size_t bytes() const noexcept { return contract.count * size_of(contract.dtype); }
+};
+
+/// "all_reduce(1024 × f32, sum), call 17"
+[[nodiscard]] std::string describe(Call const& call);
+
+}  // namespace weft

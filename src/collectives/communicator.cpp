@@ -1,0 +1,153 @@
+#include "weft/communicator.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <utility>
+
+#include "collectives/backend.hpp"
+#include "collectives/communicator_bootstrap.hpp"
+#include "collectives/emulated_link.hpp"
+#include "collectives/shm/shm_backend.hpp"
+#include "collectives/validation.hpp"
+#include "runtime/deadline.hpp"
+#include "runtime/work_state.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+
+/// Orders the checked calls and runs them: inline on the caller, or on the stream's thread when their turn has come.
+class Communicator::Impl {
+ public:
+  Impl(std::unique_ptr<Backend> backend, int rank, int size, CommunicatorOptions const& with)
+      : validator{rank, size}, options(with), backend_(std::move(backend)) {}
+
+  ~Impl() { await_turn(issued_); }
+
+  using Operation = void (Backend::*)(Call const&);
+
+  Work run(Call call, Operation operation, CollectiveOptions const& how) {
+    call.sequence = ++issued_;
+    call.timeout = how.timeout.value_or(options.config.timeout);
+    if (!how.stream) {
+      execute(call, operation);
+      return {};
+    }
+    if (how.stream->device().type != DeviceType::cpu) {
+      --issued_;
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("rank {}: {}: host memory needs a CPU stream, not one on {}", validator.rank,
+                              weft::to_string(call.contract.operation), weft::to_string(how.stream->device())));
+    }
+    call.on_stream = true;
+    return enqueue_work(*how.stream, [this, call, operation] { execute(call, operation); });
+  }
+
+  Buffer allocate(Call call) {
+    std::shared_ptr<void> memory;
+    call.sequence = ++issued_;
+    call.timeout = options.config.timeout;
+    in_turn(call.sequence, [&] { memory = backend_->allocate(call); });
+    return {std::move(memory), call.contract.count, call.contract.dtype, Device{}};
+  }
+
+  void abort(std::string const& reason) noexcept { backend_->abort(reason); }
+
+  Validator const validator;
+  CommunicatorOptions const options;
+
+ private:
+  void execute(Call const& call, Operation operation) {
+    in_turn(call.sequence, [&] {
+      if (!options.emulated_link) return (backend_.get()->*operation)(call);
+      use_precise_sleep();
+      auto met = std::chrono::steady_clock::now();
+      auto timed = call;
+      timed.met = &met;  // the link is busy from when the last rank came
+      (backend_.get()->*operation)(timed);
+      sleep_until(met + link_time(*options.emulated_link, call, validator.size));
+    });
+  }
+
+  /// Runs `body` as call number `sequence`: after all earlier ones, on whichever thread.
+  template <typename Body>
+  void in_turn(std::uint64_t sequence, Body&& body) {
+    await_turn(sequence - 1);
+    struct Done {
+      Impl& impl;
+      std::uint64_t sequence;
+      ~Done() {
+        impl.finished_.store(sequence, std::memory_order_release);
+        impl.finished_.notify_all();
+      }
+    } const done{*this, sequence};
+    body();
+  }
+
+  void await_turn(std::uint64_t earlier) const noexcept {
+    for (auto seen = finished_.load(std::memory_order_acquire); seen < earlier;
+         seen = finished_.load(std::memory_order_acquire)) {
+      finished_.wait(seen, std::memory_order_acquire);
+    }
+  }
+
+  std::unique_ptr<Backend> backend_;
+  std::uint64_t issued_ = 0;  // by the one calling thread
+  std::atomic<std::uint64_t> finished_{0};
+};
+
+Communicator Communicator::create(std::shared_ptr<Bootstrap> bootstrap, CommunicatorOptions const& options) {
+  if (!bootstrap) throw Error(ErrorCode::invalid_argument, "Communicator::create: bootstrap is null");
+  auto backend = shm::ShmBackend::create(*bootstrap, options.config);
+  return Communicator(std::make_unique<Impl>(std::move(backend), bootstrap->rank(), bootstrap->size(), options));
+}
+
+Communicator Communicator::duplicate(CommunicatorOptions const& options) {
+  return create(std::make_shared<CommunicatorBootstrap>(*this), options);
+}
+
+Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+Communicator::~Communicator() = default;
+
+int Communicator::rank() const noexcept {
+  return impl_->validator.rank;
+}
+int Communicator::size() const noexcept {
+  return impl_->validator.size;
+}
+CommunicatorOptions const& Communicator::options() const noexcept {
+  return impl_->options;
+}
+
+Buffer Communicator::allocate(std::size_t count, DataType dtype) {
+  return impl_->allocate(impl_->validator.allocate(count, dtype));
+}
+
+Work Communicator::all_reduce(ConstBufferView send, BufferView recv, ReduceOp op, CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.all_reduce(send, recv, op), &Backend::all_reduce, options);
+}
+
+Work Communicator::reduce_scatter(ConstBufferView send, BufferView recv, ReduceOp op,
+                                  CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.reduce_scatter(send, recv, op), &Backend::reduce_scatter, options);
+}
+
+Work Communicator::all_gather(ConstBufferView send, BufferView recv, CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.all_gather(send, recv), &Backend::all_gather, options);
+}
+
+Work Communicator::broadcast(BufferView buffer, int root, CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.broadcast(buffer, root), &Backend::broadcast, options);
+}
+
+Work Communicator::barrier(CollectiveOptions const& options) {
+  return impl_->run({}, &Backend::barrier, options);
+}
+
+void Communicator::abort(std::string const& reason) noexcept {
+  impl_->abort(reason);
+}
+
+}  // namespace weft

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "weft/communicator.hpp"
+
+namespace weft {
+
+/// A communicator's ranks as a bootstrap, for the communicators made from it. The communicator must outlive it.
+class CommunicatorBootstrap final : public Bootstrap {
+ public:
+  explicit CommunicatorBootstrap(Communicator& parent) noexcept : parent_(parent) {}
+
+  [[nodiscard]] int rank() const noexcept override { return parent_.rank(); }
+  [[nodiscard]] int size() const noexcept override { return parent_.size(); }
+  [[nodiscard]] std::string name() const override { return "communicator"; }
+
+  [[nodiscard]] std::vector<std::byte> all_gather(std::span<std::byte const> mine) override {
+    std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size()));
+    parent_.all_gather({mine.data(), mine.size(), DataType::u8}, {all.data(), all.size(), DataType::u8});
+    return all;
+  }
+
+ private:
+  Communicator& parent_;
+};
+
+}  // namespace weft

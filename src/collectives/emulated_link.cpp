@@ -1,0 +1,69 @@
+#include "collectives/emulated_link.hpp"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <charconv>
+#include <cmath>
+
+#include "weft/error.hpp"
+
+namespace weft {
+namespace {
+
+/// "2GB/s" → 2e9; 0 when malformed. Locale-independent.
+double parse_bandwidth(std::string_view text) {
+  double value = 0;
+  auto const [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{}) return 0;
+  std::string_view const unit(rest, static_cast<std::size_t>(text.data() + text.size() - rest));
+  if (unit == "KB/s") return value * 1e3;
+  if (unit == "MB/s") return value * 1e6;
+  if (unit == "GB/s") return value * 1e9;
+  return unit == "B/s" ? value : 0;
+}
+
+}  // namespace
+
+EmulatedLink EmulatedLink::parse(std::string const& text) {
+  auto const colon = text.find(':');
+  auto const latency = colon == std::string::npos ? std::nullopt : parse_duration(text.substr(0, colon));
+  auto const bandwidth = colon == std::string::npos ? 0 : parse_bandwidth(std::string_view(text).substr(colon + 1));
+  if (!latency || !std::isfinite(bandwidth) || bandwidth <= 0) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("link \"{}\" is not LATENCY:BANDWIDTH, e.g. 20us:2GB/s (ns us ms s; B/s KB/s MB/s GB/s, above 0)",
+                    text));
+  }
+  return {*latency, bandwidth};
+}
+
+std::string EmulatedLink::describe() const {
+  auto const microseconds = std::chrono::duration<double, std::micro>(latency).count();
+  auto const [value, unit] = bytes_per_second >= 1e9   ? std::pair{bytes_per_second / 1e9, "GB/s"}
+                             : bytes_per_second >= 1e6 ? std::pair{bytes_per_second / 1e6, "MB/s"}
+                                                       : std::pair{bytes_per_second / 1e3, "KB/s"};
+  return fmt::format("{:.4g}us:{:.4g}{} (emulated)", microseconds, value, unit);
+}
+
+std::chrono::nanoseconds link_time(EmulatedLink const& link, Call const& call, int ranks) {
+  auto const n = static_cast<double>(ranks);
+  auto const shard =
+      static_cast<double>(call.bytes());  // all_gather and reduce_scatter count a shard, the formula n of them
+  auto const full_time = shard / link.bytes_per_second;
+  auto const steps = n - 1;
+  double latencies = 0;
+  double transfer = 0;
+  switch (call.contract.operation) {
+    case Operation::all_reduce: latencies = 2 * steps, transfer = 2 * steps / n * full_time; break;
+    case Operation::reduce_scatter:
+    case Operation::all_gather: latencies = steps, transfer = steps * full_time; break;
+    case Operation::broadcast: latencies = steps, transfer = ranks > 1 ? full_time : 0; break;
+    case Operation::barrier: latencies = 2 * std::bit_width(static_cast<unsigned>(ranks - 1)); break;
+    case Operation::allocate: break;  // sets memory up; nothing crosses a link
+  }
+  auto const latency = std::chrono::duration<double, std::nano>(link.latency) * latencies;
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(latency + std::chrono::duration<double>(transfer));
+}
+
+}  // namespace weft

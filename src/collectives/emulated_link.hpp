@@ -1,0 +1,13 @@
+#pragma once
+
+#include <chrono>
+
+#include "collectives/call.hpp"
+#include "weft/communicator.hpp"
+
+namespace weft {
+
+/// How long `call` lasts at least over `link` among `ranks` ranks: the formulas of weft/communicator.hpp.
+[[nodiscard]] std::chrono::nanoseconds link_time(EmulatedLink const& link, Call const& call, int ranks);
+
+}  // namespace weft

@@ -1,0 +1,119 @@
+// all_reduce over shared memory. With n ranks and B bytes, per rank:
+//   inline     1 synchronisation, B ≤ 48;
+//   one phase  1 synchronisation, writes 2B (staging, result), reads (n + 1)B;
+//   two phases 2 synchronisations, writes 2B + B/n, reads about 3B: rank r reduces part r, then all copy all parts;
+//   direct     2 synchronisations, reads B and writes B in all ranks' own memory: rank r reduces part r of all into
+//   part r of all.
+#include <algorithm>
+
+#include "collectives/shm/partition.hpp"
+#include "collectives/shm/shm_backend.hpp"
+
+namespace weft::shm {
+void ShmBackend::all_reduce(Call const& call) {
+  if (call.bytes() <= kInlineBytes) return all_reduce_inline(call);
+  if (call.bytes() <= tuning_.staged_bytes) return all_reduce_staged(call, false);
+  if (auto const buffers = negotiate(call, call.bytes(), call.bytes(), Needs::both))
+    return all_reduce_direct(call, *buffers);
+  all_reduce_staged(call, true);
+}
+
+void ShmBackend::all_reduce_inline(Call const& call) {
+  announce(call, call.send, call.bytes());
+  await_announcements();
+  std::array<void const*, kMaxRanks> sources;
+  for (int peer = 0; peer < size(); ++peer) sources[peer] = channel_.payload(peer);
+  reduce_to(call, call.contract.count, sources, call.recv, kernels::Store::cached);
+}
+
+void ShmBackend::all_reduce_staged(Call const& call, bool announced) {
+  auto const element = size_of(call.contract.dtype);
+  auto const count = call.contract.count;
+  auto const block = (announced ? tuning_.chunk_bytes : tuning_.staged_bytes) / element;
+  std::size_t claimed = 0;
+  for (std::size_t index = 0; index * block < count; ++index) {
+    auto const range = block_of(count, index, block);
+    auto const offset = ring_.take(range.count * element);
+    kernels::copy(ring_.at(rank(), offset), at(call.send, range.first * element), range.count * element);
+    exchange_block(call, announced || index > 0);
+    all_reduce_block(call, offset, range.first, range.count, claimed);
+  }
+}
+
+/// Every rank has staged elements [first, first + count) at `offset`.
+void ShmBackend::all_reduce_block(Call const& call, std::size_t offset, std::size_t first, std::size_t count,
+                                  std::size_t& claimed) {
+  auto const& contract = call.contract;
+  auto const element = size_of(contract.dtype);
+  auto const ranks = static_cast<std::size_t>(size());
+  auto const store = store_for(call.bytes());
+  std::array<void const*, kMaxRanks> sources;
+  auto const reduce_range = [&](Range range, std::span<void* const> destinations, kernels::Store how) {
+    for (int peer = 0; peer < size(); ++peer) sources[peer] = ring_.at(peer, offset + range.first * element);
+    kernels::reduce(destinations, {sources.data(), ranks}, range.count, contract.dtype, contract.reduce, how);
+  };
+
+  if (count * element <= tuning_.one_phase_bytes || (ranks == 2 && call.bytes() > tuning_.staged_bytes)) {
+    void* const destination = at(call.recv, first * element);
+    return reduce_range({0, count}, {&destination, 1}, store);
+  }
+  if (tuning_.share_work) {
+    // Results replace rank 0's staged elements, which only the claimant of a chunk reads.
+    auto const chunk = tuning_.claim_bytes / element;
+    auto const chunks = claimed + ceil_div(count, chunk);
+    while (auto const taken = channel_.claim(chunks)) {
+      auto const range = block_of(count, *taken - claimed, chunk);
+      void* const destination = ring_.at(0, offset + range.first * element);
+      reduce_range(range, {&destination, 1}, kernels::Store::cached);
+      channel_.finish_claimed(chunks);
+    }
+    channel_.await_claimed(chunks);
+    claimed = chunks;
+    return kernels::copy(at(call.recv, first * element), ring_.at(0, offset), count * element, store);
+  }
+  // Results replace this rank's staged part, which only this rank reads.
+  auto const mine = part_of(count, static_cast<std::size_t>(rank()), ranks, element);
+  std::array<void*, 2> const destinations{ring_.at(rank(), offset + mine.first * element),
+                                          at(call.recv, (first + mine.first) * element)};
+  reduce_range(mine, destinations, kernels::Store::cached);
+  channel_.publish_phase();
+  channel_.await_phase();
+  for (std::size_t peer = 0; peer < ranks; ++peer) {
+    if (peer == static_cast<std::size_t>(rank())) continue;
+    auto const part = part_of(count, peer, ranks, element);
+    kernels::copy(at(call.recv, (first + part.first) * element),
+                  ring_.at(static_cast<int>(peer), offset + part.first * element), part.count * element, store);
+  }
+}
+
+void ShmBackend::all_reduce_direct(Call const& call, Symmetric const& buffers) {
+  auto const& contract = call.contract;
+  auto const element = size_of(contract.dtype);
+  auto const ranks = static_cast<std::size_t>(size());
+  auto const store = store_for(call.bytes());
+  auto const reduce_range = [&](Range range) {
+    std::array<void const*, kMaxRanks> sources;
+    std::array<void*, kMaxRanks> destinations;
+    for (std::size_t peer = 0; peer < ranks; ++peer) {
+      sources[peer] = at(buffers.send[peer], range.first * element);
+      destinations[peer] = at(buffers.recv[peer], range.first * element);
+    }
+    kernels::reduce({destinations.data(), ranks}, {sources.data(), ranks}, range.count, contract.dtype, contract.reduce,
+                    store);
+  };
+
+  if (tuning_.share_work) {
+    auto const chunk = tuning_.claim_bytes / element;
+    auto const chunks = ceil_div(contract.count, chunk);
+    while (auto const taken = channel_.claim(chunks)) {
+      reduce_range(block_of(contract.count, *taken, chunk));
+      channel_.finish_claimed(chunks);
+    }
+    return channel_.await_claimed(chunks);
+  }
+  reduce_range(part_of(contract.count, static_cast<std::size_t>(rank()), ranks, element));
+  channel_.publish_phase();
+  channel_.await_phase();
+}
+
+}  // namespace weft::shm

@@ -1,0 +1,43 @@
+// broadcast over shared memory: the root's B bytes to n ranks.
+//   inline   1 synchronisation, B ≤ 48;
+//   staged   1 synchronisation a block: the root writes B, every other rank reads and writes B;
+//   direct   2 synchronisations: every other rank reads B out of the root's buffer.
+#include "collectives/shm/partition.hpp"
+#include "collectives/shm/shm_backend.hpp"
+
+namespace weft::shm {
+
+void ShmBackend::broadcast(Call const& call) {
+  if (call.bytes() <= kInlineBytes) return broadcast_inline(call);
+  if (call.bytes() <= tuning_.chunk_bytes) return broadcast_staged(call, false);
+  if (auto const buffers = negotiate(call, call.bytes(), 0, Needs::send)) return broadcast_direct(call, *buffers);
+  broadcast_staged(call, true);
+}
+
+void ShmBackend::broadcast_inline(Call const& call) {
+  auto const root = static_cast<int>(call.contract.root);
+  announce(call, call.send, rank() == root ? call.bytes() : 0);
+  await_announcements();
+  if (rank() != root) std::memcpy(call.recv, channel_.payload(root), call.bytes());
+}
+
+void ShmBackend::broadcast_staged(Call const& call, bool announced) {
+  auto const root = static_cast<int>(call.contract.root);
+  auto const store = store_for(call.bytes());
+  for (std::size_t first = 0, index = 0; first < call.bytes(); first += tuning_.chunk_bytes, ++index) {
+    auto const length = std::min(tuning_.chunk_bytes, call.bytes() - first);
+    auto const offset = ring_.take(length);
+    if (rank() == root) kernels::copy(ring_.at(root, offset), at(call.send, first), length);
+    exchange_block(call, announced || index > 0);
+    if (rank() != root) kernels::copy(at(call.recv, first), ring_.at(root, offset), length, store);
+  }
+}
+
+void ShmBackend::broadcast_direct(Call const& call, Symmetric const& buffers) {
+  auto const root = static_cast<int>(call.contract.root);
+  if (rank() != root) kernels::copy(call.recv, buffers.send[root], call.bytes(), store_for(call.bytes()));
+  channel_.publish_phase();
+  channel_.await_phase();
+}
+
+}  // namespace weft::shm

@@ -1,0 +1,257 @@
+#include "collectives/shm/channel.hpp"
+
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <new>
+
+namespace weft::shm {
+namespace {
+
+constexpr auto kNap = std::chrono::milliseconds(20);  // longest sleep between two examinations of a peer
+
+void pause() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb");
+#endif
+}
+
+long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, timespec const* limit) noexcept {
+  return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, limit, nullptr, 0);
+}
+
+std::uint32_t hash(Contract const& contract) noexcept {
+  // splitmix64's finaliser over the packed fields: equal contracts agree, different ones collide with probability
+  // 2^-32.
+  auto value =
+      contract.count ^ (std::uint64_t{contract.root} << 40U) ^ (static_cast<std::uint64_t>(contract.operation) << 56U) ^
+      (static_cast<std::uint64_t>(contract.dtype) << 48U) ^ (static_cast<std::uint64_t>(contract.reduce) << 52U);
+  value += 0x9e3779b97f4a7c15U;
+  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
+  value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;
+  return static_cast<std::uint32_t>(value >> 32U);
+}
+
+bool process_is_gone(int pidfd, std::int64_t pid) noexcept {
+  if (pidfd >= 0) {
+    pollfd wanted{pidfd, POLLIN, 0};
+    return ::poll(&wanted, 1, 0) == 1;  // readable once it has exited, reaped or not
+  }
+  return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace
+
+Channel::Channel(std::shared_ptr<Mapping> control, int rank, int size, ChannelOptions const& options)
+    : mapping_(std::move(control)),
+      control_(std::launder(reinterpret_cast<ControlBlock*>(mapping_->data()))),
+      rank_(rank),
+      size_(size),
+      options_(options) {
+  pidfds_.fill(-1);
+  mine().pid = ::getpid();
+}
+
+Channel::~Channel() {
+  mine().presence.store(static_cast<std::uint32_t>(Presence::departed));
+  ring_doorbell(mine());
+  for (int const fd : pidfds_) {
+    if (fd >= 0) ::close(fd);
+  }
+}
+
+void Channel::announce(Call const& call, void const* payload, std::size_t bytes) {
+  throw_if_failed();
+  call_ = call;
+  patience_ = call.on_stream ? options_.stream_patience : options_.inline_patience;
+  parity_ = static_cast<int>(call.sequence & 1U);
+  flag_ = (call.sequence << 32U) | hash(call.contract);
+  auto& lines = mine();
+  lines.contracts[parity_] = call.contract;
+  lines.calls.store(call.sequence, std::memory_order_relaxed);
+  auto& announcement = lines.announcements[parity_];
+  if (bytes > 0) std::memcpy(announcement.payload, payload, bytes);
+  announcement.flag.store(flag_);  // sequentially consistent: ordered before the look at the sleepers
+  ring_doorbell(lines);
+}
+
+void Channel::await_announcements() {
+  bool same = true;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    auto const& flag = control_->ranks[peer].announcements[parity_].flag;
+    await(peer, [&] { return ((flag.load(std::memory_order_acquire) ^ flag_) >> 32U) == 0; });
+    same = same && flag.load(std::memory_order_relaxed) == flag_;
+  }
+  if (!same) explain_mismatch();
+  if (call_.met != nullptr) *call_.met = std::chrono::steady_clock::now();
+}
+
+void Channel::publish_phase() {
+  mine().phase.store(++phase_);
+  ring_doorbell(mine());
+}
+
+void Channel::await_phase() {
+  await_phase(0);
+}
+
+void Channel::await_phase(std::uint64_t behind) {
+  auto const wanted = phase_ - behind;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    auto const& phase = control_->ranks[peer].phase;
+    await(peer, [&] { return phase.load(std::memory_order_acquire) >= wanted; });
+  }
+}
+
+std::optional<std::size_t> Channel::claim(std::size_t chunks) {
+  auto& next = control_->claims[parity_].next;
+  auto const tag = call_.sequence << 32U;
+  auto seen = next.load(std::memory_order_acquire);
+  for (;;) {
+    auto const taken = (seen ^ tag) >> 32U == 0 ? seen & 0xffffffffU : 0;
+    if (taken >= chunks) return std::nullopt;
+    if (next.compare_exchange_weak(seen, tag | (taken + 1), std::memory_order_acq_rel)) return taken;
+  }
+}
+
+void Channel::finish_claimed(std::size_t chunks) {
+  auto& done = control_->claims[parity_].done;
+  auto const tag = call_.sequence << 32U;
+  auto seen = done.load(std::memory_order_relaxed);
+  std::uint64_t finished = 0;
+  do {
+    finished = ((seen ^ tag) >> 32U == 0 ? seen & 0xffffffffU : 0) + 1;
+  } while (!done.compare_exchange_weak(seen, tag | finished));
+  if (finished == chunks) {
+    // Sleepers wait on the doorbell of whichever rank they last looked at.
+    for (int peer = 0; peer < size_; ++peer) ring_doorbell(control_->ranks[peer]);
+  }
+}
+
+void Channel::await_claimed(std::size_t chunks) {
+  auto const& done = control_->claims[parity_].done;
+  auto const tag = call_.sequence << 32U;
+  auto const ready = [&] {
+    auto const seen = done.load(std::memory_order_acquire) ^ tag;
+    return seen >> 32U == 0 && seen >= chunks;
+  };
+  for (int peer = 0; peer < size_ && !ready(); ++peer) {
+    if (peer != rank_) await(peer, ready);
+  }
+}
+
+void Channel::ring_doorbell(RankLines& lines) noexcept {
+  if (lines.sleepers.load() == 0) return;
+  lines.doorbell.fetch_add(1);
+  futex(lines.doorbell, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+template <typename Ready>
+void Channel::await(int peer, Ready ready) {
+  constexpr int kBareSpins = 64;  // a pause costs as much as a small collective
+  for (int spin = 0; spin <= patience_.spins; ++spin) {
+    if (ready()) return;
+    if (spin > kBareSpins) pause();
+  }
+  await_slowly(peer, ready);
+}
+
+template <typename Ready>
+void Channel::await_slowly(int peer, Ready const& ready) {
+  for (int yield = 0; yield < patience_.yields; ++yield) {
+    if (ready()) return;
+    ::sched_yield();
+  }
+  auto const deadline = std::chrono::steady_clock::now() + call_.timeout;
+  while (!ready()) {
+    sleep_on(control_->ranks[peer], ready);
+    if (!ready()) examine(peer, ready, deadline);
+  }
+}
+
+template <typename Ready>
+void Channel::sleep_on(RankLines& lines, Ready const& ready) noexcept {
+  auto const rung = lines.doorbell.load();
+  lines.sleepers.fetch_add(1);
+  if (!ready() && control_->failure.state.load() == 0) {
+    timespec const limit{0, std::chrono::nanoseconds(kNap).count()};
+    futex(lines.doorbell, FUTEX_WAIT, rung, &limit);
+  }
+  lines.sleepers.fetch_sub(1);
+}
+
+template <typename Ready>
+void Channel::examine(int peer, Ready const& ready, std::chrono::steady_clock::time_point deadline) {
+  throw_if_failed();
+  auto const& lines = control_->ranks[peer];
+  auto const departed = lines.presence.load() == static_cast<std::uint32_t>(Presence::departed);
+  if (pidfds_[peer] < 0 && lines.pid != ::getpid()) {
+    pidfds_[peer] = static_cast<int>(::syscall(SYS_pidfd_open, lines.pid, 0));
+  }
+  auto const gone = !departed && lines.pid != ::getpid() && process_is_gone(pidfds_[peer], lines.pid);
+  if (ready()) return;  // whatever it did before it went counts
+  auto const reached = lines.calls.load();
+  auto const where = fmt::format("{} (it made {} call{} on this communicator; rank {} waited)", describe(call_),
+                                 reached, reached == 1 ? "" : "s", rank_);
+  if (gone) {
+    fail(ErrorCode::peer_lost, fmt::format("rank {} (pid {}) died before completing {}; see its output for the cause",
+                                           peer, lines.pid, where));
+  } else if (departed) {
+    fail(ErrorCode::peer_lost,
+         fmt::format("rank {} left (its communicator was destroyed) before completing {}; every rank must make the "
+                     "same calls",
+                     peer, where));
+  } else if (std::chrono::steady_clock::now() >= deadline) {
+    fail(ErrorCode::timeout,
+         fmt::format("rank {} did not complete {} within {} ms; it is stuck, slow or made fewer calls: look there, or "
+                     "raise WEFT_TIMEOUT",
+                     peer, where, call_.timeout.count()));
+  }
+  throw_if_failed();
+}
+
+void Channel::throw_if_failed() const {
+  auto const& failure = control_->failure;
+  if (failure.state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(FailureState::none)) return;
+  while (failure.state.load(std::memory_order_acquire) != static_cast<std::uint32_t>(FailureState::set))
+    ::sched_yield();
+  throw Error(static_cast<ErrorCode>(failure.code), failure.message);
+}
+
+void Channel::fail(ErrorCode code, std::string const& message) noexcept {
+  auto& failure = control_->failure;
+  auto none = static_cast<std::uint32_t>(FailureState::none);
+  if (!failure.state.compare_exchange_strong(none, static_cast<std::uint32_t>(FailureState::writing))) return;
+  failure.code = static_cast<std::uint32_t>(code);
+  auto const length = std::min(message.size(), sizeof failure.message - 1);
+  std::memcpy(failure.message, message.data(), length);
+  failure.message[length] = '\0';
+  failure.state.store(static_cast<std::uint32_t>(FailureState::set));
+  for (int peer = 0; peer < size_; ++peer) ring_doorbell(control_->ranks[peer]);
+}
+
+void Channel::explain_mismatch() const {
+  for (int peer = 0; peer < size_; ++peer) {
+    auto const& lines = control_->ranks[peer];
+    if (lines.announcements[parity_].flag.load(std::memory_order_acquire) == flag_) continue;
+    throw Error(
+        ErrorCode::mismatch,
+        fmt::format(
+            "call {} differs between ranks: rank {} made {}, rank {} made {}; nothing was moved, make the calls equal",
+            call_.sequence, rank_, describe(call_.contract), peer, describe(lines.contracts[parity_])));
+  }
+}
+
+}  // namespace weft::shm

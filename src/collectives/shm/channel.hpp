@@ -1,0 +1,97 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/shm/control_block.hpp"
+#include "collectives/shm/patience.hpp"
+#include "collectives/shm/segment.hpp"
+#include "weft/error.hpp"
+
+namespace weft::shm {
+
+struct ChannelOptions {
+  Patience inline_patience;  ///< waits on the calling thread
+  Patience stream_patience;  ///< waits on a communication thread
+};
+
+/// How the ranks of a communicator synchronise: announcements, phases, claims, and the discovery that somebody will not
+/// come.
+///
+/// One thread at a time, except fail() and departed(). Every wait throws Error{peer_lost|timeout|aborted|…} on every
+/// rank once any rank has decided a failure; from then on begin() throws it too.
+class Channel {
+ public:
+  Channel(std::shared_ptr<Mapping> control, int rank, int size, ChannelOptions const& options);
+  ~Channel();
+  Channel(Channel const&) = delete;
+  Channel& operator=(Channel const&) = delete;
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+
+  /// Announces `call` with up to kInlineBytes of payload. Throws a failure decided earlier.
+  void announce(Call const& call, void const* payload = nullptr, std::size_t bytes = 0);
+
+  /// Waits for every rank's announcement of the same call. @throws Error{mismatch} when contracts differ.
+  void await_announcements();
+
+  /// Payload that `rank` announced with the current call; valid until this rank's next announce().
+  [[nodiscard]] std::byte const* payload(int rank) const noexcept {
+    return control_->ranks[rank].announcements[parity_].payload;
+  }
+
+  /// Tells the peers that this rank finished a phase of the current call; await_phase() waits until all have published
+  /// as many.
+  void publish_phase();
+  void await_phase();
+  /// As await_phase(), for phases up to `behind` publications ago.
+  void await_phase(std::uint64_t behind);
+
+  /// Takes the next of the current call's chunks that no rank has taken, if any below `chunks` is left. A call that
+  /// claims in several rounds counts its chunks on from round to round, here and below.
+  [[nodiscard]] std::optional<std::size_t> claim(std::size_t chunks);
+  /// Reports a claimed chunk done.
+  void finish_claimed(std::size_t chunks);
+  /// Waits until all `chunks` of the current call are done, whoever did them.
+  void await_claimed(std::size_t chunks);
+
+  /// Decides a failure for all ranks unless one was decided before. Any thread.
+  void fail(ErrorCode code, std::string const& message) noexcept;
+
+ private:
+  [[nodiscard]] RankLines& mine() noexcept { return control_->ranks[rank_]; }
+  void ring_doorbell(RankLines& lines) noexcept;
+  template <typename Ready>
+  void await(int peer, Ready ready);
+  template <typename Ready>
+  void await_slowly(int peer, Ready const& ready);
+  template <typename Ready>
+  void sleep_on(RankLines& lines, Ready const& ready) noexcept;
+  void throw_if_failed() const;
+  /// Decides whether `peer`, which this rank waits for, can still come.
+  template <typename Ready>
+  void examine(int peer, Ready const& ready, std::chrono::steady_clock::time_point deadline);
+  void explain_mismatch() const;
+  void open_pidfds();
+
+  std::shared_ptr<Mapping> mapping_;
+  ControlBlock* control_;
+  int rank_;
+  int size_;
+  ChannelOptions options_;
+  std::array<int, kMaxRanks> pidfds_;
+
+  Call call_{};          // the current call
+  Patience patience_{};  // the current call's
+  int parity_ = 0;
+  std::uint64_t flag_ = 0;
+  std::uint64_t phase_ = 0;
+};
+
+}  // namespace weft::shm

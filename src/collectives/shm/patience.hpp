@@ -1,0 +1,13 @@
+#pragma once
+
+#include <chrono>
+
+namespace weft::shm {
+
+/// How a wait passes its time before it sleeps on a futex.
+struct Patience {
+  int spins = 0;   ///< polls with a pause instruction between them
+  int yields = 0;  ///< polls with sched_yield() between them
+};
+
+}  // namespace weft::shm

@@ -1,0 +1,233 @@
+#include "collectives/shm/segment.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "collectives/shm/fd_passing.hpp"
+#include "weft/error.hpp"
+
+namespace weft::shm {
+
+Mapping::~Mapping() {
+  ::munmap(data_, bytes_);
+}
+
+namespace {
+
+/// A file descriptor closed with its scope.
+class UniqueFd {
+ public:
+  explicit UniqueFd(int fd = -1) noexcept : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~UniqueFd() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  [[nodiscard]] int get() const noexcept { return fd_; }
+
+ private:
+  int fd_;
+};
+
+enum class Outcome : std::int32_t { ok, no_memory, forbidden, failed };
+
+/// What rank 0 tells the others about its segment.
+struct Offer {
+  std::int64_t pid = 0;
+  std::int32_t fd = -1;
+  Outcome outcome = Outcome::ok;
+  std::int32_t error_number = 0;
+  std::uint64_t nonce = 0;  // guards against a recycled pid or descriptor
+  std::uint64_t bytes = 0;
+  std::shared_ptr<Mapping> const* mapping = nullptr;  // valid in rank 0's process until the exchange ends
+};
+
+/// What every rank tells of its attempt.
+struct Report {
+  Outcome outcome = Outcome::ok;
+  std::int32_t error_number = 0;
+};
+
+template <typename T>
+std::vector<T> gather(Exchange const& exchange, T const& mine) {
+  auto const raw = exchange(std::as_bytes(std::span(&mine, 1)));
+  std::vector<T> all(raw.size() / sizeof(T));
+  std::memcpy(static_cast<void*>(all.data()), raw.data(), all.size() * sizeof(T));
+  return all;
+}
+
+std::uint64_t fresh_nonce() {
+  std::random_device entropy;
+  return (std::uint64_t{entropy()} << 32U) | entropy();
+}
+
+std::shared_ptr<Mapping> map(int fd, std::size_t bytes, int& error_number) {
+  auto* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) {
+    error_number = errno;
+    return nullptr;
+  }
+  constexpr std::size_t kHugeWorthwhile = std::size_t{4} << 20U;
+  if (bytes >= kHugeWorthwhile) ::madvise(data, bytes, MADV_HUGEPAGE);  // advice only: fewer TLB misses where allowed
+  return std::make_shared<Mapping>(static_cast<std::byte*>(data), bytes);
+}
+
+/// Rank 0: a memfd whose size nobody can change, tagged with the nonce in its name for whoever inspects /proc.
+UniqueFd create_memfd(std::size_t bytes, int& error_number) {
+  UniqueFd fd{::memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  if (fd.get() < 0 || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    error_number = errno;
+    return UniqueFd{};
+  }
+  return fd;
+}
+
+/// Commits pages [begin, end) of the mapping now. Kernels before 5.14 lack MADV_POPULATE_WRITE; fallocate does it
+/// there.
+int commit(Mapping const& mapping, std::size_t begin, std::size_t end, int fd) {
+  if (begin >= end) return 0;
+#ifndef MADV_POPULATE_WRITE
+  constexpr int MADV_POPULATE_WRITE = 23;
+#endif
+  if (::madvise(mapping.data() + begin, end - begin, MADV_POPULATE_WRITE) == 0) return 0;
+  if (errno != EINVAL) return errno == EFAULT ? ENOMEM : errno;
+  return ::posix_fallocate(fd, static_cast<off_t>(begin), static_cast<off_t>(end - begin));
+}
+
+UniqueFd open_peer(Offer const& offer, int& error_number) {
+  auto const path = fmt::format("/proc/{}/fd/{}", offer.pid, offer.fd);
+  UniqueFd fd{::open(path.c_str(), O_RDWR | O_CLOEXEC)};
+  if (fd.get() < 0) error_number = errno;
+  return fd;
+}
+
+Outcome classify(int error_number) {
+  switch (error_number) {
+    case 0: return Outcome::ok;
+    case ENOMEM:
+    case ENOSPC:
+    case EFBIG: return Outcome::no_memory;
+    case EACCES:
+    case EPERM:
+    case ENOENT: return Outcome::forbidden;
+    default: return Outcome::failed;
+  }
+}
+
+/// Throws the same error on every rank when any rank reported one.
+void agree(std::vector<Report> const& reports, std::size_t bytes) {
+  auto const bad =
+      std::find_if(reports.begin(), reports.end(), [](Report const& r) { return r.outcome != Outcome::ok; });
+  if (bad == reports.end()) return;
+  auto const rank = bad - reports.begin();
+  auto const reason = std::strerror(bad->error_number);
+  if (bad->outcome == Outcome::no_memory) {
+    throw Error(ErrorCode::out_of_memory, fmt::format("rank {}: cannot have a shared segment of {} bytes ({} "
+                                                      "available): {}; use fewer or smaller buffers, or raise "
+                                                      "the memory limit of the job",
+                                                      rank, bytes, available_memory(), reason));
+  }
+  throw Error(ErrorCode::system,
+              fmt::format("rank {}: cannot map the shared segment of {} bytes: {}", rank, bytes, reason));
+}
+
+}  // namespace
+
+std::size_t available_memory() {
+  auto least = std::numeric_limits<std::size_t>::max();
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string line; std::getline(meminfo, line);) {
+    unsigned long long kib = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kib) == 1) least = std::min<std::size_t>(least, kib * 1024);
+  }
+  std::size_t limit = 0;
+  std::size_t used = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
+    least = std::min(least, limit > used ? limit - used : 0);
+  }
+  return least;
+}
+
+std::shared_ptr<Mapping> create_segment(int rank, int size, std::size_t bytes, std::size_t part_bytes,
+                                        Exchange const& exchange) {
+  auto const page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  bytes = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
+
+  std::shared_ptr<Mapping> mapping;
+  UniqueFd fd;
+  Offer offer;
+  if (rank == 0) {
+    int error_number = bytes > available_memory() ? ENOMEM : 0;
+    if (error_number == 0) fd = create_memfd(bytes, error_number);
+    if (error_number == 0) mapping = map(fd.get(), bytes, error_number);
+    if (mapping) {
+      offer.nonce = fresh_nonce();
+      std::memcpy(mapping->data(), &offer.nonce, sizeof offer.nonce);
+    }
+    offer.pid = ::getpid();
+    offer.fd = fd.get();
+    offer.bytes = bytes;
+    offer.outcome = classify(error_number);
+    offer.error_number = error_number;
+    offer.mapping = &mapping;
+  }
+  auto const offered = gather(exchange, offer).front();
+  if (offered.outcome != Outcome::ok) agree({Report{offered.outcome, offered.error_number}}, bytes);
+
+  Report mine;
+  if (rank != 0 && offered.pid == ::getpid()) {
+    mapping = *offered.mapping;
+  } else if (rank != 0) {
+    fd = open_peer(offered, mine.error_number);
+    if (fd.get() >= 0) mapping = map(fd.get(), bytes, mine.error_number);
+    if (mapping && std::memcmp(mapping->data(), &offered.nonce, sizeof offered.nonce) != 0) mine.error_number = ENOENT;
+    mine.outcome = classify(mine.error_number);
+  }
+  auto reports = gather(exchange, mine);
+  auto const forbidden = [](Report const& r) { return r.outcome == Outcome::forbidden; };
+  if (std::any_of(reports.begin(), reports.end(), forbidden)) {
+    // The ranks may not look into one another's /proc: pass the descriptor itself to those that need it.
+    auto const needy = static_cast<int>(std::count_if(reports.begin(), reports.end(), forbidden));
+    if (rank == 0)
+      mine.error_number = send_descriptor(fd.get(), offered.nonce, needy, [&] { gather(exchange, Report{}); });
+    else {
+      gather(exchange, Report{});  // rank 0 listens from here on
+      if (forbidden(mine)) {
+        mine = Report{};
+        fd = UniqueFd{receive_descriptor(offered.nonce, mine.error_number)};
+        mapping = fd.get() >= 0 ? map(fd.get(), bytes, mine.error_number) : nullptr;
+      }
+    }
+    mine.outcome = mine.error_number == 0 ? Outcome::ok : Outcome::failed;
+    reports = gather(exchange, mine);
+  }
+  agree(reports, bytes);
+
+  auto const begin = std::min(bytes, part_bytes * static_cast<std::size_t>(rank) / page * page);
+  auto const end =
+      rank + 1 == size ? bytes : std::min(bytes, part_bytes * static_cast<std::size_t>(rank + 1) / page * page);
+  mine.error_number = commit(*mapping, begin, end, fd.get());
+  mine.outcome = classify(mine.error_number);
+  agree(gather(exchange, mine), bytes);
+  if (rank == 0) std::memset(mapping->data(), 0, sizeof offer.nonce);
+  gather(exchange, mine);  // nobody uses the segment before the nonce is gone, nor after rank 0 closed the descriptor
+  return mapping;
+}
+
+}  // namespace weft::shm

@@ -1,0 +1,205 @@
+#include "collectives/shm/shm_backend.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+namespace weft::shm {
+namespace {
+
+/// What a rank tells of where it runs.
+struct Whereabouts {
+  char host[96] = {};  // boot id: one per running kernel
+  cpu_set_t cpus{};
+};
+
+Whereabouts find_whereabouts() {
+  Whereabouts mine;
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  boot_id.copy(mine.host, sizeof mine.host - 1);
+  ::sched_getaffinity(0, sizeof mine.cpus, &mine.cpus);
+  return mine;
+}
+
+struct CoreShares {
+  int cores = 1;
+  bool ranks_share_cores = false;
+};
+
+/// Cores of all ranks together; shared when there are fewer of them than ranks, or ranks are bound to the same single
+/// core.
+CoreShares count_cores(std::vector<Whereabouts> const& all) {
+  cpu_set_t together;
+  CPU_ZERO(&together);
+  bool same_core = false;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CPU_OR(&together, &together, &all[i].cpus);
+    for (std::size_t k = 0; k < i; ++k) {
+      same_core = same_core || (CPU_COUNT(&all[i].cpus) == 1 && CPU_EQUAL(&all[i].cpus, &all[k].cpus));
+    }
+  }
+  CoreShares shares;
+  shares.cores = std::max(1, CPU_COUNT(&together));
+  shares.ranks_share_cores = same_core || shares.cores < static_cast<int>(all.size());
+  return shares;
+}
+
+template <typename T>
+std::vector<T> gather(Bootstrap& bootstrap, T const& mine) {
+  auto const raw = bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)));
+  std::vector<T> all(static_cast<std::size_t>(bootstrap.size()));
+  std::memcpy(static_cast<void*>(all.data()), raw.data(), all.size() * sizeof(T));
+  return all;
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& config) {
+  auto const rank = bootstrap.rank();
+  auto const size = bootstrap.size();
+  if (size > kMaxRanks) {
+    throw Error(ErrorCode::unsupported, fmt::format("{} ranks on one host; at most {} are supported", size, kMaxRanks));
+  }
+  auto const whereabouts = gather(bootstrap, find_whereabouts());
+  for (int peer = 0; peer < size; ++peer) {
+    if (std::string_view(whereabouts[peer].host) != whereabouts[0].host) {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("ranks 0 and {} are on different hosts; start all ranks on one host", peer));
+    }
+  }
+  // Rank 0's view decides, so that all ranks agree even where caches or variables differ.
+  auto const shares = count_cores(whereabouts);
+  auto const topology = discover_topology();
+  auto const tuning =
+      gather(bootstrap, make_tuning(topology, config, size, shares.cores, shares.ranks_share_cores)).front();
+  if (StagingRing(nullptr, tuning.ring_bytes).max_block() < 4096) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("WEFT_STAGING_BYTES={} is too small; at least 32K", tuning.ring_bytes));
+  }
+
+  Exchange const exchange = [&](std::span<std::byte const> bytes) { return bootstrap.all_gather(bytes); };
+  auto control = create_segment(rank, size, sizeof(ControlBlock), sizeof(RankLines), exchange);
+  auto const ring_bytes = tuning.ring_bytes;
+  auto staging = create_segment(rank, size, ring_bytes * static_cast<std::size_t>(size), ring_bytes, exchange);
+  auto backend = std::make_unique<ShmBackend>(std::move(control), std::move(staging), rank, size, tuning);
+  gather(bootstrap, rank);  // every rank has its lines ready
+  return backend;
+}
+
+ShmBackend::ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging, int rank, int size,
+                       Tuning const& tuning)
+    : tuning_(tuning),
+      channel_(std::move(control), rank, size, {tuning.inline_patience, tuning.stream_patience}),
+      ring_(std::move(staging), tuning.ring_bytes),
+      heap_(rank) {}
+
+void ShmBackend::announce(Call const& call, void const* payload, std::size_t bytes) {
+  channel_.announce(call, payload, bytes);
+}
+
+void ShmBackend::await_announcements() {
+  try {
+    channel_.await_announcements();
+  } catch (Error const& error) {
+    // The ranks staged different amounts: they meet again at the rings' start.
+    if (error.code() == ErrorCode::mismatch) ring_.reset();
+    throw;
+  }
+}
+
+void ShmBackend::exchange_block(Call const& call, bool announced) {
+  if (announced) {
+    channel_.publish_phase();
+    channel_.await_phase();
+  } else {
+    announce(call);
+    await_announcements();
+  }
+}
+
+kernels::Store ShmBackend::store_for(std::size_t bytes) const noexcept {
+  return bytes >= tuning_.streaming_bytes ? kernels::Store::streaming : kernels::Store::cached;
+}
+
+std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std::size_t send_bytes,
+                                                           std::size_t recv_bytes, Needs needs) {
+  struct Offer {
+    Placement send;
+    Placement recv;
+  };
+  static_assert(sizeof(Offer) <= kInlineBytes);
+  Offer offer;
+  if (needs != Needs::recv) offer.send = heap_.find(call.send, send_bytes);
+  if (needs != Needs::send) offer.recv = heap_.find(call.recv, recv_bytes);
+  announce(call, &offer, sizeof offer);
+  await_announcements();
+
+  std::array<Placement, kMaxRanks> sends;
+  std::array<Placement, kMaxRanks> recvs;
+  for (int peer = 0; peer < size(); ++peer) {
+    Offer theirs;
+    std::memcpy(&theirs, channel_.payload(peer), sizeof theirs);
+    sends[peer] = theirs.send;
+    recvs[peer] = theirs.recv;
+  }
+  Symmetric buffers;
+  if (needs != Needs::recv && !(buffers.send_hold = resolve(sends, buffers.send))) return std::nullopt;
+  if (needs != Needs::send && !(buffers.recv_hold = resolve(recvs, buffers.recv))) return std::nullopt;
+  return buffers;
+}
+
+/// All ranks decide from the same placements: direct only when every rank uses the same segment, which each then still
+/// holds.
+std::shared_ptr<Mapping> ShmBackend::resolve(std::array<Placement, kMaxRanks> const& placements,
+                                             Addresses& addresses) const {
+  auto const segment = placements[0].segment;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (placements[peer].segment == 0 || placements[peer].segment != segment) return nullptr;
+  }
+  auto mapping = heap_.hold(segment);
+  for (int peer = 0; peer < size(); ++peer) addresses[peer] = heap_.address(*mapping, peer, placements[peer]);
+  return mapping;
+}
+
+void ShmBackend::reduce_to(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
+                           void* destination, kernels::Store store) const {
+  kernels::reduce({&destination, 1}, {sources.data(), static_cast<std::size_t>(size())}, count, call.contract.dtype,
+                  call.contract.reduce, store);
+}
+
+void ShmBackend::barrier(Call const& call) {
+  announce(call);
+  await_announcements();
+}
+
+std::shared_ptr<void> ShmBackend::allocate(Call const& call) {
+  announce(call);
+  await_announcements();
+  Exchange const exchange = [&](std::span<std::byte const> bytes) {
+    // Through the staging rings; publications order it like any block.
+    auto const offset = ring_.take(bytes.size());
+    std::memcpy(ring_.at(rank(), offset), bytes.data(), bytes.size());
+    channel_.publish_phase();
+    channel_.await_phase();
+    std::vector<std::byte> all(bytes.size() * static_cast<std::size_t>(size()));
+    for (int peer = 0; peer < size(); ++peer) {
+      std::memcpy(all.data() + static_cast<std::size_t>(peer) * bytes.size(), ring_.at(peer, offset), bytes.size());
+    }
+    return all;
+  };
+  constexpr std::size_t kPage = 4096;
+  auto const part_bytes = (std::max<std::size_t>(call.bytes(), 1) + kPage - 1) / kPage * kPage;
+  return heap_.add(create_segment(rank(), size(), part_bytes * static_cast<std::size_t>(size()), part_bytes, exchange),
+                   part_bytes);
+}
+
+void ShmBackend::abort(std::string const& reason) noexcept {
+  channel_.fail(ErrorCode::aborted, reason);
+}
+
+}  // namespace weft::shm

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "collectives/backend.hpp"
+#include "collectives/shm/channel.hpp"
+#include "collectives/shm/partition.hpp"
+#include "collectives/shm/staging_ring.hpp"
+#include "collectives/shm/symmetric_heap.hpp"
+#include "collectives/shm/tuning.hpp"
+#include "kernels/cpu/reduce.hpp"
+#include "weft/bootstrap.hpp"
+#include "weft/config.hpp"
+
+namespace weft::shm {
+
+/// Collectives by loads and stores between ranks of one host. Each operation picks, from what all ranks know alike:
+///   inline    up to 48 B in all: the payload rides in the announcement's cache line;
+///   staged    buffers are copied to the staging rings block by block, and peers read them there: small and private
+///   buffers; direct    symmetric buffers larger than caches like: ranks work in one another's memory.
+/// With more ranks than cores, staged and direct reductions are claimed chunk by chunk by whichever rank is running.
+class ShmBackend final : public Backend {
+ public:
+  /// Collective over the bootstrap. @throws Error{unsupported} when the ranks are on several hosts.
+  static std::unique_ptr<Backend> create(Bootstrap& bootstrap, Config const& config);
+
+  void all_reduce(Call const& call) override;
+  void reduce_scatter(Call const& call) override;
+  void all_gather(Call const& call) override;
+  void broadcast(Call const& call) override;
+  void barrier(Call const& call) override;
+  std::shared_ptr<void> allocate(Call const& call) override;
+  void abort(std::string const& reason) noexcept override;
+
+  ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging, int rank, int size,
+             Tuning const& tuning);
+
+ private:
+  /// Addresses of one symmetric buffer on every rank.
+  using Addresses = std::array<void*, kMaxRanks>;
+  /// Send and receive buffers of a call on every rank; the holds keep them mapped.
+  struct Symmetric {
+    Addresses send{};
+    Addresses recv{};
+    std::shared_ptr<Mapping> send_hold;
+    std::shared_ptr<Mapping> recv_hold;
+  };
+  enum class Needs { send, recv, both };  ///< which buffers a direct algorithm reaches on the peers
+
+  [[nodiscard]] int rank() const noexcept { return channel_.rank(); }
+  [[nodiscard]] int size() const noexcept { return channel_.size(); }
+  void announce(Call const& call, void const* payload = nullptr, std::size_t bytes = 0);
+  void await_announcements();
+  /// Announces the call with its buffers' placements; the peers' addresses when every rank's needed buffers are
+  /// symmetric.
+  [[nodiscard]] std::optional<Symmetric> negotiate(Call const& call, std::size_t send_bytes, std::size_t recv_bytes,
+                                                   Needs needs);
+  [[nodiscard]] std::shared_ptr<Mapping> resolve(std::array<Placement, kMaxRanks> const& placements,
+                                                 Addresses& addresses) const;
+  /// Peers may have this rank's current block: announces (first block of an unannounced call) or publishes, then waits
+  /// for theirs.
+  void exchange_block(Call const& call, bool announced);
+  [[nodiscard]] kernels::Store store_for(std::size_t bytes) const noexcept;
+
+  /// destination[i] = op over sources[r][i], for i in [0, count).
+  void reduce_to(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
+                 void* destination, kernels::Store store) const;
+
+  void all_reduce_inline(Call const& call);
+  void all_reduce_staged(Call const& call, bool announced);
+  void all_reduce_block(Call const& call, std::size_t offset, std::size_t first, std::size_t count,
+                        std::size_t& claimed);
+  void all_reduce_direct(Call const& call, Symmetric const& buffers);
+  void reduce_scatter_inline(Call const& call);
+  void reduce_scatter_staged(Call const& call, bool announced);
+  void reduce_scatter_direct(Call const& call, Symmetric const& buffers);
+  void all_gather_inline(Call const& call);
+  void all_gather_staged(Call const& call, bool announced);
+  void all_gather_direct(Call const& call, Symmetric const& buffers);
+  void broadcast_inline(Call const& call);
+  void broadcast_staged(Call const& call, bool announced);
+  void broadcast_direct(Call const& call, Symmetric const& buffers);
+
+  Tuning tuning_;
+  Channel channel_;
+  StagingRing ring_;
+  SymmetricHeap heap_;
+};
+
+}  // namespace weft::shm

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "collectives/shm/segment.hpp"
+
+namespace weft::shm {
+
+/// Where a buffer lies in symmetric memory, in terms that every rank understands. segment 0: private memory.
+struct Placement {
+  std::uint64_t offset = 0;   ///< bytes from the start of the owning rank's part
+  std::uint32_t segment = 0;  ///< number of the allocation, from 1
+};
+
+/// The segments behind Communicator::allocate(): each holds one equal part per rank, and all ranks map all of it.
+class SymmetricHeap {
+ public:
+  explicit SymmetricHeap(int rank) noexcept : rank_(rank) {}
+
+  /// Registers a new segment; returns this rank's part, which keeps the mapping alive.
+  [[nodiscard]] std::shared_ptr<void> add(std::shared_ptr<Mapping> const& mapping, std::size_t part_bytes);
+
+  /// Where [data, data + bytes) lies, if wholly inside this rank's part of a living segment.
+  [[nodiscard]] Placement find(void const* data, std::size_t bytes) const noexcept;
+
+  /// The mapping of segment `number`, to hold while using address(); null once this rank has released it.
+  [[nodiscard]] std::shared_ptr<Mapping> hold(std::uint32_t number) const noexcept;
+
+  /// Address here of `placement` in rank `rank`'s part of `mapping`.
+  [[nodiscard]] std::byte* address(Mapping const& mapping, int rank, Placement placement) const noexcept;
+
+ private:
+  struct Segment {
+    std::weak_ptr<Mapping> mapping;
+    std::byte* data = nullptr;
+    std::size_t part_bytes = 0;
+    std::uint32_t number = 0;
+  };
+  [[nodiscard]] Segment const* segment(std::uint32_t number) const noexcept;
+
+  int rank_;
+  std::uint32_t count_ = 0;
+  std::vector<Segment> segments_;  // living ones; few, so searched in order
+};
+
+}  // namespace weft::shm

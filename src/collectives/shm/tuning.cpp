@@ -1,0 +1,40 @@
+#include "collectives/shm/tuning.hpp"
+
+#include <algorithm>
+
+#include "collectives/shm/staging_ring.hpp"
+
+namespace weft::shm {
+
+Tuning make_tuning(Topology const& topology, Config const& config, int ranks, int cores, bool ranks_share_cores) {
+  constexpr std::size_t kKiB = 1024;
+  Tuning tuning;
+  tuning.share_work = ranks_share_cores;
+
+  // Rotate through more than L2, with all rings inside half of L3 (see StagingRing); never below what small jobs need.
+  auto const within_l3 = topology.l3_bytes / 2 / static_cast<std::size_t>(ranks);
+  tuning.ring_bytes = config.staging_bytes.value_or(std::max(1024 * kKiB, std::min(3 * topology.l2_bytes, within_l3)));
+  auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
+
+  // Each rank reads ranks × bytes in one phase, about 2 × bytes in two, at the price of one more synchronisation.
+  tuning.one_phase_bytes = std::min(largest_block, ranks <= 2 ? 64 * kKiB : (ranks_share_cores ? 4 * kKiB : 16 * kKiB));
+  tuning.staged_bytes = std::min(largest_block, topology.l2_bytes / 4);
+  tuning.chunk_bytes = std::min(largest_block, 256 * kKiB);
+  tuning.claim_bytes = 32 * kKiB;
+  tuning.streaming_bytes = 2 * topology.l2_bytes;
+
+  constexpr int kSpins = 2000;  // about 50 µs with pauses
+  if (!ranks_share_cores)
+    tuning.inline_patience = {kSpins, 20};
+  else
+    tuning.inline_patience = {0, 200};
+  // A communication thread polls only on a core that computation leaves free.
+  if (!ranks_share_cores && cores >= 2 * ranks) tuning.stream_patience = {kSpins, 0};
+  if (config.spin) {
+    tuning.inline_patience.spins = static_cast<int>(config.spin->count() * 40);
+    tuning.stream_patience.spins = tuning.inline_patience.spins;
+  }
+  return tuning;
+}
+
+}  // namespace weft::shm

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+
+#include "collectives/shm/patience.hpp"
+#include "core/topology.hpp"
+#include "weft/config.hpp"
+
+namespace weft::shm {
+
+/// Every size and waiting policy of the shm back end, derived from the caches and from how ranks share cores. Equal on
+/// all ranks.
+struct Tuning {
+  bool share_work = false;          ///< more ranks than cores: whichever rank runs works for all
+  std::size_t ring_bytes = 0;       ///< staging ring per rank
+  std::size_t one_phase_bytes = 0;  ///< all_reduce up to here: every rank reduces everything
+  std::size_t staged_bytes =
+      0;  ///< up to here buffers are staged even when symmetric: pulling from live caches costs the peer
+  std::size_t chunk_bytes = 0;      ///< pipelined staging of private memory goes by this much per rank
+  std::size_t claim_bytes = 0;      ///< a claimed chunk
+  std::size_t streaming_bytes = 0;  ///< results from here on bypass the caches
+  Patience inline_patience;
+  Patience stream_patience;
+};
+
+/// `ranks_share_cores`: some cores run more than one rank. `cores`: cores of all ranks together.
+[[nodiscard]] Tuning make_tuning(Topology const& topology, Config const& config, int ranks, int cores,
+                                 bool ranks_share_cores);
+
+}  // namespace weft::shm

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "collectives/call.hpp"
+#include "weft/buffer.hpp"
+
+namespace weft {
+
+/// Checks of one rank's arguments, before anything is sent. Each returns the call ready to run (without sequence and
+/// timeout).
+/// @throws Error{invalid_argument} naming operation, rank, argument and what is allowed; Error{unsupported} for device
+/// memory.
+struct Validator {
+  int rank = 0;
+  int size = 1;
+
+  [[nodiscard]] Call all_reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op) const;
+  [[nodiscard]] Call reduce_scatter(ConstBufferView const& send, BufferView const& recv, ReduceOp op) const;
+  [[nodiscard]] Call all_gather(ConstBufferView const& send, BufferView const& recv) const;
+  [[nodiscard]] Call broadcast(BufferView const& buffer, int root) const;
+  [[nodiscard]] Call allocate(std::size_t count, DataType dtype) const;
+
+ private:
+  void check_view(Operation operation, char const* name, ConstBufferView const& view) const;
+  void check_same_type(Operation operation, ConstBufferView const& send, ConstBufferView const& recv) const;
+  void check_overlap(Operation operation, ConstBufferView const& send, ConstBufferView const& recv,
+                     void const* in_place_send, void const* in_place_recv) const;
+  void check_op(Operation operation, ReduceOp op) const;
+  [[noreturn]] void reject(Operation operation, std::string const& why) const;
+};
+
+}  // namespace weft
