@@ -1,0 +1,197 @@
+#include "checkpoint.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <stdexcept>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "checksum.hpp"
+
+namespace train_gpt {
+namespace {
+
+using Json = nlohmann::json;
+
+/// The file: this, then header_bytes of JSON, then value_bytes of f32.
+struct Preamble {
+  std::array<char, 8> magic{};
+  std::uint64_t header_bytes = 0;
+  std::uint64_t value_bytes = 0;
+  std::uint64_t checksum = 0;  ///< of header and values
+};
+constexpr std::array<char, 8> kMagic{'W', 'E', 'F', 'T', 'G', 'P', 'T', '1'};
+
+[[noreturn]] void fail(std::string const& path, std::string const& what) {
+  throw std::runtime_error(fmt::format("checkpoint {}: {}", path, what));
+}
+
+std::uint64_t checksum_of(std::string const& header, std::vector<float> const& values) {
+  return checksum(checksum(kChecksumStart, header.data(), header.size()), values.data(), values.size() * sizeof(float));
+}
+
+std::string header_of(Checkpoint const& c) {
+  return Json{{"layers", c.model.layers}, {"width", c.model.width},     {"heads", c.model.heads},
+              {"seq", c.model.seq},       {"batch", c.batch},           {"lr", c.lr},
+              {"seed", c.seed},           {"text", c.text_fingerprint}, {"step", c.step}}
+      .dump();
+}
+
+void read_header(Checkpoint& c, std::string const& header) {
+  Json const json = Json::parse(header);
+  c.model = {json.at("layers"), json.at("width"), json.at("heads"), json.at("seq")};
+  c.batch = json.at("batch");
+  c.lr = json.at("lr");
+  c.seed = json.at("seed");
+  c.text_fingerprint = json.at("text");
+  c.step = json.at("step");
+}
+
+struct CloseFile {
+  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+
+void write_all(std::string const& path, std::string const& temporary, Preamble const& preamble,
+               std::string const& header, std::vector<float> const& values) {
+  std::unique_ptr<std::FILE, CloseFile> const file(std::fopen(temporary.c_str(), "wb"));
+  if (!file) {
+    fail(path, fmt::format("cannot write {}: {}", temporary, std::strerror(errno)));
+  }
+  bool const written = std::fwrite(&preamble, sizeof preamble, 1, file.get()) == 1 &&
+                       std::fwrite(header.data(), 1, header.size(), file.get()) == header.size() &&
+                       std::fwrite(values.data(), sizeof(float), values.size(), file.get()) == values.size() &&
+                       std::fflush(file.get()) == 0 && fsync(fileno(file.get())) == 0;
+  if (!written) {
+    int const error = errno;
+    std::remove(temporary.c_str());
+    fail(path, fmt::format("cannot write {}: {}", temporary, std::strerror(error)));
+  }
+}
+
+/// Makes the rename itself survive a power cut. Some file systems cannot sync a folder; the file is complete either
+/// way.
+void sync_folder(std::string const& path) {
+  std::filesystem::path const folder = std::filesystem::absolute(path).parent_path();
+  int const descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor >= 0) {
+    (void)fsync(descriptor);
+    close(descriptor);
+  }
+}
+
+template <typename T>
+void take(Options const& options, char const* name, T& mine, T const& saved) {
+  if (options.given.contains(name) && mine != saved) {
+    fail(options.resume,
+         fmt::format("was written with {} {}, the command line says {}; leave {} out", name, saved, mine, name));
+  }
+  mine = saved;
+}
+
+}  // namespace
+
+void save_checkpoint(std::string const& path, Checkpoint const& checkpoint) {
+  std::string const header = header_of(checkpoint);
+  Preamble const preamble{kMagic, header.size(), checkpoint.values.size() * sizeof(float),
+                          checksum_of(header, checkpoint.values)};
+  std::string const temporary = path + ".tmp";
+  write_all(path, temporary, preamble, header, checkpoint.values);
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
+    int const error = errno;
+    std::remove(temporary.c_str());
+    fail(path, fmt::format("cannot rename {}: {}", temporary, std::strerror(error)));
+  }
+  sync_folder(path);
+}
+
+Checkpoint load_checkpoint(std::string const& path) {
+  std::error_code error;
+  std::uintmax_t const size = std::filesystem::file_size(path, error);
+  std::ifstream in(path, std::ios::binary);
+  if (error || !in) {
+    fail(path, fmt::format("cannot read: {}", error ? error.message() : std::strerror(errno)));
+  }
+  Preamble preamble;
+  if (!in.read(reinterpret_cast<char*>(&preamble), sizeof preamble) || preamble.magic != kMagic) {
+    fail(path, "is not a checkpoint of train_gpt");
+  }
+  std::uintmax_t const rest = size - sizeof preamble;
+  if (preamble.header_bytes > rest || preamble.value_bytes != rest - preamble.header_bytes ||
+      preamble.value_bytes % sizeof(float) != 0) {
+    fail(path, fmt::format("has {} bytes and not the {} its start promises; it was cut short or damaged", size,
+                           sizeof preamble + preamble.header_bytes + preamble.value_bytes));
+  }
+  std::string header(preamble.header_bytes, '\0');
+  Checkpoint checkpoint;
+  checkpoint.values.resize(preamble.value_bytes / sizeof(float));
+  in.read(header.data(), static_cast<std::streamsize>(header.size()));
+  in.read(reinterpret_cast<char*>(checkpoint.values.data()), static_cast<std::streamsize>(preamble.value_bytes));
+  if (!in || checksum_of(header, checkpoint.values) != preamble.checksum) {
+    fail(path, "checksum differs; the file is damaged");
+  }
+  try {
+    read_header(checkpoint, header);
+  } catch (Json::exception const& broken) {
+    fail(path, fmt::format("header cannot be understood: {}", broken.what()));
+  }
+  return checkpoint;
+}
+
+Checkpoint capture(Options const& options, std::uint64_t text_fingerprint, int step, GptModel const& model,
+                   weft::AdamW const& optimizer) {
+  Checkpoint checkpoint{options.model, options.batch, options.lr, options.seed, text_fingerprint, step, {}};
+  checkpoint.values.reserve(3 * model.parameter_count());
+  std::vector<weft::BufferView> const parameters = model.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    for (weft::BufferView const& view : {parameters[i], optimizer.exp_avg(i), optimizer.exp_avg_sq(i)}) {
+      auto const* from = static_cast<float const*>(view.data);
+      checkpoint.values.insert(checkpoint.values.end(), from, from + view.count);
+    }
+  }
+  return checkpoint;
+}
+
+void restore(Checkpoint const& checkpoint, GptModel& model, weft::AdamW& optimizer) {
+  if (checkpoint.values.size() != 3 * model.parameter_count()) {
+    throw std::runtime_error(fmt::format("checkpoint holds {} values, this model needs {}", checkpoint.values.size(),
+                                         3 * model.parameter_count()));
+  }
+  float const* from = checkpoint.values.data();
+  std::vector<weft::BufferView> const parameters = model.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    for (weft::BufferView const& view : {parameters[i], optimizer.exp_avg(i), optimizer.exp_avg_sq(i)}) {
+      std::copy_n(from, view.count, static_cast<float*>(view.data));
+      from += view.count;
+    }
+  }
+  optimizer.set_step_count(checkpoint.step);
+}
+
+void adopt(Options& options, Checkpoint const& checkpoint, std::uint64_t text_fingerprint) {
+  take(options, "--layers", options.model.layers, checkpoint.model.layers);
+  take(options, "--width", options.model.width, checkpoint.model.width);
+  take(options, "--heads", options.model.heads, checkpoint.model.heads);
+  take(options, "--seq", options.model.seq, checkpoint.model.seq);
+  take(options, "--batch", options.batch, checkpoint.batch);
+  take(options, "--lr", options.lr, checkpoint.lr);
+  take(options, "--seed", options.seed, checkpoint.seed);
+  if (text_fingerprint != checkpoint.text_fingerprint) {
+    fail(options.resume, "was trained on another text; pass the same --data");
+  }
+  if (checkpoint.step >= options.steps) {
+    fail(options.resume, fmt::format("has finished {} steps already; --steps {} leaves nothing to run", checkpoint.step,
+                                     options.steps));
+  }
+}
+
+}  // namespace train_gpt

@@ -1,0 +1,93 @@
+#include "link.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include <weft/bucket_plan.hpp>
+#include <weft/error.hpp>
+
+#include "synchroniser.hpp"
+
+namespace train_gpt {
+namespace {
+
+/// Seconds that forward and backward take here: the median of a few.
+double measure_compute(weft::Communicator& world, GptModel& model, BatchSampler const& sampler) {
+  std::vector<weft::BufferView> const parameters = model.parameters();
+  std::vector<weft::Buffer> const gradients = gradients_like(parameters);
+  std::array<double, 3> seconds{};
+  for (int i = -1; i < static_cast<int>(seconds.size()); ++i) {  // -1 warms caches up
+    Batch const batch = sampler.sample(i + 1);
+    world.barrier();
+    auto const start = std::chrono::steady_clock::now();
+    (void)model.forward(batch);
+    model.backward(
+        batch, [&](std::size_t index) { return gradients[index].view(); }, [](std::size_t) {});
+    std::chrono::duration<double> const took = std::chrono::steady_clock::now() - start;
+    seconds[static_cast<std::size_t>(std::max(i, 0))] = took.count();
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+weft::BucketPlan plan_of(GptModel const& model, weft::BucketLimits const& limits) {
+  std::vector<weft::TensorSpec> specs;
+  for (weft::BufferView const& parameter : model.parameters()) {
+    specs.push_back({parameter.count, parameter.dtype});
+  }
+  std::vector<std::size_t> order(specs.size());
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  return weft::BucketPlan::build(specs, order, limits);
+}
+
+/// Solves the ring formula Σ 2(n−1)·latency + 2(n−1)/n·bytes/bandwidth = seconds over the buckets.
+weft::EmulatedLink link_for(double seconds, weft::BucketPlan const& plan, int ranks) {
+  weft::EmulatedLink link{std::chrono::microseconds(20), 0.0};
+  double const hops = 2.0 * (ranks - 1);
+  double bytes = 0.0;
+  for (weft::Bucket const& bucket : plan.buckets) {
+    bytes += static_cast<double>(bucket.bytes());
+  }
+  double const latency =
+      std::chrono::duration<double>(link.latency).count() * hops * static_cast<double>(plan.buckets.size());
+  double const moving =
+      std::max(seconds - latency, seconds / 10.0);  // a tiny model is all latency: keep the bandwidth finite
+  link.bytes_per_second = hops / ranks * bytes / moving;
+  return link;
+}
+
+}  // namespace
+
+std::optional<weft::EmulatedLink> choose_link(weft::Communicator& world, Options const& options, GptModel& model,
+                                              BatchSampler const& sampler) {
+  if (!options.auto_link) {
+    return options.link;
+  }
+  if (world.size() == 1) {
+    throw weft::Error(weft::ErrorCode::invalid_argument,
+                      "--link auto needs at least 2 ranks, there is 1; add --ranks 2");
+  }
+  std::array<double, 1> seconds{measure_compute(world, model, sampler)};
+  world.all_reduce(std::span<double>(seconds), std::span<double>(seconds), weft::ReduceOp::max);
+  weft::EmulatedLink link = link_for(seconds[0] / 2.0, plan_of(model, options.bucketer().limits), world.size());
+  std::array<double, 1> bandwidth{link.bytes_per_second};
+  world.broadcast(std::span<double>(bandwidth), 0);
+  link.bytes_per_second = bandwidth[0];
+  return link;
+}
+
+weft::Communicator connect(weft::Communicator& world, std::optional<weft::EmulatedLink> const& link) {
+  weft::CommunicatorOptions options = world.options();
+  options.emulated_link = link;
+  return world.duplicate(options);
+}
+
+std::string describe(std::optional<weft::EmulatedLink> const& link) {
+  return link ? link->describe() : "shared memory";
+}
+
+}  // namespace train_gpt

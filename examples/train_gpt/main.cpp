@@ -1,0 +1,82 @@
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <stdexcept>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include <weft/launch.hpp>
+
+#include "trainer.hpp"
+
+namespace {
+
+using train_gpt::Inputs;
+using train_gpt::Options;
+
+/// What is found wrong before the ranks meet is found by all that mpirun started; one of them says so.
+bool speaks() {
+  for (char const* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"}) {
+    if (char const* rank = std::getenv(variable); rank != nullptr) {
+      return std::string_view(rank) == "0";
+    }
+  }
+  return true;
+}
+
+/// Better before training than after. @throws std::runtime_error
+void check_writable(std::string const& path) {
+  if (path.empty()) {
+    return;
+  }
+  std::filesystem::path const folder = std::filesystem::absolute(path).parent_path();
+  if (access(folder.c_str(), W_OK) != 0) {
+    throw std::runtime_error(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+  }
+}
+
+Inputs read_inputs(Options options) {
+  for (std::string const& path : {options.trace, options.report_json, options.save}) {
+    check_writable(path);
+  }
+  Inputs inputs;
+  inputs.text = train_gpt::load_text(options.data, options.model.seq);
+  inputs.text_fingerprint = inputs.text.fingerprint();
+  if (!options.resume.empty()) {
+    inputs.checkpoint = train_gpt::load_checkpoint(options.resume);
+    train_gpt::adopt(options, *inputs.checkpoint, inputs.text_fingerprint);
+    train_gpt::check_length(inputs.text, options.model.seq);
+    train_gpt::check_batch(options, options.ranks);
+  }
+  inputs.options = std::move(options);
+  return inputs;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int exit_code = 0;
+  try {
+    std::optional<Options> options = train_gpt::parse_options(argc, argv, exit_code);
+    if (!options) {
+      return exit_code;
+    }
+    int const ranks = options->ranks;
+    Inputs const inputs = read_inputs(std::move(*options));
+    return weft::launch({.ranks = ranks}, [&](weft::Communicator& world) {
+      train_gpt::run_rank(world, inputs);
+      return 0;
+    });
+  } catch (std::exception const& error) {
+    if (speaks()) {
+      fmt::print(stderr, "train_gpt: {}\n", error.what());
+    }
+    return 1;
+  }
+}

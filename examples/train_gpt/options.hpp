@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+
+#include <weft/bucketer.hpp>
+#include <weft/communicator.hpp>
+
+#include "gpt_config.hpp"
+
+namespace train_gpt {
+
+/// The command line.
+struct Options {
+  GptConfig model;
+  int ranks = 1;   ///< to fork; mpirun's number counts under mpirun
+  int batch = 8;   ///< sequences per step over all ranks
+  int steps = 60;  ///< in all, those before --resume included
+  float lr = 1e-3F;
+  std::uint64_t seed = 1;
+  std::optional<std::string> data;
+
+  std::optional<weft::EmulatedLink> link;
+  bool auto_link = false;  ///< --link auto: communication of about half the compute time
+  double bucket_mb = 2.0;
+  double first_bucket_mb = 1.0;
+  bool compare = false;
+
+  std::string trace;
+  std::string report_json;
+  std::string save;
+  std::string resume;
+  int sample = 160;  ///< bytes to generate at the end
+  std::string prompt = "The ";
+
+  std::set<std::string> given;  ///< names of the options that were on the command line, as "--width"
+
+  [[nodiscard]] weft::BucketerOptions bucketer() const;
+};
+
+/// Parses and checks what can be checked without ranks. Prints help (returns nothing, exit code 0) or one line on
+/// stderr (exit code 2).
+[[nodiscard]] std::optional<Options> parse_options(int argc, char const* const* argv, int& exit_code);
+
+/// @throws weft::Error{invalid_argument} when the ranks cannot share the batch equally.
+void check_batch(Options const& options, int ranks);
+
+}  // namespace train_gpt

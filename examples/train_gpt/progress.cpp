@@ -1,0 +1,51 @@
+#include "progress.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include <fmt/format.h>
+
+namespace train_gpt {
+namespace {
+
+std::string bar(int done, int total) {
+  constexpr int kCells = 24;
+  int const full = static_cast<int>(static_cast<long>(done) * kCells / total);
+  std::string cells;
+  for (int i = 0; i < kCells; ++i) {
+    cells += i < full ? "█" : "░";
+  }
+  return cells;
+}
+
+}  // namespace
+
+Progress::Progress(int first, int steps) : first_(first), steps_(steps), terminal_(isatty(STDOUT_FILENO) == 1) {}
+
+void Progress::show(StepRecord const& record, double tokens_per_step) {
+  int const done = record.step + 1;
+  std::string const figures =
+      fmt::format("step {:>4}/{}  loss {:.4f}  {:>6.0f} tokens/s  communication {:>7.2f} ms  hidden {:>5.1f} %", done,
+                  steps_, record.loss, 1000.0 * tokens_per_step / record.overlap.step_ms,
+                  record.overlap.communication_ms, record.overlap.hidden_percent());
+  if (terminal_) {
+    fmt::print("\r\x1b[K{} {}", bar(done, steps_), figures);
+    std::fflush(stdout);
+    return;
+  }
+  auto const tenth = [&](int step) { return static_cast<long>(step - first_) * 10 / (steps_ - first_); };
+  if (record.step == first_ || tenth(done) != tenth(record.step)) {
+    fmt::print("{}\n", figures);
+    std::fflush(stdout);
+  }
+}
+
+void Progress::done() const {
+  if (terminal_) {
+    fmt::print("\n");
+  }
+}
+
+}  // namespace train_gpt

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include <weft/overlap.hpp>
+
+#include "train_step.hpp"
+
+namespace train_gpt {
+
+/// One step's figures on this rank.
+struct StepRecord {
+  int step = 0;
+  float loss = 0.0F;  ///< mean over the global batch
+  weft::OverlapReport overlap;
+};
+
+/// A run's figures: its steps and their medians.
+struct RunRecord {
+  std::string name;
+  std::string link;
+  int ranks = 1;
+  double tokens_per_step = 0;
+  std::vector<StepRecord> steps;
+
+  /// Medians over the steps that count: all but the first two (cold memory, gradients that move into their final
+  /// order), as long as more than four are there.
+  [[nodiscard]] std::span<StepRecord const> counted() const noexcept;
+  [[nodiscard]] double median(double weft::OverlapReport::*figure) const;
+  [[nodiscard]] double tokens_per_second() const;
+  /// 100 · hidden / communication of the medians; 100 when nothing was communicated.
+  [[nodiscard]] double hidden_percent() const;
+};
+
+[[nodiscard]] weft::OverlapReport overlap_of(StepTimes const& times, std::span<weft::BucketTiming const> buckets);
+
+}  // namespace train_gpt

@@ -1,0 +1,114 @@
+#include "trainer.hpp"
+
+#include <array>
+#include <cstdio>
+#include <span>
+
+#include <fmt/format.h>
+
+#include <weft/data_parallel.hpp>
+#include <weft/trace.hpp>
+
+#include "compare.hpp"
+#include "link.hpp"
+#include "progress.hpp"
+#include "report.hpp"
+#include "sample.hpp"
+
+namespace train_gpt {
+namespace {
+
+void print_start(Inputs const& inputs, GptModel const& model, int ranks,
+                 std::optional<weft::EmulatedLink> const& link) {
+  Options const& options = inputs.options;
+  fmt::print(
+      "GPT with {:.1f} M parameters ({} layers of width {}), {} bytes of {}, {} ranks, batch {} x {} bytes, link: {}\n",
+      static_cast<double>(model.parameter_count()) / 1e6, options.model.layers, options.model.width,
+      inputs.text.bytes.size(), inputs.text.source, ranks, options.batch, options.model.seq, describe(link));
+  std::fflush(stdout);
+}
+
+/// Rank 0's words after training.
+void print_end(Inputs const& inputs, GptModel& model, RunRecord const& run) {
+  Options const& options = inputs.options;
+  fmt::print("\n{}", weft::format_overlap_report(run.steps.back().overlap,
+                                                 fmt::format("Last step, rank 0, link: {}", run.link)));
+  RunSummary const summary = summarise(run, nullptr);
+  fmt::print("\nMedians of {} steps\n{}", run.counted().size(), comparison_table(std::span(&summary, 1)));
+  if (!options.report_json.empty()) {
+    write_report(options.report_json, options, model, std::span(&summary, 1));
+  }
+  if (options.sample > 0) {
+    fmt::print("\nSample:\n{}\n", printable(generate(model, options.prompt, options.sample, options.seed)));
+  }
+  std::fflush(stdout);
+}
+
+/// The training loop.
+void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, BatchSampler const& sampler,
+           std::optional<weft::EmulatedLink> const& link) {
+  Options const& options = inputs.options;
+  weft::Communicator network = connect(world, link);
+  weft::AdamW optimizer(model.parameters(), {.lr = options.lr});
+  if (inputs.checkpoint) {
+    restore(*inputs.checkpoint, model, optimizer);
+  }
+  weft::DataParallel ddp(network, model.parameters(), options.bucketer());
+  int const first = inputs.checkpoint ? inputs.checkpoint->step : 0;
+  RunRecord run{"weft", describe(link), world.size(), static_cast<double>(options.batch) * options.model.seq, {}};
+  Progress progress(first, options.steps);
+  weft::Trace trace;
+
+  for (int step = first; step < options.steps; ++step) {
+    optimizer.set_lr(learning_rate(options.lr, step));
+    StepTimes const times = train_step(model, ddp, optimizer, sampler.sample(step));
+
+    run.steps.push_back({step, mean_over_ranks(world, times.loss), overlap_of(times, ddp.bucketer().timings())});
+    if (!options.trace.empty()) {
+      add_to_trace(trace, step, times, ddp.bucketer().timings());
+    }
+    if (world.rank() == 0) {
+      progress.show(run.steps.back(), run.tokens_per_step);
+    }
+  }
+  if (!options.trace.empty()) {
+    trace.write(world, options.trace);
+  }
+  if (world.rank() == 0) {
+    progress.done();
+    if (!options.save.empty()) {
+      save_checkpoint(options.save, capture(options, inputs.text_fingerprint, options.steps, model, optimizer));
+    }
+    print_end(inputs, model, run);
+  }
+}
+
+}  // namespace
+
+float mean_over_ranks(weft::Communicator& world, float value) {
+  std::array<float, 1> mean{value};
+  world.all_reduce(std::span<float>(mean), std::span<float>(mean), weft::ReduceOp::avg);
+  return mean[0];
+}
+
+void run_rank(weft::Communicator& world, Inputs const& inputs) {
+  Options const& options = inputs.options;
+  use_one_blas_thread();
+  check_batch(options, world.size());
+  int const local_batch = options.batch / world.size();
+  auto const workspace = GptModel::make_workspace(options.model, local_batch);
+  GptModel model(options.model, local_batch, workspace);
+  model.initialise(options.seed);
+  BatchSampler const sampler(inputs.text, options.model.seq, options.batch, options.seed, world.rank(), world.size());
+  std::optional<weft::EmulatedLink> const link = choose_link(world, options, model, sampler);
+  if (world.rank() == 0) {
+    print_start(inputs, model, world.size(), link);
+  }
+  if (options.compare) {
+    compare(world, options, model, sampler, link, workspace);
+  } else {
+    train(world, inputs, model, sampler, link);
+  }
+}
+
+}  // namespace train_gpt

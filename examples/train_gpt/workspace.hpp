@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "gpt_config.hpp"
+
+namespace train_gpt {
+
+/// What one block keeps for backward; sizes in floats per token row unless said otherwise.
+struct BlockActivations {
+  std::vector<float> input;          ///< width: the residual stream before the block
+  std::vector<float> norm1;          ///< width
+  std::vector<float> mean1, rstd1;   ///< 1
+  std::vector<float> qkv;            ///< 3·width
+  std::vector<float> probabilities;  ///< batch·heads·seq·seq in all
+  std::vector<float> attended;       ///< width
+  std::vector<float> middle;         ///< width: the residual stream between attention and MLP
+  std::vector<float> norm2;          ///< width
+  std::vector<float> mean2, rstd2;   ///< 1
+  std::vector<float> hidden;         ///< 4·width, before GELU
+  std::vector<float> activated;      ///< 4·width, after GELU
+};
+
+class Workspace {
+ public:
+  Workspace(GptConfig const& config, int max_batch) {
+    auto const rows = static_cast<std::size_t>(max_batch) * static_cast<std::size_t>(config.seq);
+    auto const width = static_cast<std::size_t>(config.width);
+    blocks.resize(static_cast<std::size_t>(config.layers));
+    for (BlockActivations& block : blocks) {
+      for (auto* matrix : {&block.input, &block.norm1, &block.attended, &block.middle, &block.norm2}) {
+        matrix->resize(rows * width);
+      }
+      for (auto* column : {&block.mean1, &block.rstd1, &block.mean2, &block.rstd2}) {
+        column->resize(rows);
+      }
+      block.qkv.resize(rows * 3 * width);
+      block.probabilities.resize(rows * static_cast<std::size_t>(config.heads) * static_cast<std::size_t>(config.seq));
+      block.hidden.resize(rows * 4 * width);
+      block.activated.resize(rows * 4 * width);
+    }
+    for (auto* matrix : {&output, &norm, &d_residual, &d_narrow}) {
+      matrix->resize(rows * width);
+    }
+    mean.resize(rows);
+    rstd.resize(rows);
+    logits.resize(rows * static_cast<std::size_t>(GptConfig::kVocabulary));
+    d_wide.resize(rows * 4 * width);
+    d_scores.resize(static_cast<std::size_t>(config.seq) * static_cast<std::size_t>(config.seq));
+  }
+
+  std::vector<BlockActivations> blocks;
+  std::vector<float> output;  ///< the residual stream after the last block
+  std::vector<float> norm, mean, rstd, logits;
+  std::vector<float> d_residual;  ///< gradient of the residual stream, walking backwards
+  std::vector<float> d_narrow;    ///< width per row
+  std::vector<float> d_wide;      ///< 4·width per row
+  std::vector<float> d_scores;    ///< seq·seq
+};
+
+}  // namespace train_gpt
