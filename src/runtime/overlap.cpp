@@ -1,7 +1,7 @@
 #include "weft/overlap.hpp"
 
 #include <algorithm>
-#include <numeric>
+#include <vector>
 
 #include "runtime/interval_set.hpp"
 
@@ -41,11 +41,10 @@ std::vector<Release> releases_of(std::span<BucketTiming const> buckets) {
 }
 
 /// Computation during which a collective could have run: see OverlapReport::hideable_ms.
-IntervalSet usable_compute(IntervalSet const& compute, std::span<Release const> releases,
-                           IntervalSet const& communication) {
-  auto end = releases.back().ready;
-  if (!communication.empty()) end = std::max(end, communication.back().end);
-  return intersect(compute, {{releases.front().ready, end}});
+IntervalSet usable_compute(IntervalSet const& compute, std::span<BucketTiming const> buckets, TimePoint first_ready) {
+  auto end = first_ready;
+  for (auto const& bucket : buckets) end = std::max({end, bucket.ready, bucket.finished});
+  return intersect(compute, {{first_ready, end}});
 }
 
 /// What a work-conserving, preemptive server that only runs inside `compute` gets done: no order hides more.
@@ -108,8 +107,9 @@ OverlapReport OverlapReport::build(Interval step, std::span<Interval const> comp
   if (buckets.empty()) return report;
 
   auto const releases = releases_of(buckets);
-  report.hideable_ms = to_ms(hideable(usable_compute(computing, releases, communicating), releases));
-  auto const before = length(intersect(computing, {{TimePoint::min(), releases.front().ready}}));
+  auto const first_ready = releases.front().ready;
+  report.hideable_ms = to_ms(hideable(usable_compute(computing, buckets, first_ready), releases));
+  auto const before = length(intersect(computing, {{TimePoint::min(), first_ready}}));
   report.bound_ms = std::max(report.compute_ms, to_ms(before) + report.communication_ms);
   return report;
 }

@@ -40,7 +40,9 @@ std::vector<Interval> random_intervals(std::mt19937& random) {
 void expect_normal_form(IntervalSet const& set) {
   for (std::size_t i = 0; i < set.size(); ++i) {
     EXPECT_LT(set[i].start, set[i].end);
-    if (i > 0) EXPECT_LT(set[i - 1].end, set[i].start);
+    if (i > 0) {
+      EXPECT_LT(set[i - 1].end, set[i].start);
+    }
   }
 }
 

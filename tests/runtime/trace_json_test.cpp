@@ -111,7 +111,7 @@ TEST(TraceJson, ReaderComputesTheReportsHiddenPercent) {
 
 TEST(TraceJson, ANameThatIsNoTextStillGivesAFile) {
   std::vector<std::vector<Trace::Span>> const ranks{{{Trace::Lane::compute, "\xff\xfe", {at(0), at(1)}, 0}}};
-  EXPECT_NO_THROW((void)json::parse(chrome_trace(ranks)));
+  EXPECT_TRUE(json::accept(chrome_trace(ranks)));
   EXPECT_EQ(decode_spans(encode_spans(ranks[0])).size(), 1U);
 }
 
