@@ -98,10 +98,15 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+/// An abbreviated or prolonged name is nearer than any misspelt one.
+std::size_t difference(std::string_view known, std::string_view name) {
+  return known.starts_with(name) || name.starts_with(known) ? 0 : edit_distance(known, name);
+}
+
 std::string_view nearest_variable(std::string_view name) {
   return std::min_element(kVariables.begin(), kVariables.end(),
                           [name](Variable const& a, Variable const& b) {
-                            return edit_distance(a.name, name) < edit_distance(b.name, name);
+                            return difference(a.name, name) < difference(b.name, name);
                           })
       ->name;
 }

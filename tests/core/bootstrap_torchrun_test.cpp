@@ -1,0 +1,210 @@
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "harness/ranks.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+namespace {
+
+using namespace std::chrono_literals;
+using test::RankExit;
+
+constexpr char const* kVariables[] = {"RANK",        "WORLD_SIZE",          "LOCAL_WORLD_SIZE",          "MASTER_PORT",
+                                      "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"};
+
+/// What torchrun would set for `rank` of `ranks`. The process id of the test keeps concurrent tests apart.
+void set_environment(int rank, int ranks, std::string const& run_id) {
+  setenv("RANK", std::to_string(rank).c_str(), 1);
+  setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
+  setenv("LOCAL_WORLD_SIZE", std::to_string(ranks).c_str(), 1);
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  setenv("MASTER_PORT", "29500", 1);
+  setenv("TORCHELASTIC_RUN_ID", run_id.c_str(), 1);
+}
+
+std::string unique_id() {
+  return "test-" + std::to_string(getpid());
+}
+
+Config with_timeout(std::chrono::milliseconds timeout) {
+  Config config;
+  config.timeout = timeout;
+  return config;
+}
+
+void expect_contains(std::string const& text, std::string const& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text << "\ndoes not contain\n" << part;
+}
+
+/// True when an abstract socket of this user's Weft jobs is left, whichever the job.
+bool socket_left(std::string const& part) {
+  std::ifstream table("/proc/net/unix");
+  for (std::string line; std::getline(table, line);) {
+    if (line.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+void gather_and_check(Bootstrap& bootstrap, std::size_t bytes) {
+  std::vector<std::byte> const mine(bytes, static_cast<std::byte>(bootstrap.rank() + 1));
+  std::vector<std::byte> const all = bootstrap.all_gather(mine);
+  ASSERT_EQ(all.size(), bytes * static_cast<std::size_t>(bootstrap.size()));
+  for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], static_cast<std::byte>(i / bytes + 1));
+}
+
+TEST(TorchrunBootstrap, GathersInRankOrder) {
+  std::string const id = unique_id();
+  for (int const ranks : {1, 2, 5, 9}) {
+    test::expect_all_succeeded(test::run_forked(ranks, [&](int rank) {
+      set_environment(rank, ranks, id);
+      if (rank == 0) std::this_thread::sleep_for(30ms);  // the others have to retry
+      auto const bootstrap = bootstrap_from_environment(with_timeout(10s));
+      EXPECT_EQ(bootstrap->name(), "torchrun");
+      EXPECT_EQ(bootstrap->rank(), rank);
+      EXPECT_EQ(bootstrap->size(), ranks);
+      for (std::size_t const bytes : {1U, 0U, 64U, 300'000U, 7U}) gather_and_check(*bootstrap, bytes);
+      return 0;
+    }));
+  }
+  EXPECT_FALSE(socket_left("@weft-" + std::to_string(getuid()) + "-29500-"));
+}
+
+TEST(TorchrunBootstrap, SeveralInARowDoNotMix) {
+  std::string const id = unique_id();
+  test::expect_all_succeeded(test::run_forked(4, [&](int rank) {
+    set_environment(rank, 4, id);
+    std::vector<std::shared_ptr<Bootstrap>> kept;
+    for (int i = 0; i < 10; ++i) {
+      kept.push_back(torchrun_bootstrap(with_timeout(10s)));
+    }
+    for (auto const& bootstrap : kept) gather_and_check(*bootstrap, 16);
+    return 0;
+  }));
+}
+
+TEST(TorchrunBootstrap, ADeadRankIsNamedWithinASecond) {
+  std::string const id = unique_id();
+  for (int const victim : {0, 2}) {
+    auto const exits = test::run_forked(4, [&](int rank) {
+      set_environment(rank, 4, id);
+      auto const bootstrap = torchrun_bootstrap(with_timeout(20s));
+      gather_and_check(*bootstrap, 8);
+      if (rank == victim) {
+        std::this_thread::sleep_for(20ms);
+        kill(getpid(), SIGKILL);
+      }
+      gather_and_check(*bootstrap, 8);
+      return 0;
+    });
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == victim) continue;
+      RankExit const& exit = exits[static_cast<std::size_t>(rank)];
+      EXPECT_LT(exit.elapsed, 1000ms);
+      expect_contains(exit.output, "peer_lost: rank " + std::to_string(victim) + " died or left");
+    }
+  }
+}
+
+TEST(TorchrunBootstrap, LateRanksAreNamed) {
+  std::string const id = unique_id();
+  auto const exits = test::run_forked(3, [&](int rank) {
+    set_environment(rank, 3, id);
+    auto const bootstrap = torchrun_bootstrap(with_timeout(300ms));
+    if (rank == 1) std::this_thread::sleep_for(2s);
+    if (rank != 1) gather_and_check(*bootstrap, 8);
+    return 0;
+  });
+  expect_contains(exits[0].output, "timeout: rank 1 did not join");
+  expect_contains(exits[2].output, "timeout: rank 1 did not join");
+}
+
+TEST(TorchrunBootstrap, RanksThatNeverConnectAreNamed) {
+  std::string const id = unique_id();
+  auto const exits = test::run_forked(2, [&](int rank) {
+    set_environment(rank == 0 ? 0 : 2, 4, id);
+    (void)torchrun_bootstrap(with_timeout(200ms));
+    return 0;
+  });
+  expect_contains(exits[0].output, "timeout: torchrun bootstrap: rank 1, 3 did not connect");
+  auto const alone = test::run_forked(1, [&](int) {
+    set_environment(1, 2, id);
+    (void)torchrun_bootstrap(with_timeout(100ms));
+    return 0;
+  });
+  expect_contains(alone[0].output, "timeout: torchrun bootstrap: rank 0 did not listen for rank 1");
+}
+
+TEST(TorchrunBootstrap, ARankThatAppearsTwiceIsAnError) {
+  std::string const id = unique_id();
+  auto const exits = test::run_forked(3, [&](int process) {
+    set_environment(process == 0 ? 0 : 1, 3, id);
+    (void)torchrun_bootstrap(with_timeout(5s));
+    return 0;
+  });
+  expect_contains(exits[0].output, "invalid_argument: torchrun bootstrap: two processes have RANK=1");
+}
+
+TEST(TorchrunBootstrap, UnequalSizesAreFoundOnEveryRank) {
+  std::string const id = unique_id();
+  auto const exits = test::run_forked(3, [&](int rank) {
+    set_environment(rank, 3, id);
+    auto const bootstrap = torchrun_bootstrap(with_timeout(5s));
+    (void)bootstrap->all_gather(std::vector<std::byte>(rank == 2 ? 3U : 4U));
+    return 0;
+  });
+  for (RankExit const& exit : exits) expect_contains(exit.output, "mismatch: start-up exchange: rank 2");
+}
+
+/// A change to a right environment, and what the error must say.
+struct Wrong {
+  char const* variable;
+  char const* value;  ///< null: unset
+  ErrorCode code;
+  char const* said;
+};
+
+class WrongVariable : public testing::TestWithParam<Wrong> {
+ protected:
+  void TearDown() override {
+    for (char const* name : kVariables) unsetenv(name);
+  }
+};
+
+TEST_P(WrongVariable, IsNamed) {
+  set_environment(0, 2, unique_id());
+  Wrong const& wrong = GetParam();
+  wrong.value == nullptr ? unsetenv(wrong.variable) : setenv(wrong.variable, wrong.value, 1);
+  try {
+    (void)torchrun_bootstrap(with_timeout(100ms));
+    FAIL() << "no error";
+  } catch (Error const& error) {
+    EXPECT_EQ(error.code(), wrong.code);
+    expect_contains(error.what(), wrong.said);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Variables, WrongVariable,
+    testing::Values(Wrong{"RANK", nullptr, ErrorCode::invalid_argument, "RANK is not set"},
+                    Wrong{"WORLD_SIZE", "", ErrorCode::invalid_argument, "WORLD_SIZE is not set"},
+                    Wrong{"LOCAL_WORLD_SIZE", nullptr, ErrorCode::invalid_argument, "LOCAL_WORLD_SIZE is not set"},
+                    Wrong{"MASTER_PORT", nullptr, ErrorCode::invalid_argument, "MASTER_PORT is not set"},
+                    Wrong{"RANK", "two", ErrorCode::invalid_argument, "RANK=two: expected a number from 0 to 1"},
+                    Wrong{"RANK", "2", ErrorCode::invalid_argument, "RANK=2"},
+                    Wrong{"RANK", "-1", ErrorCode::invalid_argument, "RANK=-1"},
+                    Wrong{"WORLD_SIZE", "0", ErrorCode::invalid_argument, "WORLD_SIZE=0"},
+                    Wrong{"MASTER_PORT", "70000", ErrorCode::invalid_argument, "MASTER_PORT=70000"},
+                    Wrong{"LOCAL_WORLD_SIZE", "1", ErrorCode::unsupported, "WORLD_SIZE=2 but LOCAL_WORLD_SIZE=1"}));
+
+}  // namespace
+}  // namespace weft

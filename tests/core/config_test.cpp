@@ -1,0 +1,120 @@
+#include "weft/config.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "weft/error.hpp"
+
+namespace weft {
+namespace {
+
+using namespace std::chrono_literals;
+
+Config read(std::vector<char const*> environment) {
+  environment.push_back(nullptr);
+  return Config::from_environment(environment.data());
+}
+
+std::string warnings_of(std::vector<char const*> const& environment) {
+  testing::internal::CaptureStderr();
+  (void)read(environment);
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Config, DefaultsWithoutVariables) {
+  Config const config = read({"PATH=/bin", "WEFT", "XWEFT_SPIN=1s"});
+  EXPECT_EQ(config.timeout, 300s);
+  EXPECT_EQ(config.log_level, "warn");
+  EXPECT_FALSE(config.staging_bytes.has_value());
+  EXPECT_FALSE(config.spin.has_value());
+  EXPECT_TRUE(config.bind);
+}
+
+TEST(Config, ReadsEveryVariable) {
+  Config const config =
+      read({"WEFT_TIMEOUT=1500ms", "WEFT_LOG_LEVEL=debug", "WEFT_STAGING_BYTES=4M", "WEFT_SPIN=50us", "WEFT_BIND=0"});
+  EXPECT_EQ(config.timeout, 1500ms);
+  EXPECT_EQ(config.log_level, "debug");
+  EXPECT_EQ(config.staging_bytes, std::size_t{4} << 20);
+  EXPECT_EQ(config.spin, 50us);
+  EXPECT_FALSE(config.bind);
+}
+
+TEST(Config, ZeroSpinIsNotTheDefault) {
+  EXPECT_EQ(read({"WEFT_SPIN=0us"}).spin, 0us);
+}
+
+struct Bad {
+  char const* entry;
+  char const* allowed;
+};
+
+class BadValue : public testing::TestWithParam<Bad> {};
+
+TEST_P(BadValue, IsAnErrorNamingVariableValueAndWhatIsAllowed) {
+  try {
+    (void)read({"HOME=/", GetParam().entry});
+    FAIL() << GetParam().entry << " was accepted";
+  } catch (Error const& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    std::string const what = error.what();
+    EXPECT_NE(what.find(GetParam().entry), std::string::npos) << what;
+    EXPECT_NE(what.find(GetParam().allowed), std::string::npos) << what;
+    EXPECT_EQ(what.find('\n'), std::string::npos) << what;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Variables, BadValue,
+                         testing::Values(Bad{"WEFT_TIMEOUT=soon", "500ms"}, Bad{"WEFT_TIMEOUT=", "500ms"},
+                                         Bad{"WEFT_TIMEOUT=0s", "1ms"}, Bad{"WEFT_TIMEOUT=-3s", "500ms"},
+                                         Bad{"WEFT_TIMEOUT=400000000s", "a year"},
+                                         Bad{"WEFT_LOG_LEVEL=loud", "trace, debug, info, warn, error, off"},
+                                         Bad{"WEFT_LOG_LEVEL=WARN", "trace"}, Bad{"WEFT_STAGING_BYTES=4Q", "4M"},
+                                         Bad{"WEFT_STAGING_BYTES=1K", "64K"}, Bad{"WEFT_SPIN=fast", "50us"},
+                                         Bad{"WEFT_SPIN=2s", "1s"}, Bad{"WEFT_BIND=yes", "0 or 1"},
+                                         Bad{"WEFT_BIND=", "0 or 1"}));
+
+TEST(Config, UnknownNameWarnsWithTheNearest) {
+  EXPECT_EQ(warnings_of({"WEFT_TIMEOUTS=3s"}),
+            "weft: [warn] unknown variable WEFT_TIMEOUTS: did you mean WEFT_TIMEOUT?\n");
+  EXPECT_NE(warnings_of({"WEFT_BNID=0"}).find("did you mean WEFT_BIND?"), std::string::npos);
+  EXPECT_NE(warnings_of({"WEFT_STAGING=1M"}).find("did you mean WEFT_STAGING_BYTES?"), std::string::npos);
+  EXPECT_NE(warnings_of({"WEFT_LOGLEVEL=info"}).find("did you mean WEFT_LOG_LEVEL?"), std::string::npos);
+}
+
+TEST(Config, OnlyUnknownNamesWarn) {
+  EXPECT_EQ(warnings_of({"WEFT_TIMEOUT=3s", "WEFT_TEST_LIMIT_S=7", "weft_timeout=1", "OMPI_X=1"}), "");
+  EXPECT_EQ(warnings_of({"WEFT_BNID=0", "WEFT_LOG_LEVEL=error"}), "");
+}
+
+TEST(ParseBytes, Table) {
+  EXPECT_EQ(parse_bytes("0"), 0U);
+  EXPECT_EQ(parse_bytes("123"), 123U);
+  EXPECT_EQ(parse_bytes("4K"), 4096U);
+  EXPECT_EQ(parse_bytes("4k"), 4096U);
+  EXPECT_EQ(parse_bytes("4M"), 4194304U);
+  EXPECT_EQ(parse_bytes("128G"), std::size_t{128} << 30);
+  EXPECT_EQ(parse_bytes("17179869183G"), std::size_t{17179869183U} << 30);
+  for (char const* bad :
+       {"", "M", "-1", "+1", " 1", "1 ", "1.5M", "4MB", "4T", "0x10", "17179869184G", "18446744073709551616"}) {
+    EXPECT_EQ(parse_bytes(bad), std::nullopt) << bad;
+  }
+}
+
+TEST(ParseDuration, Table) {
+  EXPECT_EQ(parse_duration("20us"), 20us);
+  EXPECT_EQ(parse_duration("0ns"), 0ns);
+  EXPECT_EQ(parse_duration("500ms"), 500ms);
+  EXPECT_EQ(parse_duration("300s"), 300s);
+  EXPECT_EQ(parse_duration("300"), 300s);
+  EXPECT_EQ(parse_duration("1.5ms"), 1500us);
+  EXPECT_EQ(parse_duration("0.1us"), 100ns);
+  for (char const* bad : {"", "s", "-1s", "1h", "1 s", " 1s", "1ss", "nan", "inf", "nans", "1e30s", "us"}) {
+    EXPECT_EQ(parse_duration(bad), std::nullopt) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace weft

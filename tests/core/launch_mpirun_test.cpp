@@ -1,0 +1,80 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace weft {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Outcome {
+  int code = -1;
+  std::string output;
+  std::chrono::duration<double> elapsed{};
+};
+
+/// `mpirun -np 3 launch_probe ARGUMENTS`, both streams.
+Outcome mpirun(std::string const& arguments) {
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  std::string const command =
+      std::string(WEFT_MPIRUN) + " --oversubscribe -np 3 " + WEFT_LAUNCH_PROBE + " " + arguments + " 2>&1";
+  Clock::time_point const start = Clock::now();
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return {};
+  Outcome outcome;
+  std::array<char, 4096> block{};
+  while (std::size_t const got = fread(block.data(), 1, block.size(), pipe)) outcome.output.append(block.data(), got);
+  int const status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  outcome.elapsed = Clock::now() - start;
+  return outcome;
+}
+
+void expect_contains(std::string const& text, std::string const& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text << "\ndoes not contain\n" << part;
+}
+
+TEST(LaunchMpirun, EveryProcessIsARank) {
+  for (char const* ranks : {"1", "3"}) {
+    Outcome const outcome = mpirun(std::string("succeed ") + ranks);
+    EXPECT_EQ(outcome.code, 0) << outcome.output;
+    for (int rank = 0; rank < 3; ++rank) expect_contains(outcome.output, "rank " + std::to_string(rank) + " of 3: 6\n");
+  }
+}
+
+TEST(LaunchMpirun, RefusesAnotherCount) {
+  Outcome const outcome = mpirun("succeed 2");
+  EXPECT_EQ(outcome.code, 2) << outcome.output;
+  expect_contains(outcome.output, "weft: 2 ranks were asked for, but mpi started 3");
+}
+
+TEST(LaunchMpirun, AFailedRankEndsTheJobAndTheOthersSaySo) {
+  struct Case {
+    char const* mode;
+    char const* line;
+  };
+  for (Case const& one :
+       {Case{"throw", "weft: rank 1: thrown on purpose"}, Case{"return", "weft: rank 1: returned 3"}}) {
+    Outcome const outcome = mpirun(one.mode);
+    EXPECT_NE(outcome.code, 0);
+    EXPECT_LT(outcome.elapsed.count(), 15) << outcome.output;
+    expect_contains(outcome.output, one.line);
+    expect_contains(outcome.output, "weft: rank 0: ");
+    expect_contains(outcome.output, "weft: rank 2: ");
+  }
+}
+
+TEST(LaunchMpirun, AKilledRankEndsTheJob) {
+  Outcome const outcome = mpirun("kill");
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_LT(outcome.elapsed.count(), 15) << outcome.output;
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,268 @@
+#include "weft/launch.hpp"
+
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "core/topology.hpp"
+#include "harness/ranks.hpp"
+
+namespace weft {
+namespace {
+
+using namespace std::chrono_literals;
+using test::RankExit;
+
+using Body = std::function<int(Communicator&)>;
+
+void expect_contains(std::string const& text, std::string const& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text << "\ndoes not contain\n" << part;
+}
+
+std::size_t count_of(std::string const& text, std::string const& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+std::set<std::string> shared_memory_files() {
+  std::set<std::string> names;
+  if (DIR* const folder = opendir("/dev/shm")) {
+    while (dirent const* const entry = readdir(folder)) {
+      if (std::string(entry->d_name).find("weft") != std::string::npos) names.insert(entry->d_name);
+    }
+    closedir(folder);
+  }
+  return names;
+}
+
+/// Zero-filled memory that forked processes share.
+template <typename T>
+class Shared {
+ public:
+  Shared()
+      : value_(static_cast<T*>(mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  Shared(Shared const&) = delete;
+  Shared& operator=(Shared const&) = delete;
+  ~Shared() { munmap(value_, sizeof(T)); }
+  [[nodiscard]] T* operator->() const noexcept { return value_; }
+
+ private:
+  T* value_;
+};
+
+/// launch() in a process of its own, whose exit code is launch()'s result; orphans of that process come back to the
+/// test.
+class Launch : public testing::Test {
+ protected:
+  void SetUp() override { prctl(PR_SET_CHILD_SUBREAPER, 1); }
+  void TearDown() override {
+    test::expect_no_children();
+    EXPECT_TRUE(shared_memory_files().empty());
+  }
+
+  static RankExit run(int ranks, Body const& body) {
+    auto const program = [&](int) {
+      LaunchOptions options;
+      options.ranks = ranks;
+      options.communicator.config.timeout = 20s;
+      return launch(options, body);
+    };
+    return test::run_forked(1, program)[0];
+  }
+};
+
+TEST_F(Launch, RunsTheBodyOncePerRank) {
+  for (int const ranks : {1, 2, 5}) {
+    RankExit const exit = run(ranks, [](Communicator& world) {
+      std::printf("rank %d of %d\n", world.rank(), world.size());
+      world.barrier();
+      return 0;
+    });
+    EXPECT_EQ(exit.code, 0) << exit.output;
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::string const line = "rank " + std::to_string(rank) + " of " + std::to_string(ranks) + "\n";
+      EXPECT_EQ(count_of(exit.output, line), 1U) << exit.output;
+    }
+  }
+}
+
+TEST_F(Launch, WritesWhatWasBufferedBeforeOnce) {
+  auto const exits = test::run_forked(1, [](int) {
+    std::printf("before, without a newline;");
+    LaunchOptions options;
+    options.ranks = 3;
+    return launch(options, [](Communicator&) { return 0; });
+  });
+  EXPECT_EQ(exits[0].output, "before, without a newline;");
+}
+
+TEST_F(Launch, RefusesWrongRankCounts) {
+  for (int const ranks : {0, -1, kMostLocalRanks + 1}) {
+    RankExit const exit = run(ranks, [](Communicator&) { return 0; });
+    EXPECT_EQ(exit.code, 2);
+    EXPECT_EQ(exit.output, "weft: " + std::to_string(ranks) + " ranks were asked for: expected 1 to 64\n");
+  }
+}
+
+TEST_F(Launch, ARankThatThrowsEndsAllWithItsLine) {
+  RankExit const exit = run(3, [](Communicator& world) {
+    world.barrier();
+    if (world.rank() == 1) throw std::runtime_error("the data file is empty");
+    world.barrier();
+    return 0;
+  });
+  EXPECT_EQ(exit.code, 1);
+  EXPECT_LT(exit.elapsed, 2s);
+  EXPECT_EQ(count_of(exit.output, "weft: rank 1: the data file is empty\n"), 1U) << exit.output;
+  expect_contains(exit.output, "weft: rank 0: ");
+  expect_contains(exit.output, "weft: rank 2: ");
+  EXPECT_EQ(count_of(exit.output, "\n"), 3U) << exit.output;
+}
+
+TEST_F(Launch, TheResultIsTheCausesCode) {
+  RankExit const exit = run(3, [](Communicator& world) {
+    if (world.rank() == 2) return 7;
+    world.barrier();
+    return 0;
+  });
+  EXPECT_EQ(exit.code, 7) << exit.output;
+  expect_contains(exit.output, "weft: rank 2: returned 7\n");
+}
+
+TEST_F(Launch, AKilledRankIsNamedWithItsSignal) {
+  RankExit const exit = run(4, [](Communicator& world) {
+    world.barrier();
+    if (world.rank() == 0) kill(getpid(), SIGKILL);
+    world.barrier();
+    return 0;
+  });
+  EXPECT_EQ(exit.code, 128 + SIGKILL) << exit.output;
+  EXPECT_LT(exit.elapsed, 2s);
+  expect_contains(exit.output, "weft: rank 0: killed by signal 9 (Killed)\n");
+  for (int rank = 1; rank < 4; ++rank) expect_contains(exit.output, "weft: rank " + std::to_string(rank) + ": ");
+}
+
+TEST_F(Launch, ABodyThatCallsExitIsNamed) {
+  RankExit const exit = run(2, [](Communicator& world) -> int {
+    if (world.rank() == 1) _exit(5);
+    return 0;
+  });
+  EXPECT_EQ(exit.code, 5) << exit.output;
+  expect_contains(exit.output, "weft: rank 1: exited with code 5\n");
+}
+
+TEST_F(Launch, ARankThatNeverNoticesIsKilledAfterTheGrace) {
+  RankExit const exit = run(2, [](Communicator& world) {
+    if (world.rank() == 0) return 3;
+    std::this_thread::sleep_for(60s);
+    return 0;
+  });
+  EXPECT_EQ(exit.code, 3) << exit.output;
+  EXPECT_GE(exit.elapsed, 4900ms);
+  EXPECT_LT(exit.elapsed, 8s);
+  expect_contains(exit.output, "weft: ranks still running");
+}
+
+TEST_F(Launch, SignalsReachEveryRank) {
+  for (int const signal : {SIGTERM, SIGINT}) {
+    RankExit const exit = run(3, [signal](Communicator& world) {
+      world.barrier();
+      if (world.rank() == 0) kill(getppid(), signal);
+      std::this_thread::sleep_for(60s);
+      return 0;
+    });
+    EXPECT_EQ(exit.code, 128 + signal) << exit.output;
+    EXPECT_LT(exit.elapsed, 2s);
+    EXPECT_EQ(exit.output, "");
+  }
+}
+
+TEST_F(Launch, RanksDieWithTheirParent) {
+  struct Pids {
+    std::array<std::atomic<pid_t>, 3> pids;
+  };
+  Shared<Pids> shared;
+  RankExit const exit = run(3, [&](Communicator& world) {
+    shared->pids[static_cast<std::size_t>(world.rank())] = getpid();
+    world.barrier();
+    if (world.rank() == 0) kill(getppid(), SIGKILL);
+    std::this_thread::sleep_for(60s);
+    return 0;
+  });
+  EXPECT_EQ(exit.signal, SIGKILL);
+  for (auto const& pid : shared->pids) {  // orphans come to this process, which reaps them
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  }
+}
+
+TEST_F(Launch, BindsRanksToTheirShares) {
+  std::vector<int> const cpus = discover_topology().cpus;
+  RankExit const exit = run(2, [&](Communicator& world) {
+    EXPECT_EQ(discover_topology().cpus, share_of_cpus(cpus, world.rank(), 2));
+    return testing::Test::HasFailure() ? 1 : 0;
+  });
+  EXPECT_EQ(exit.code, 0) << exit.output;
+}
+
+TEST_F(Launch, LeavesRanksUnboundWhenTold) {
+  std::vector<int> const cpus = discover_topology().cpus;
+  auto const exits = test::run_forked(1, [&](int) {
+    LaunchOptions options;
+    options.ranks = 2;
+    options.communicator.config.bind = false;
+    return launch(options, [&](Communicator&) { return discover_topology().cpus == cpus ? 0 : 1; });
+  });
+  EXPECT_EQ(exits[0].code, 0) << exits[0].output;
+}
+
+TEST_F(Launch, JoinsTorchrunsRanks) {
+  std::string const id = "launch-test-" + std::to_string(getpid());
+  auto const exits = test::run_forked(3, [&](int rank) {
+    for (char const* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) setenv(name, "3", 1);
+    setenv("RANK", std::to_string(rank).c_str(), 1);
+    setenv("MASTER_PORT", "29500", 1);
+    setenv("TORCHELASTIC_RUN_ID", id.c_str(), 1);
+    return launch({}, [rank](Communicator& world) {
+      EXPECT_EQ(world.rank(), rank);
+      EXPECT_EQ(world.size(), 3);
+      world.barrier();
+      return 0;
+    });
+  });
+  test::expect_all_succeeded(exits);
+}
+
+TEST_F(Launch, RefusesAnotherCountThanTorchruns) {
+  auto const exits = test::run_forked(1, [&](int) {
+    for (char const* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) setenv(name, "1", 1);
+    setenv("RANK", "0", 1);
+    setenv("MASTER_PORT", "29500", 1);
+    LaunchOptions options;
+    options.ranks = 4;
+    return launch(options, [](Communicator&) { return 0; });
+  });
+  EXPECT_EQ(exits[0].code, 2);
+  expect_contains(exits[0].output, "weft: 4 ranks were asked for, but torchrun started 1");
+}
+
+}  // namespace
+}  // namespace weft
