@@ -52,7 +52,8 @@ struct BufferView {
   }
 };
 
-/// Move-only owner of memory; 64-byte aligned at least. Destruction releases this rank's hold on the memory and never throws.
+/// Move-only owner of memory; 64-byte aligned at least. Destruction releases this rank's hold on the memory and never
+/// throws.
 class Buffer {
  public:
   Buffer() = default;

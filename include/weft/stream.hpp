@@ -18,8 +18,8 @@ struct StreamOptions {
 
 /// An in-order queue of work on a device. Copies share one queue; the queue drains and ends with its last copy.
 ///
-/// A CPU stream is one worker thread that sleeps on a futex while idle (timer slack 1 ns). A CUDA stream owns or wraps a
-/// cudaStream_t (see weft/cuda.hpp). Every member may be called from any thread; tasks enqueued by one thread run in
+/// A CPU stream is one worker thread that sleeps on a futex while idle (timer slack 1 ns). A CUDA stream owns or wraps
+/// a cudaStream_t (see weft/cuda.hpp). Every member may be called from any thread; tasks enqueued by one thread run in
 /// that order.
 class Stream {
  public:

@@ -8,7 +8,8 @@
 
 namespace weft {
 
-/// When a piece of work was enqueued, began and ended, on std::chrono::steady_clock (one clock for all processes of a host).
+/// When a piece of work was enqueued, began and ended, on std::chrono::steady_clock (one clock for all processes of a
+/// host).
 struct WorkTimings {
   std::chrono::steady_clock::time_point enqueued{};
   std::chrono::steady_clock::time_point started{};

@@ -52,8 +52,10 @@ TEST(TraceRanks, HiddenPercentIsRecomputedFromTheFile) {
       kRanks,
       [&](Communicator& communicator) {
         // 64 KiB each: about 1.3 ms on this link.
-        Bucketer bucketer(communicator, std::vector<TensorSpec>(kTensors, {16 << 10, DataType::f32}),
-                          {.limits = {.first_bytes = 1, .bytes = 1}, .rebuild = false});
+        BucketerOptions bucketing;
+        bucketing.limits = {.first_bytes = 1, .bytes = 1};  // every tensor is a bucket
+        bucketing.rebuild = false;
+        Bucketer bucketer(communicator, std::vector<TensorSpec>(kTensors, {16 << 10, DataType::f32}), bucketing);
         std::vector<Interval> compute;
         Interval step{Clock::now(), {}};
         run_step(bucketer, kTensors, compute);
