@@ -55,7 +55,7 @@ std::vector<ReduceOp> ops_of(std::string const& text) {
   return {*op};
 }
 
-void add_nccl_options(CLI::App& app, Options& options, Texts& texts, Case const& what) {
+void add_nccl_options(CLI::App& app, Options& options, Texts& texts) {
   app.add_option("-b,--minbytes", texts.min_bytes, "smallest message, bytes (K M G)")->capture_default_str();
   app.add_option("-e,--maxbytes", texts.max_bytes, "largest message, bytes (K M G)")->capture_default_str();
   app.add_option("-i,--stepbytes", texts.step_bytes, "distance between messages, bytes (K M G)")->capture_default_str();
@@ -72,8 +72,11 @@ void add_nccl_options(CLI::App& app, Options& options, Texts& texts, Case const&
       ->capture_default_str();
   app.add_option("-d,--datatype", texts.dtype, "data type, or all")->capture_default_str();
   app.add_option("-c,--check", texts.check, "check results: 0 or 1")->check(CLI::Range(0, 1))->capture_default_str();
-  if (what.reduces()) app.add_option("-o,--op", texts.op, "reduction, or all")->capture_default_str();
-  if (what.rooted()) app.add_option("-r,--root", options.root, "rank whose data everybody gets")->capture_default_str();
+  // nccl-tests takes these everywhere, whether the collective has a use for them or not.
+  app.add_option("-o,--op", texts.op, "reduction, or all")->capture_default_str();
+  app.add_option("-r,--root", options.root, "rank whose data everybody gets")
+      ->check(CLI::Range(0, kMaxRanks - 1))
+      ->capture_default_str();
 }
 
 void add_own_options(CLI::App& app, Options& options, Texts& texts) {
@@ -111,6 +114,9 @@ void finish(Options& options, Texts const& texts) {
   if (options.min_bytes > options.max_bytes) {
     refuse(fmt::format("-b: {} bytes are more than -e's {}", options.min_bytes, options.max_bytes));
   }
+  if (options.ranks > 1 && options.root >= options.ranks) {
+    refuse(fmt::format("-r: there is no rank {} among {}", options.root, options.ranks));
+  }
   if (options.step_factor == 0) refuse("-f: 0 is no factor; 1 means steps of -i bytes");
   if (options.step_factor == 1 && options.step_bytes == 0) refuse("-i: steps of 0 bytes never reach -e");
   if (options.step_factor > 1 && options.min_bytes == 0)
@@ -136,7 +142,7 @@ ParsedOptions parse_options(Case const& what, int argc, char const* const* argv)
   auto const program = what.name() + "_perf";
   CLI::App app(fmt::format("Time of {} over message sizes, in nccl-tests' table.", what.name()), program);
   app.set_version_flag("--version", fmt::format("{} (weft) {}", program, WEFT_VERSION_STRING));
-  add_nccl_options(app, parsed.options, texts, what);
+  add_nccl_options(app, parsed.options, texts);
   add_own_options(app, parsed.options, texts);
   try {
     app.parse(argc, argv);

@@ -33,7 +33,7 @@ class Sweep {
       : case_(what), options_(options), peer_(peer), communicator_(communicator), board_(communicator) {}
 
   int run() {
-    if (options_.root < 0 || options_.root >= board_.ranks()) {
+    if (options_.root >= board_.ranks()) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("-r: there is no rank {} among {}", options_.root, board_.ranks()));
     }

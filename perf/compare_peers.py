@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Weft's all_reduce beside Open MPI's, and whether it keeps the promised distance.
+
+Each launch of all_reduce_perf --vs mpi measures both libraries in one process, in interleaved rounds; launches with
+Open MPI's two shared-memory paths (pml ob1, pml ucx) alternate. Per size the better of the two is the peer, and Weft's
+figure is the one from the launches it shared with that peer, so both come from equally many rounds.
+Exit code: 0 when every bar holds, 1 when one does not, 2 when nothing could be measured.
+"""
+import argparse
+import json
+import math
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TOLERANCE = 0.95  # never-below bars allow 5 %
+PEERS = {
+    "ob1": ["--mca", "pml", "ob1"],
+    "ucx": ["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"],
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Ranks, memory and the bars that hold there."""
+
+    name: str
+    ranks: int
+    memory: str
+    never_below: float
+    mean: float
+
+    @property
+    def placement(self):
+        if self.ranks > os.cpu_count():
+            return ["--oversubscribe", "--bind-to", "none"]
+        return ["--bind-to", "core"]
+
+
+SETTINGS = {
+    s.name: s
+    for s in (
+        Setting("symmetric", 2, "symmetric", 2.0, 3.0),
+        Setting("private", 2, "private", 1.3, 2.0),
+        Setting("crowded", 4, "symmetric", 1.0, 1.5),
+    )
+}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", default=os.path.join(ROOT, "build/release/bin/all_reduce_perf"))
+    parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("-b", "--minbytes", default="8")
+    parser.add_argument("-e", "--maxbytes", default="128M")
+    parser.add_argument("-f", "--stepfactor", default="4")
+    parser.add_argument("-n", "--iters", default="20")
+    parser.add_argument("--rounds", type=int, default=5, help="undisturbed rounds per launch")
+    parser.add_argument("--launches", type=int, default=2, help="launches per peer, alternating")
+    parser.add_argument("--short", action="store_true", help="one launch per peer")
+    parser.add_argument("--json", help="append every figure as JSON lines to this file")
+    parser.add_argument("--timeout", type=int, default=600, help="seconds one launch may take")
+    return parser.parse_args()
+
+
+def environment():
+    # OpenBLAS, OpenMP and friends play no part here; root in a container has to say so twice.
+    result = dict(os.environ)
+    if os.geteuid() == 0:
+        result.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    return result
+
+
+def launch(options, setting, peer, lines_path):
+    command = ["mpirun", "-np", str(setting.ranks), *setting.placement, *PEERS[peer], options.program,
+               "-b", options.minbytes, "-e", options.maxbytes, "-f", options.stepfactor, "-n", options.iters,
+               "-c", "0", "--in-place", "0", "--memory", setting.memory, "--vs", "mpi",
+               "--rounds", str(options.rounds), "--json", lines_path, "--label", peer]
+    print("# " + " ".join(command), flush=True)
+    done = subprocess.run(command, env=environment(), timeout=options.timeout, text=True, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode != 0:
+        raise RuntimeError(f"mpirun left with {done.returncode}:\n{done.stdout}")
+
+
+def measure(options, setting):
+    """All JSON lines of the launches, in order."""
+    count = 1 if options.short else options.launches
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "lines")
+        for _ in range(count):
+            for peer in PEERS:
+                launch(options, setting, peer, path)
+        with open(path, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+
+def best(lines, key):
+    values = [line[key] for line in lines if line.get(key, 0) > 0]
+    return min(values) if values else math.nan
+
+
+def table_of(lines):
+    """bytes → figures, with the better peer chosen for call and for cost separately."""
+    table = {}
+    for size in sorted({line["bytes"] for line in lines}):
+        row = {"bytes": size, "limit_us": best([l for l in lines if l["bytes"] == size], "limit_us"),
+               "rounds_kept": min(l["rounds_kept"] for l in lines if l["bytes"] == size)}
+        for figure in ("call", "cost"):
+            by_peer = {}
+            for peer in PEERS:
+                chosen = [l for l in lines if l["bytes"] == size and l["label"] == peer]
+                by_peer[peer] = (best(chosen, f"peer_{figure}_us"), best(chosen, f"{figure}_us"))
+            peer = min((p for p in PEERS if not math.isnan(by_peer[p][0])), key=lambda p: by_peer[p][0], default="ob1")
+            theirs, ours = by_peer[peer]
+            row.update({f"{figure}_us": ours, f"peer_{figure}_us": theirs, f"{figure}_peer": peer,
+                        f"{figure}_ratio": theirs / ours})
+        table[size] = row
+    return table
+
+
+def geometric_mean(values):
+    return math.exp(sum(math.log(v) for v in values) / len(values)) if values else math.nan
+
+
+def print_table(setting, table):
+    print(f"\n# all_reduce, f32 sum, {setting.ranks} ranks, {setting.memory} memory; times in us; peer: the better of "
+          "Open MPI's ob1 and ucx")
+    print(f"# {'bytes':>10} {'weft call':>11} {'peer call':>11} {'':>4} {'ratio':>6} {'weft cost':>11} {'peer cost':>11} "
+          f"{'':>4} {'ratio':>6} {'limit':>10} {'rounds':>6}")
+    for row in table.values():
+        print(f"{row['bytes']:>12} {row['call_us']:11.3f} {row['peer_call_us']:11.3f} {row['call_peer']:>4} "
+              f"{row['call_ratio']:6.2f} {row['cost_us']:11.3f} {row['peer_cost_us']:11.3f} {row['cost_peer']:>4} "
+              f"{row['cost_ratio']:6.2f} {row['limit_us']:10.3f} {row['rounds_kept']:6}")
+
+
+def judge(setting, table):
+    """Prints each bar and whether it holds; True when all do."""
+    good = True
+    for figure in ("call", "cost"):
+        ratios = {size: row[f"{figure}_ratio"] for size, row in table.items()}
+        # A figure that drowned in noise is no proof: it fails.
+        lowest = min(ratios, key=lambda size: -math.inf if math.isnan(ratios[size]) else ratios[size])
+        mean = geometric_mean(list(ratios.values()))
+        for text, value, bar in ((f"lowest ratio ({lowest} bytes)", ratios[lowest], setting.never_below * TOLERANCE),
+                                 ("geometric mean", mean, setting.mean)):
+            holds = value >= bar
+            good = good and holds
+            print(f"{'PASS' if holds else 'FAIL'}: {setting.name} {figure}: {text} {value:.2f}, bar {bar:.2f}")
+    return good
+
+
+def commit():
+    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def machine():
+    name = platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            name = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), name)
+    except OSError:
+        pass
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def write_json(path, setting, table):
+    with open(path, "a", encoding="utf-8") as file:
+        for row in table.values():
+            line = {"benchmark": "all_reduce", "setting": setting.name, "ranks": setting.ranks, "memory": setting.memory,
+                    "commit": commit(), "machine": machine(), **row}
+            file.write(json.dumps(line) + "\n")
+
+
+def main():
+    options = arguments()
+    if shutil.which("mpirun") is None:
+        print("compare_peers: mpirun is not installed; nothing to compare with", file=sys.stderr)
+        return 2
+    if not os.access(options.program, os.X_OK):
+        print(f"compare_peers: {options.program} is not there; build it, or name it with --program", file=sys.stderr)
+        return 2
+    good = True
+    for name in options.settings:
+        setting = SETTINGS[name]
+        try:
+            table = table_of(measure(options, setting))
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            print(f"compare_peers: {setting.name}: {error}", file=sys.stderr)
+            return 2
+        print_table(setting, table)
+        good = judge(setting, table) and good
+        if options.json:
+            write_json(options.json, setting, table)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+// The programs as their users run them: a command line in, a table and an exit code out.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Outcome {
+  int code = -1;
+  std::string output;
+};
+
+/// Runs `command` in a shell under a limit of a minute; stdout, or with `errors` stderr only.
+Outcome run(std::string const& command, bool errors = false) {
+  auto const redirected =
+      "timeout 60 " + std::string(WEFT_PERF_PROGRAMS) + "/" + command + (errors ? " 2>&1 >/dev/null" : "");
+  Outcome outcome;
+  FILE* const pipe = popen(redirected.c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  std::array<char, 4096> chunk{};
+  while (std::size_t const got = fread(chunk.data(), 1, chunk.size(), pipe)) outcome.output.append(chunk.data(), got);
+  int const status = pclose(pipe);
+  if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
+  return outcome;
+}
+
+std::vector<std::string> lines_of(std::string const& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::vector<std::vector<std::string>> data_lines(std::string const& text) {
+  std::vector<std::vector<std::string>> result;
+  for (auto const& line : lines_of(text)) {
+    if (line.empty() || line[0] == '#') continue;
+    std::istringstream stream(line);
+    auto& fields = result.emplace_back();
+    for (std::string field; stream >> field;) fields.push_back(field);
+  }
+  return result;
+}
+
+struct Job {
+  std::string program;
+  int ranks;
+  std::string arguments;
+};
+
+class Table : public ::testing::TestWithParam<Job> {};
+
+TEST_P(Table, HasRightResultsAtEverySize) {
+  auto const& job = GetParam();
+  auto const outcome = run(job.program + " --ranks " + std::to_string(job.ranks) +
+                           " -b 8 -e 1K -f 4 -n 1 -w 1 --rounds 1 -c 1 " + job.arguments);
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("# Out of bounds values : 0 OK"), std::string::npos) << outcome.output;
+  auto const lines = data_lines(outcome.output);
+  ASSERT_FALSE(lines.empty()) << outcome.output;
+  EXPECT_EQ(lines.size() % 4, 0U);  // 8, 32, 128, 512 bytes per type and reduction
+  for (auto const& fields : lines) {
+    ASSERT_EQ(fields.size(), 13U) << outcome.output;
+    EXPECT_TRUE(fields[8] == "0" || fields[8] == "N/A") << outcome.output;
+    EXPECT_EQ(fields[12], "0") << outcome.output;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Programs, Table,
+                         ::testing::Values(Job{"all_reduce_perf", 1, ""}, Job{"all_reduce_perf", 2, ""},
+                                           Job{"all_reduce_perf", 3, "-d all -o all"},
+                                           Job{"all_reduce_perf", 2, "--memory private"},
+                                           Job{"all_reduce_perf", 2, "-m 3"}, Job{"reduce_scatter_perf", 2, ""},
+                                           Job{"reduce_scatter_perf", 3, "-d half -o all"},
+                                           Job{"all_gather_perf", 2, ""}, Job{"all_gather_perf", 3, "--memory private"},
+                                           Job{"broadcast_perf", 2, "-r 1"},
+                                           Job{"broadcast_perf", 3, "--memory private"}));
+
+TEST(Programs, PrintOneTableAsNcclTestsDoes) {
+  auto const outcome = run("all_reduce_perf --ranks 2 -b 64 -e 64 -n 1 --rounds 1");
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  std::regex const names(
+      R"(#\s+size\s+count\s+type\s+redop\s+root\s+time\s+algbw\s+busbw\s+#wrong\s+time\s+algbw\s+busbw\s+#wrong)");
+  std::regex const units(
+      R"(#\s+\(B\)\s+\(elements\)\s+\(us\)\s+\(GB/s\)\s+\(GB/s\)\s+\(us\)\s+\(GB/s\)\s+\(GB/s\)\s*)");
+  std::regex const row(R"(\s+64\s+16\s+float\s+sum\s+-1(\s+[0-9.]+\s+[0-9.]+\s+[0-9.]+\s+0){2})");
+  std::regex const average(R"(# Avg bus bandwidth    : [0-9.e+-]+\s*)");
+  for (auto const* pattern : {&names, &units, &row, &average}) {
+    int found = 0;
+    for (auto const& line : lines_of(outcome.output)) found += std::regex_match(line, *pattern) ? 1 : 0;
+    EXPECT_EQ(found, 1) << outcome.output;
+  }
+}
+
+TEST(Programs, StepByBytesAndByFactor) {
+  auto const by_bytes = data_lines(run("all_reduce_perf --ranks 2 -b 8 -e 40 -i 16 -n 1 --rounds 1").output);
+  ASSERT_EQ(by_bytes.size(), 3U);
+  EXPECT_EQ(by_bytes[2][0], "40");
+  auto const by_factor = data_lines(run("all_reduce_perf --ranks 2 -b 8 -e 100 -f 3 -n 1 --rounds 1").output);
+  ASSERT_EQ(by_factor.size(), 3U);
+  EXPECT_EQ(by_factor[2][0], "72");
+}
+
+TEST(Programs, PrintCallCostAndLimitWhenAsked) {
+  auto const outcome = run("all_reduce_perf --ranks 2 -b 64K -e 64K -n 2 --rounds 1 --cost");
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  auto const lines = data_lines(outcome.output);
+  ASSERT_EQ(lines.size(), 2U) << outcome.output;
+  ASSERT_EQ(lines[1].size(), 6U) << outcome.output;
+  EXPECT_GT(std::stod(lines[1][1]), 0) << outcome.output;
+  EXPECT_GT(std::stod(lines[1][3]), 0) << outcome.output;
+}
+
+TEST(Programs, WriteOneJsonLinePerSize) {
+  auto const path = ::testing::TempDir() + "weft_perf_lines.json";
+  std::remove(path.c_str());
+  ASSERT_EQ(run("all_reduce_perf --ranks 2 -b 64 -e 256 -f 4 -n 1 --rounds 1 --json " + path).code, 0);
+  std::ifstream file(path);
+  int lines = 0;
+  for (std::string line; std::getline(file, line); ++lines)
+    EXPECT_NE(line.find("\"call_us\""), std::string::npos) << line;
+  EXPECT_EQ(lines, 2);
+  std::remove(path.c_str());
+}
+
+class BadArguments : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(BadArguments, AreOneLineAndExitCodeTwo) {
+  auto const outcome = run(GetParam(), true);
+  EXPECT_EQ(outcome.code, 2) << outcome.output;
+  auto const lines = lines_of(outcome.output);
+  ASSERT_EQ(lines.size(), 1U) << outcome.output;
+  EXPECT_EQ(lines[0].rfind(GetParam().substr(0, GetParam().find(' ')) + ": ", 0), 0U) << outcome.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(Programs, BadArguments,
+                         ::testing::Values("all_reduce_perf --ranks 0", "all_reduce_perf --ranks 1000",
+                                           "all_reduce_perf -b x", "all_reduce_perf -b 8 -e 4",
+                                           "all_reduce_perf -b 0 -e 8 -f 2", "all_reduce_perf -f 0",
+                                           "all_reduce_perf -i 0", "all_reduce_perf -n 0",
+                                           "all_reduce_perf -d quaternion", "all_reduce_perf -o xor",
+                                           "all_reduce_perf --memory core", "all_reduce_perf --vs nccl",
+                                           "all_reduce_perf --link fast", "broadcast_perf --ranks 2 -r 2",
+                                           "all_reduce_perf --bogus", "all_reduce_perf --vs mpi --ranks 2"));
+
+TEST(Programs, SayWhatTheyAre) {
+  EXPECT_EQ(run("all_reduce_perf --help").code, 0);
+  EXPECT_NE(run("all_reduce_perf --help").output.find("--stepfactor"), std::string::npos);
+  EXPECT_EQ(run("broadcast_perf --version").output.rfind("broadcast_perf (weft) ", 0), 0U);
+}
+
+}  // namespace
