@@ -219,8 +219,10 @@ class TorchrunBootstrap final : public Bootstrap {
   std::vector<std::byte> contribute(std::span<std::byte const> mine, Deadline deadline) {
     // Rank 0 reports who is missing at its own deadline; a little patience lets that better message arrive first.
     Deadline const patient = deadline + std::chrono::milliseconds(500);
-    require(0, peers_[0].send(bytes_of(Header{Status::ok, job_.rank, mine.size()}), patient));
-    require(0, peers_[0].send(mine, patient));
+    auto result = peers_[0].send(bytes_of(Header{Status::ok, job_.rank, mine.size()}), patient);
+    if (result == LocalSocket::Result::ok) result = peers_[0].send(mine, patient);
+    // Rank 0 that closed the connection may have said why before.
+    if (result != LocalSocket::Result::closed) require(0, result);
     std::vector<std::byte> all(receive_answer(patient).bytes);
     require(0, peers_[0].receive(all, patient));
     return all;
