@@ -10,13 +10,17 @@ namespace weft {
 
 /// Everything WEFT_* environment variables can set, read once and passed in. docs/configuration.md lists them all.
 struct Config {
-  std::chrono::milliseconds timeout{300'000};      ///< WEFT_TIMEOUT: how long a collective waits for a peer (e.g. 300s, 500ms)
-  std::string log_level = "warn";                  ///< WEFT_LOG_LEVEL: trace debug info warn error off
-  std::optional<std::size_t> staging_bytes;        ///< WEFT_STAGING_BYTES: staging ring per rank (e.g. 4M); default from the caches
-  std::optional<std::chrono::microseconds> spin;   ///< WEFT_SPIN: polling before a wait sleeps (e.g. 50us, 0us); default by cores to spare
-  bool bind = true;                                ///< WEFT_BIND: 0 leaves threads unbound
+  std::chrono::milliseconds timeout{
+      300'000};                    ///< WEFT_TIMEOUT: how long a collective waits for a peer (e.g. 300s, 500ms)
+  std::string log_level = "warn";  ///< WEFT_LOG_LEVEL: trace debug info warn error off
+  std::optional<std::size_t>
+      staging_bytes;  ///< WEFT_STAGING_BYTES: staging ring per rank (e.g. 4M); default from the caches
+  std::optional<std::chrono::microseconds>
+      spin;          ///< WEFT_SPIN: polling before a wait sleeps (e.g. 50us, 0us); default by cores to spare
+  bool bind = true;  ///< WEFT_BIND: 0 leaves threads unbound
 
-  /// Reads the environment. Warns about unknown WEFT_ names with the nearest known one; a bad value is an error.
+  /// Reads the environment. Warns about unknown WEFT_ names with the nearest known one (those of the tests and the
+  /// demo, WEFT_TEST_* and WEFT_DEMO_*, are passed over); a bad value is an error.
   /// @throws Error{invalid_argument} naming variable, value and what is allowed.
   [[nodiscard]] static Config from_environment();
 

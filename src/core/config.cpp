@@ -175,8 +175,7 @@ Config Config::from_environment(char const* const* environment) {
     std::size_t const equals = entry.find('=');
     if (equals == std::string_view::npos) continue;
     std::string_view const name = entry.substr(0, equals);
-    // WEFT_TEST_* belongs to the test programs.
-    if (!name.starts_with("WEFT_") || name.starts_with("WEFT_TEST_")) continue;
+    if (!name.starts_with("WEFT_") || name.starts_with("WEFT_TEST_") || name.starts_with("WEFT_DEMO_")) continue;
     if (!apply(config, name, std::string(entry.substr(equals + 1)))) unknown.push_back(name);
   }
   if (config.log_level != "error" && config.log_level != "off") warn_unknown(unknown);

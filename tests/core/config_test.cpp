@@ -85,7 +85,8 @@ TEST(Config, UnknownNameWarnsWithTheNearest) {
 }
 
 TEST(Config, OnlyUnknownNamesWarn) {
-  EXPECT_EQ(warnings_of({"WEFT_TIMEOUT=3s", "WEFT_TEST_LIMIT_S=7", "weft_timeout=1", "OMPI_X=1"}), "");
+  EXPECT_EQ(warnings_of({"WEFT_TIMEOUT=3s", "WEFT_TEST_LIMIT_S=7", "WEFT_DEMO_SHORT=1", "weft_timeout=1", "OMPI_X=1"}),
+            "");
   EXPECT_EQ(warnings_of({"WEFT_BNID=0", "WEFT_LOG_LEVEL=error"}), "");
 }
 
