@@ -59,7 +59,7 @@ TEST_P(Accumulation, SendsTheSumsOfAllMicroSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(MicroStepsEndWith, Accumulation, testing::Values(Ending::finish, Ending::none),
-                         [](auto const& info) { return info.param == Ending::finish ? "Finish" : "Nothing"; });
+                         [](auto const& value) { return value.param == Ending::finish ? "Finish" : "Nothing"; });
 
 TEST(BucketerAccumulation, MicroStepsSendNothing) {
   run_thread_ranks(2, [](Communicator& world) {

@@ -95,13 +95,13 @@ TEST(BucketerFaults, DestructionBeforeFinishIsQuiet) {
 
 TEST(BucketerFaults, ATimeoutNamesTheBucketAndDoesNotHang) {
   CommunicatorOptions options;
-  options.config.timeout = std::chrono::milliseconds(300);
+  options.config.timeout = std::chrono::milliseconds(1000);
   run_thread_ranks(
       2,
       [](Communicator& world) {
         Bucketer bucketer(world, model(5, 3), {.limits = {1, 1}, .stream = {}});
         if (world.rank() == 1) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+          std::this_thread::sleep_for(std::chrono::milliseconds(3000));
           EXPECT_THROW(mark_all(bucketer); bucketer.finish(), Error);
           return;
         }
