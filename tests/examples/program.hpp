@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include "temporary_folder.hpp"
+
+namespace weft::test {
+
+/// How a run of train_gpt ended.
+struct ProgramResult {
+  int code = -1;  ///< 124 when the time limit ended it
+  std::string out;
+  std::string error;
+};
+
+/// Runs train_gpt through the shell with a time limit; without mpirun's variables of an enclosing run.
+[[nodiscard]] ProgramResult run_train_gpt(std::string const& arguments, int limit_seconds = 60);
+
+[[nodiscard]] std::string read_file(std::string const& path);
+
+}  // namespace weft::test

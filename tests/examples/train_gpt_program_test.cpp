@@ -1,0 +1,183 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "program.hpp"
+
+namespace weft::test {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string const kSmall = "--layers 2 --width 32 --heads 2 --seq 16 --batch 8 --lr 0.003 --sample 0 ";
+
+Json report_of(TemporaryFolder const& folder, std::string const& arguments) {
+  std::string const path = folder.file("report.json");
+  ProgramResult const result = run_train_gpt(kSmall + arguments + " --report-json " + path);
+  EXPECT_EQ(result.code, 0) << result.error << result.out;
+  return Json::parse(read_file(path));
+}
+
+std::vector<double> losses_of(TemporaryFolder const& folder, std::string const& arguments) {
+  return report_of(folder, arguments)["runs"][0]["losses"];
+}
+
+/// The bytes of a checkpoint after a run: weights, moments and all.
+std::string weights_of(TemporaryFolder const& folder, std::string const& arguments) {
+  std::string const path = folder.file("weights");
+  ProgramResult const result = run_train_gpt(kSmall + arguments + " --save " + path);
+  EXPECT_EQ(result.code, 0) << result.error << result.out;
+  std::string const bytes = read_file(path);
+  EXPECT_GT(bytes.size(), 100'000U);
+  std::filesystem::remove(path);
+  return bytes;
+}
+
+TEST(TrainGpt, LossesAgreeOverRankCounts) {
+  TemporaryFolder const folder;
+  std::vector<double> const one = losses_of(folder, "--steps 50 --ranks 1");
+  ASSERT_EQ(one.size(), 50U);
+  EXPECT_LT(one.back(), 0.8 * one.front());  // it learns
+  for (char const* ranks : {"2", "4"}) {
+    std::vector<double> const many = losses_of(folder, std::string("--steps 50 --ranks ") + ranks);
+    ASSERT_EQ(many.size(), one.size());
+    for (std::size_t step = 0; step < one.size(); ++step) {
+      EXPECT_NEAR(many[step], one[step], 1e-4 * one[step]) << ranks << " ranks, step " << step;
+    }
+  }
+}
+
+TEST(TrainGpt, RepeatedRunsAreBitIdentical) {
+  TemporaryFolder const folder;
+  std::string const first = weights_of(folder, "--steps 12 --ranks 2");
+  EXPECT_TRUE(first == weights_of(folder, "--steps 12 --ranks 2"));
+  EXPECT_FALSE(first == weights_of(folder, "--steps 12 --ranks 2 --seed 2"));
+}
+
+TEST(TrainGpt, BucketCapsDoNotChangeTheWeights) {
+  TemporaryFolder const folder;
+  std::string const whole = weights_of(folder, "--steps 12 --ranks 2 --bucket-mb 64 --first-bucket-mb 64");
+  for (char const* megabytes : {"0.001", "0.0093", "0.031", "0.1"}) {
+    std::string const caps = std::string(" --bucket-mb ") + megabytes + " --first-bucket-mb " + megabytes;
+    EXPECT_TRUE(whole == weights_of(folder, "--steps 12 --ranks 2" + caps)) << caps;
+  }
+}
+
+TEST(TrainGpt, ResumedRunContinuesBitIdentically) {
+  TemporaryFolder const folder;
+  std::string const straight = weights_of(folder, "--steps 16 --ranks 2");
+  ASSERT_EQ(run_train_gpt(kSmall + "--steps 7 --ranks 2 --save " + folder.file("part")).code, 0);
+  EXPECT_TRUE(straight == weights_of(folder, "--steps 16 --ranks 2 --resume " + folder.file("part")));
+}
+
+TEST(TrainGpt, BadInputIsOneLineAndAFailure) {
+  TemporaryFolder const folder;
+  std::ofstream(folder.file("empty")).flush();
+  std::ofstream(folder.file("short")) << "too short";
+  std::map<std::string, std::string> const wrong{
+      {"--ranks 0", "--ranks"},
+      {"--ranks -3", "--ranks"},
+      {"--ranks 3", "multiple of 3"},
+      {"--heads 5", "--heads"},
+      {"--steps 0", "--steps"},
+      {"--no-such-option", "no-such-option"},
+      {"--link fast", "fast"},
+      {"--ranks 2 --data " + folder.file("none"), "no such file"},
+      {"--ranks 2 --data " + folder.file("empty"), "is empty"},
+      {"--ranks 2 --data " + folder.file("short"), "too short"},
+      {"--ranks 2 --resume " + folder.file("short"), "not a checkpoint"},
+      {"--ranks 2 --save " + folder.file("no/folder"), "cannot write"},
+  };
+  for (auto const& [arguments, expected] : wrong) {
+    ProgramResult const result = run_train_gpt("--steps 2 --layers 1 --width 30 --heads 2 --sample 0 " + arguments, 20);
+    EXPECT_TRUE(result.code == 1 || result.code == 2) << arguments << ": code " << result.code;
+    EXPECT_EQ(std::ranges::count(result.error, '\n'), 1) << arguments << ": " << result.error;
+    EXPECT_NE(result.error.find(expected), std::string::npos) << arguments << ": " << result.error;
+    EXPECT_EQ(result.out, "") << arguments;
+  }
+}
+
+struct Piece {
+  double start;
+  double end;
+};
+
+/// Milliseconds during which some piece of `a` (and, when given, some piece of `b`) is active; counts at every
+/// boundary.
+double active_ms(std::vector<Piece> const& a, std::vector<Piece> const* b) {
+  std::vector<double> cuts;
+  for (std::vector<Piece> const* pieces : {&a, b != nullptr ? b : &a}) {
+    for (Piece const& piece : *pieces) cuts.insert(cuts.end(), {piece.start, piece.end});
+  }
+  std::ranges::sort(cuts);
+  auto const covered = [](std::vector<Piece> const& pieces, double at) {
+    return std::ranges::any_of(pieces, [at](Piece const& p) { return p.start <= at && at < p.end; });
+  };
+  double total = 0;
+  for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+    double const middle = (cuts[i] + cuts[i + 1]) / 2;
+    if (covered(a, middle) && (b == nullptr || covered(*b, middle))) total += cuts[i + 1] - cuts[i];
+  }
+  return total;
+}
+
+TEST(TrainGpt, HiddenPercentFollowsFromTheTrace) {
+  TemporaryFolder const folder;
+  Json const run =
+      report_of(folder, "--steps 12 --ranks 2 --link 50us:100MB/s --bucket-mb 0.03 --first-bucket-mb 0.01 --trace " +
+                            folder.file("trace"))["runs"][0];
+  EXPECT_NE(run["link"].get<std::string>().find("emulated"), std::string::npos);
+  std::map<int, std::map<std::string, std::vector<Piece>>> steps;  // step → lane → pieces of rank 0
+  for (Json const& event : Json::parse(read_file(folder.file("trace")))["traceEvents"]) {
+    if (event["ph"] == "X" && event["pid"] == 0) {
+      double const start = event["ts"].get<double>() / 1e3;
+      int const step = std::stoi(event["name"].get<std::string>().substr(5));
+      steps[step][event["cat"]].push_back({start, start + event["dur"].get<double>() / 1e3});
+    }
+  }
+  ASSERT_EQ(steps.size(), 12U);
+  ASSERT_EQ(run["steps"].size(), 12U);
+  for (Json const& figures : run["steps"]) {
+    auto& lanes = steps.at(figures["step"].get<int>() + 1);
+    double const communication = active_ms(lanes["communication"], nullptr);
+    double const hidden = active_ms(lanes["communication"], &lanes["compute"]);
+    EXPECT_GT(communication, 0.5);
+    EXPECT_NEAR(communication, figures["communication_ms"], 0.01);
+    EXPECT_NEAR(hidden, figures["hidden_ms"], 0.01);
+    EXPECT_NEAR(100 * hidden / communication, figures["hidden_percent"], 0.5);
+  }
+}
+
+TEST(TrainGpt, CompareRunsEveryVariantFromTheSameStart) {
+  TemporaryFolder const folder;
+  Json const runs = report_of(folder, "--steps 6 --ranks 2 --compare --link auto --bucket-mb 0.03")["runs"];
+  std::vector<std::string> names;
+  for (Json const& run : runs) {
+    names.push_back(run["name"]);
+    EXPECT_GT(run["step_ms"].get<double>(), 0.0);
+    EXPECT_GT(run["tokens_per_s"].get<double>(), 0.0);
+    if (run["name"] != "compute only") {
+      EXPECT_EQ(run["losses"], runs[0]["losses"]) << run["name"];
+      EXPECT_NE(run["link"].get<std::string>().find("emulated"), std::string::npos);
+    }
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"weft", "no overlap", "no bucketing", "compute only"}));
+  EXPECT_EQ(runs[1]["hidden_ms"].get<double>(), 0.0);  // nothing overlaps where overlap is off
+}
+
+TEST(TrainGpt, SampleIsSeeded) {
+  std::string const arguments = "--layers 1 --width 16 --heads 1 --seq 8 --batch 2 --steps 2 --prompt abc --sample 20";
+  auto const sample_of = [](ProgramResult const& result) { return result.out.substr(result.out.find("Sample:")); };
+  std::string const sample = sample_of(run_train_gpt(arguments));
+  EXPECT_EQ(sample.substr(0, 11), "Sample:\nabc");
+  EXPECT_EQ(sample, sample_of(run_train_gpt(arguments)));
+  EXPECT_NE(sample, sample_of(run_train_gpt(arguments + " --seed 9")));
+}
+
+}  // namespace
+}  // namespace weft::test
