@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# `make perf-check`: measures every promise about speed and prints each bar beside its figure. Leaves 1 when one is missed.
+# WEFT_PERF_FULL=1 measures the peers with two launches each instead of one. Figures go to build/perf-check/.
+set -euo pipefail
+source "$(dirname "$0")/../scripts/lib.sh"
+
+out=build/perf-check
+bin=build/release/bin
+steps=${WEFT_DEMO_STEPS:-24}
+missed=()
+mkdir -p "$out"
+rm -f "$out"/*.json "$out"/*.jsonl
+
+say "build (release)"
+configure_and_build release all_reduce_perf adamw_perf train_gpt
+
+# bar NAME COMMAND…: remembers the name when the command fails, and goes on.
+bar() {
+  local name=$1
+  shift
+  say "$name: $*"
+  "$@" || missed+=("$name")
+}
+
+compare=(/usr/bin/python3 perf/compare_peers.py --program "$bin/all_reduce_perf" --json "$out/all_reduce.jsonl")
+if [[ -z ${WEFT_PERF_FULL:-} ]]; then compare+=(--short); fi
+
+trainer=("$bin/train_gpt" --ranks 2)
+if command -v mpirun >/dev/null && grep -q '^WEFT_WITH_MPI:BOOL=ON' build/release/CMakeCache.txt; then
+  trainer=(mpirun -np 2 --bind-to core "$bin/train_gpt")
+  bar "all_reduce beside Open MPI" "${compare[@]}"
+else
+  say "all_reduce beside Open MPI: not measured, there is no MPI here"
+fi
+
+bar "AdamW kernel beside its memory traffic" "$bin/adamw_perf"
+
+train() { # REPORT ARGUMENT…
+  local report=$1
+  shift
+  timeout -k 10 300 "${trainer[@]}" --steps "$steps" --compare --sample 0 --report-json "$report" "$@"
+}
+bar "training, emulated link" train "$out/link.report.json" --link auto
+bar "training, plain shared memory" train "$out/plain.report.json"
+bar "overlap" /usr/bin/python3 perf/check_overlap.py "$out/link.report.json" "$out/plain.report.json"
+
+echo
+for name in "${missed[@]}"; do echo "MISSED: $name"; done
+if [[ ${#missed[@]} -gt 0 ]]; then exit 1; fi
+echo "every bar holds; figures in $out/"
