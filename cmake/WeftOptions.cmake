@@ -42,7 +42,7 @@ if(WEFT_WITH_CUDA)
     set(CMAKE_CUDA_ARCHITECTURES 80 90)
   endif()
   enable_language(CUDA)
-  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD 17)  # the newest that CMake 3.22 to 3.25 knows for nvcc; kernels need no more
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 endif()
 

@@ -1,0 +1,203 @@
+// Compares the AdamW kernel's bandwidth with that of the same loads and stores without arithmetic, in interleaved
+// rounds.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <latch>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/cpu/adamw.hpp"
+#include "weft/buffer.hpp"
+#include "weft/version.hpp"
+
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+/// Four arrays read and three written, of f32.
+constexpr double kBytesPerParameter = 7 * sizeof(float);
+
+struct Options {
+  std::vector<std::size_t> counts{32'768, 1'000'000, 50'000'000};
+  int threads = 1;
+  int rounds = 9;
+  double round_ms = 20;
+  double min_ratio = 0.85;
+  std::string json;
+};
+
+/// What one thread updates. Filled by the thread that uses it, so that its pages are local to it.
+struct Shard {
+  weft::Buffer parameter, gradient, exp_avg, exp_avg_sq;
+
+  explicit Shard(std::size_t count)
+      : parameter(filled(count, 1.0F)),
+        gradient(filled(count, 0.01F)),
+        exp_avg(filled(count, 0.01F)),
+        exp_avg_sq(filled(count, 0.0001F)) {}
+
+  static weft::Buffer filled(std::size_t count, float value) {
+    weft::Buffer buffer = weft::Buffer::host(count, weft::DataType::f32);
+    std::ranges::fill(buffer.as<float>(), value);
+    return buffer;
+  }
+
+  // Both kernels see everyday values: traffic moves the arrays round, so it has a Shard of its own.
+  void adamw(weft::kernels::AdamWScalars const& scalars) {
+    weft::kernels::adamw(parameter.as<float>().data(), gradient.as<float>().data(), exp_avg.as<float>().data(),
+                         exp_avg_sq.as<float>().data(), parameter.count(), scalars);
+  }
+  void traffic() {
+    weft::kernels::adamw_traffic(parameter.as<float>().data(), gradient.as<float>().data(), exp_avg.as<float>().data(),
+                                 exp_avg_sq.as<float>().data(), parameter.count());
+  }
+};
+
+/// Seconds per call of each kernel, one entry per round.
+struct Timings {
+  std::vector<double> adamw, traffic;
+};
+
+double seconds_per_call(int calls, std::function<void()> const& call) {
+  auto const start = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) call();
+  return Seconds(std::chrono::steady_clock::now() - start).count() / calls;
+}
+
+/// One thread's rounds: adamw and traffic in turn, the order swapped every round.
+Timings measure_thread(std::size_t count, Options const& options, std::latch& start) {
+  Shard shard(count);
+  weft::kernels::AdamWScalars const scalars = weft::kernels::adamw_scalars(1e-4, 0.9, 0.999, 1e-8, 0.01, 1000);
+  auto const adamw = [&] { shard.adamw(scalars); };
+  auto const traffic = [&] { shard.traffic(); };
+  double const once = std::max(seconds_per_call(2, adamw), 1e-7);
+  int const calls = std::max(1, static_cast<int>(options.round_ms * 1e-3 / once));
+  start.arrive_and_wait();
+  Timings timings;
+  for (int round = 0; round < options.rounds; ++round) {
+    auto const fill = [&] {  // traffic left the arrays permuted: back to values that AdamW meets in training
+      std::ranges::fill(shard.parameter.as<float>(), 1.0F);
+      std::ranges::fill(shard.exp_avg.as<float>(), 0.01F);
+      std::ranges::fill(shard.exp_avg_sq.as<float>(), 0.0001F);
+    };
+    if (round % 2 == 0) {
+      fill();
+      adamw();
+      timings.adamw.push_back(seconds_per_call(calls, adamw));
+      traffic();
+      timings.traffic.push_back(seconds_per_call(calls, traffic));
+    } else {
+      traffic();
+      timings.traffic.push_back(seconds_per_call(calls, traffic));
+      fill();
+      adamw();
+      timings.adamw.push_back(seconds_per_call(calls, adamw));
+    }
+  }
+  return timings;
+}
+
+/// All threads together; a round lasts as long as its slowest thread.
+Timings measure(std::size_t count, Options const& options) {
+  std::latch start(options.threads);
+  std::vector<Timings> of_thread(static_cast<std::size_t>(options.threads));
+  {
+    std::vector<std::jthread> threads;
+    for (Timings& timings : of_thread) {
+      threads.emplace_back(
+          [&] { timings = measure_thread(count / static_cast<std::size_t>(options.threads), options, start); });
+    }
+  }
+  Timings slowest = of_thread.front();
+  for (Timings const& timings : of_thread) {
+    for (std::size_t round = 0; round < slowest.adamw.size(); ++round) {
+      slowest.adamw[round] = std::max(slowest.adamw[round], timings.adamw[round]);
+      slowest.traffic[round] = std::max(slowest.traffic[round], timings.traffic[round]);
+    }
+  }
+  return slowest;
+}
+
+double median(std::vector<double> values) {
+  auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Prints one size's line and appends it to the JSON file; returns the ratio of the medians.
+double report(std::size_t count, Options const& options, Timings const& timings) {
+  double const gigabytes = kBytesPerParameter * static_cast<double>(count) * 1e-9;
+  auto const bandwidth = [&](double seconds) { return gigabytes / seconds; };
+  double const adamw_best = bandwidth(*std::ranges::min_element(timings.adamw));
+  double const traffic_best = bandwidth(*std::ranges::min_element(timings.traffic));
+  double const adamw_median = bandwidth(median(timings.adamw));
+  double const traffic_median = bandwidth(median(timings.traffic));
+  double const ratio = adamw_median / traffic_median;
+  std::printf("%12zu %8d %12.2f %12.2f %8.3f %12.2f %12.2f %8.3f %10.3f\n", count, options.threads, adamw_median,
+              traffic_median, ratio, adamw_best, traffic_best, adamw_best / traffic_best, median(timings.adamw) * 1e3);
+  std::fflush(stdout);
+  if (!options.json.empty()) {
+    nlohmann::json const line{{"program", "adamw_perf"},
+                              {"count", count},
+                              {"threads", options.threads},
+                              {"rounds", options.rounds},
+                              {"adamw_gb_s", {{"median", adamw_median}, {"best", adamw_best}}},
+                              {"traffic_gb_s", {{"median", traffic_median}, {"best", traffic_best}}},
+                              {"ratio", ratio}};
+    std::ofstream file(options.json, std::ios::app);
+    file << line.dump() << '\n';
+    if (!file.flush()) throw std::runtime_error("cannot write " + options.json);
+  }
+  return ratio;
+}
+
+int run(Options const& options) {
+  std::printf("# AdamW kernel against the same loads and stores without arithmetic, %d interleaved rounds, GB/s\n",
+              options.rounds);
+  std::printf("# %10s %8s %12s %12s %8s %12s %12s %8s %10s\n", "count", "threads", "adamw median", "moved median",
+              "ratio", "adamw best", "moved best", "ratio", "adamw ms");
+  bool passed = true;
+  for (std::size_t const count : options.counts) {
+    passed = report(count, options, measure(count, options)) >= options.min_ratio && passed;
+  }
+  if (!passed) std::fprintf(stderr, "adamw_perf: a ratio of medians is below %.2f\n", options.min_ratio);
+  return passed ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Bandwidth of the CPU AdamW kernel against a kernel with the same loads and stores and no arithmetic");
+  app.set_version_flag("--version", std::string("adamw_perf " WEFT_VERSION_STRING));
+  app.add_option("-n,--counts", options.counts, "parameters, one or several")->delimiter(',')->capture_default_str();
+  app.add_option("-t,--threads", options.threads, "threads that share the parameters")->check(CLI::Range(1, 1024));
+  app.add_option("--rounds", options.rounds, "interleaved rounds")->check(CLI::Range(1, 10000))->capture_default_str();
+  app.add_option("--round-ms", options.round_ms, "least milliseconds a kernel runs per round")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--min-ratio", options.min_ratio, "exit with 1 when a ratio of medians is lower; 0: never")
+      ->check(CLI::Range(0.0, 10.0))
+      ->capture_default_str();
+  app.add_option("--json", options.json, "file to append one JSON line per size to");
+  CLI11_PARSE(app, argc, argv);
+  if (std::ranges::any_of(options.counts,
+                          [&](std::size_t n) { return n < static_cast<std::size_t>(options.threads); })) {
+    std::fprintf(stderr, "adamw_perf: --counts must be at least --threads (%d)\n", options.threads);
+    return 2;
+  }
+  try {
+    return run(options);
+  } catch (std::exception const& error) {
+    std::fprintf(stderr, "adamw_perf: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "runtime/stream_impl.hpp"
+#include "weft/cuda.hpp"
+
+namespace weft::cuda {
+
+/// A cudaStream_t. Host tasks run on a thread of CUDA's, in stream order, and must not call CUDA.
+class CudaStream final : public Stream::Impl {
+ public:
+  explicit CudaStream(StreamOptions const& options);
+  CudaStream(cudaStream_t handle, int device) : device_(device), handle_(handle) {}
+  ~CudaStream() override;
+  CudaStream(CudaStream const&) = delete;
+  CudaStream& operator=(CudaStream const&) = delete;
+
+  void enqueue(std::function<void()> task) override;
+  void synchronize() override;
+  [[nodiscard]] Device device() const noexcept override { return {DeviceType::cuda, device_}; }
+  [[nodiscard]] bool on_worker() const noexcept override { return *runner_ == std::this_thread::get_id(); }
+  [[nodiscard]] std::shared_ptr<EventMark> mark() override;
+
+  [[nodiscard]] cudaStream_t handle() const noexcept { return handle_; }
+
+ private:
+  using Runner = std::atomic<std::thread::id>;
+  struct Task;
+  static void run(void* task);
+
+  int device_;
+  bool owned_ = false;
+  cudaStream_t handle_ = nullptr;
+  /// The thread that is inside a task now; shared with tasks, which may outlive this.
+  std::shared_ptr<Runner> runner_ = std::make_shared<Runner>();
+};
+
+/// `stream`'s implementation, or null when it is no CUDA stream.
+[[nodiscard]] CudaStream* as_cuda(Stream const& stream) noexcept;
+
+}  // namespace weft::cuda
