@@ -28,7 +28,7 @@ train() { # NAME ARGUMENT…
     --report-json "$out/$name.report.json" "$@")
   say "${command[*]}"
   timeout -k 10 240 "${command[@]}"
-  /usr/bin/python3 tools/plot_overlap.py "$out/$name.trace.json" --output "$out/$name.overlap.png"
+  /usr/bin/python3 tools/plot_overlap.py "$out/$name.trace.json" "$out/$name.overlap.png"
 }
 
 train shared_memory --sample 0

@@ -25,7 +25,7 @@ lint_one() {
   local file=$1 key
   key=$({ echo "$headers"; sha256sum "$file"; } | sha256sum | cut -d' ' -f1)
   [[ -e $stamps/$key ]] && return 0
-  if "$linter" --quiet -p build/release "$file" 2>"build/lint-$key.log"; then
+  if "$linter" --quiet -p build/release --extra-arg=-Wno-unknown-warning-option "$file" 2>"build/lint-$key.log"; then
     rm -f "build/lint-$key.log"
     touch "$stamps/$key"
   else
@@ -37,5 +37,7 @@ lint_one() {
 }
 export -f lint_one
 export linter headers stamps
-git ls-files --cached --others --exclude-standard -- 'src/*.cpp' 'kernels/cpu/*.cpp' |
+# Only what the release preset compiles: sources behind an option that is off have no compile command.
+git ls-files --cached --others --exclude-standard -- 'src/*.cpp' 'kernels/cpu/*.cpp' | sort -u |
+  while read -r file; do if grep -qF "\"$PWD/$file\"" build/release/compile_commands.json; then echo "$file"; fi; done |
   xargs -P "$jobs" -I{} bash -c 'lint_one {}'
