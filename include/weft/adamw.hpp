@@ -22,7 +22,8 @@ struct AdamWOptions {
 ///   p ← p − lr/(1−β1^t) · m / (√v/√(1−β2^t) + eps).  Not thread-safe.
 class AdamW {
  public:
-  /// Keeps views of the parameters, which must outlive it. @throws Error{unsupported} for a type other than f32 or a device memory.
+  /// Keeps views of the parameters, which must outlive it. @throws Error{unsupported} for a type other than f32 or a
+  /// device memory.
   explicit AdamW(std::vector<BufferView> parameters, AdamWOptions const& options = {});
 
   /// Starts a step: step_count() grows by one. Then update() each tensor once, in any order.

@@ -37,9 +37,9 @@ class Bootstrap {
 /// State lives in an anonymous shared mapping; nothing is left behind.
 [[nodiscard]] std::vector<std::shared_ptr<Bootstrap>> fork_bootstraps(int size, Config const& config = {});
 
-/// Ranks started by torchrun on one host (RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_PORT, TORCHELASTIC_RUN_ID): they meet on an
-/// abstract socket. @throws Error{invalid_argument} naming the missing or inconsistent variable; Error{unsupported}
-/// when the ranks span hosts.
+/// Ranks started by torchrun on one host (RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_PORT, TORCHELASTIC_RUN_ID): they
+/// meet on an abstract socket. @throws Error{invalid_argument} naming the missing or inconsistent variable;
+/// Error{unsupported} when the ranks span hosts.
 [[nodiscard]] std::shared_ptr<Bootstrap> torchrun_bootstrap(Config const& config = {});
 
 /// The ranks of MPI_COMM_WORLD (initialises MPI when needed, with MPI_THREAD_MULTIPLE where the library allows it).

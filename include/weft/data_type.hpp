@@ -37,7 +37,9 @@ struct BFloat16 {
   return 0;
 }
 
-[[nodiscard]] constexpr bool is_valid(DataType type) noexcept { return type <= DataType::f64; }
+[[nodiscard]] constexpr bool is_valid(DataType type) noexcept {
+  return type <= DataType::f64;
+}
 
 /// Short name: "f32", "bf16", …
 [[nodiscard]] std::string_view to_string(DataType type) noexcept;
@@ -53,16 +55,46 @@ struct BFloat16 {
 
 template <typename T>
 struct DataTypeOf;  // undefined for types Weft does not move
-template <> struct DataTypeOf<std::int8_t> { static constexpr DataType value = DataType::i8; };
-template <> struct DataTypeOf<std::uint8_t> { static constexpr DataType value = DataType::u8; };
-template <> struct DataTypeOf<std::int32_t> { static constexpr DataType value = DataType::i32; };
-template <> struct DataTypeOf<std::uint32_t> { static constexpr DataType value = DataType::u32; };
-template <> struct DataTypeOf<std::int64_t> { static constexpr DataType value = DataType::i64; };
-template <> struct DataTypeOf<std::uint64_t> { static constexpr DataType value = DataType::u64; };
-template <> struct DataTypeOf<Half> { static constexpr DataType value = DataType::f16; };
-template <> struct DataTypeOf<BFloat16> { static constexpr DataType value = DataType::bf16; };
-template <> struct DataTypeOf<float> { static constexpr DataType value = DataType::f32; };
-template <> struct DataTypeOf<double> { static constexpr DataType value = DataType::f64; };
+template <>
+struct DataTypeOf<std::int8_t> {
+  static constexpr DataType value = DataType::i8;
+};
+template <>
+struct DataTypeOf<std::uint8_t> {
+  static constexpr DataType value = DataType::u8;
+};
+template <>
+struct DataTypeOf<std::int32_t> {
+  static constexpr DataType value = DataType::i32;
+};
+template <>
+struct DataTypeOf<std::uint32_t> {
+  static constexpr DataType value = DataType::u32;
+};
+template <>
+struct DataTypeOf<std::int64_t> {
+  static constexpr DataType value = DataType::i64;
+};
+template <>
+struct DataTypeOf<std::uint64_t> {
+  static constexpr DataType value = DataType::u64;
+};
+template <>
+struct DataTypeOf<Half> {
+  static constexpr DataType value = DataType::f16;
+};
+template <>
+struct DataTypeOf<BFloat16> {
+  static constexpr DataType value = DataType::bf16;
+};
+template <>
+struct DataTypeOf<float> {
+  static constexpr DataType value = DataType::f32;
+};
+template <>
+struct DataTypeOf<double> {
+  static constexpr DataType value = DataType::f64;
+};
 
 /// DataType of a C++ element type.
 template <typename T>

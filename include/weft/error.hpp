@@ -21,7 +21,8 @@ enum class ErrorCode {
 /// The code's name as it appears in messages, e.g. "peer_lost".
 std::string_view to_string(ErrorCode code) noexcept;
 
-/// Every failure Weft reports. what() is one line: what happened, where (operation, rank, sequence number) and what to do.
+/// Every failure Weft reports. what() is one line: what happened, where (operation, rank, sequence number) and what to
+/// do.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, std::string const& message);

@@ -11,7 +11,9 @@ namespace weft {
 /// contract ranks exchange.
 enum class ReduceOp : std::uint8_t { sum, avg, prod, min, max };
 
-[[nodiscard]] constexpr bool is_valid(ReduceOp op) noexcept { return op <= ReduceOp::max; }
+[[nodiscard]] constexpr bool is_valid(ReduceOp op) noexcept {
+  return op <= ReduceOp::max;
+}
 [[nodiscard]] std::string_view to_string(ReduceOp op) noexcept;
 [[nodiscard]] std::optional<ReduceOp> parse_reduce_op(std::string_view name) noexcept;
 

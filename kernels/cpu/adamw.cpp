@@ -57,7 +57,8 @@ class Update {
   V decay_, beta2_, one_minus_beta1_, one_minus_beta2_, step_size_, inv_sqrt_bias2_, eps_;
 };
 
-/// Moves every array's lines as Update does. The arrays change places, or the compiler would drop stores of what is already there.
+/// Moves every array's lines as Update does. The arrays change places, or the compiler would drop stores of what is
+/// already there.
 struct Traffic {
   HWY_INLINE void operator()(Arrays const& at) const {
     D const d;

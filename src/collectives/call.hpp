@@ -38,7 +38,7 @@ struct Call {
   void* recv = nullptr;
   std::chrono::milliseconds timeout{};
   std::chrono::steady_clock::time_point* met = nullptr;  ///< where to note when every rank had come; null: nowhere
-  bool on_stream = false;  ///< runs on a communication thread, beside computation
+  bool on_stream = false;                                ///< runs on a communication thread, beside computation
 
   [[nodiscard]] std::size_t bytes() const noexcept { return contract.count * size_of(contract.dtype); }
 };
