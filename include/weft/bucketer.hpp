@@ -15,9 +15,9 @@ namespace weft {
 struct BucketerOptions {
   BucketLimits limits{};
   ReduceOp op = ReduceOp::avg;
-  bool overlap = true;           ///< false: every bucket is launched by finish(), nothing overlaps
-  bool rebuild = true;           ///< after the first synchronised step, re-plan in rank 0's observed ready order
-  std::optional<Stream> stream;  ///< absent: the Bucketer owns one communication stream
+  bool overlap = true;             ///< false: every bucket is launched by finish(), nothing overlaps
+  bool rebuild = true;             ///< after the first synchronised step, re-plan in rank 0's observed ready order
+  std::optional<Stream> stream{};  ///< absent: the Bucketer owns one communication stream
 };
 
 /// What happened to one bucket in the last finished step.

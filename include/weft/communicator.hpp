@@ -9,6 +9,7 @@
 #include "weft/bootstrap.hpp"
 #include "weft/buffer.hpp"
 #include "weft/config.hpp"
+#include "weft/error.hpp"
 #include "weft/reduce_op.hpp"
 #include "weft/stream.hpp"
 #include "weft/work.hpp"
@@ -22,57 +23,62 @@ namespace weft {
 ///   all_gather        (n-1)·latency +  (n-1)/n·B/bandwidth
 ///   broadcast         (n-1)·latency +          B/bandwidth
 ///   barrier          2·ceil(log2 n)·latency
-/// (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005; the barrier's is a tree
-/// up and down). The communicating thread sleeps for the rest, to an absolute deadline.
+/// (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005; the barrier's is a
+/// tree up and down). The communicating thread sleeps for the rest, to an absolute deadline.
 struct EmulatedLink {
   std::chrono::nanoseconds latency{};
   double bytes_per_second = 0;
 
-  /// "20us:2GB/s" (K M G are powers of 1000 here, as link rates are). @throws Error{invalid_argument} naming what is allowed.
+  /// "20us:2GB/s" (K M G are powers of 1000 here, as link rates are). @throws Error{invalid_argument} naming what is
+  /// allowed.
   [[nodiscard]] static EmulatedLink parse(std::string const& text);
   /// "20us:2GB/s (emulated)"
   [[nodiscard]] std::string describe() const;
 };
 
 struct CommunicatorOptions {
-  std::optional<EmulatedLink> emulated_link;
+  std::optional<EmulatedLink> emulated_link{};
   Config config{};
 };
 
 struct CollectiveOptions {
-  std::optional<Stream> stream;                      ///< absent: runs inline and returns when done
-  std::optional<std::chrono::milliseconds> timeout;  ///< absent: the communicator's
+  std::optional<Stream> stream{};                      ///< absent: runs inline and returns when done
+  std::optional<std::chrono::milliseconds> timeout{};  ///< absent: the communicator's
 };
 
 /// A group of ranks that communicate. Move-only.
 ///
-/// All ranks make the same calls in the same order. One thread at a time calls; calls take effect in call order whatever streams
-/// they run on. Counts are elements. `recv == send` (same address) means in place; other overlap is an error.
-/// Caller mistakes throw Error{invalid_argument} before anything is sent. Calls that differ between ranks throw
-/// Error{mismatch} on every rank, naming ranks and both calls, before any data is consumed. A rank that dies, leaves or times out
-/// makes every other rank's pending and later calls throw Error{peer_lost|timeout} naming it. With a stream the caller's
-/// mistakes throw at once, the rest surfaces from Work::wait(); neither buffer may be touched until the Work completes.
-/// Zero counts are legal and still synchronise.
+/// All ranks make the same calls in the same order. One thread at a time calls; calls take effect in call order
+/// whatever streams they run on. Counts are elements. `recv == send` (same address) means in place; other overlap is an
+/// error. Caller mistakes throw Error{invalid_argument} before anything is sent. Calls that differ between ranks throw
+/// Error{mismatch} on every rank, naming ranks and both calls, before any data is consumed. A rank that dies, leaves or
+/// times out makes every other rank's pending and later calls throw Error{peer_lost|timeout} naming it. With a stream
+/// the caller's mistakes throw at once, the rest surfaces from Work::wait(); neither buffer may be touched until the
+/// Work completes. Zero counts are legal and still synchronise.
 class Communicator {
  public:
   /// Collective over the bootstrap's ranks. @throws Error{out_of_memory|system|peer_lost|unsupported}
-  [[nodiscard]] static Communicator create(std::shared_ptr<Bootstrap> bootstrap, CommunicatorOptions const& options = {});
+  [[nodiscard]] static Communicator create(std::shared_ptr<Bootstrap> bootstrap,
+                                           CommunicatorOptions const& options = {});
 
-  /// Collective: a new communicator of the same ranks, with its own memory, order of calls and options. Independent of this one.
+  /// Collective: a new communicator of the same ranks, with its own memory, order of calls and options. Independent of
+  /// this one.
   [[nodiscard]] Communicator duplicate(CommunicatorOptions const& options);
 
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
-  /// Local: waits for this rank's own enqueued calls (bounded by their timeout), tells the peers this rank has left, frees.
+  /// Local: waits for this rank's own enqueued calls (bounded by their timeout), tells the peers this rank has left,
+  /// frees.
   ~Communicator();
 
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int size() const noexcept;
   [[nodiscard]] CommunicatorOptions const& options() const noexcept;
 
-  /// Collective: zero-filled symmetric memory of `count` elements, which every rank can read and write directly: the fast path of
-  /// every collective. All ranks pass equal count and dtype. Released when the Buffer and the peers' use of it end; the Buffer may
-  /// outlive the Communicator. @throws Error{out_of_memory} on every rank when one of them cannot have it.
+  /// Collective: zero-filled symmetric memory of `count` elements, which every rank can read and write directly: the
+  /// fast path of every collective. All ranks pass equal count and dtype. Released when the Buffer and the peers' use
+  /// of it end; the Buffer may outlive the Communicator. @throws Error{out_of_memory} on every rank when one of them
+  /// cannot have it.
   [[nodiscard]] Buffer allocate(std::size_t count, DataType dtype);
 
   /// recv[i] = op over r of send_r[i], for i in [0, count). send.count == recv.count. Bits are the same on every rank.

@@ -13,7 +13,7 @@ namespace weft {
 /// How a CPU stream's worker thread is placed.
 struct StreamOptions {
   std::string name = "weft-stream";  ///< thread name, first 15 characters
-  std::optional<int> cpu;            ///< logical CPU to bind to; absent: inherits the creating thread's binding
+  std::optional<int> cpu{};          ///< logical CPU to bind to; absent: inherits the creating thread's binding
 };
 
 /// An in-order queue of work on a device. Copies share one queue; the queue drains and ends with its last copy.
