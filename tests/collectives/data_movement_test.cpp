@@ -1,0 +1,119 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "collectives/reference.hpp"
+#include "harness/ranks.hpp"
+
+namespace weft::test {
+namespace {
+
+constexpr std::size_t kCounts[] = {0, 1, 6, 7, 1009, 30011, 90001, 400009};
+
+Buffer make(Communicator& world, bool symmetric, std::size_t count, DataType dtype) {
+  return symmetric ? world.allocate(count, dtype) : Buffer::host(count, dtype);
+}
+
+struct Movement : testing::TestWithParam<int> {};
+
+TEST_P(Movement, ReduceScatter) {
+  run_thread_ranks(GetParam(), [](Communicator& world) {
+    auto const ranks = static_cast<std::size_t>(world.size());
+    auto const rank = static_cast<std::size_t>(world.rank());
+    for (auto const count : kCounts) {
+      for (auto const& [symmetric, in_place] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
+        std::vector<std::vector<double>> all;
+        for (int peer = 0; peer < world.size(); ++peer) {
+          all.push_back(make_values(count * ranks, DataType::f32, ReduceOp::sum, peer, count + 3));
+        }
+        auto send = make(world, symmetric, count * ranks, DataType::f32);
+        auto recv = make(world, symmetric, count, DataType::f32);
+        store_values(all[rank], send.view());
+        auto const result = in_place ? send.view().slice(rank * count, count) : recv.view();
+        world.reduce_scatter(send.view(), result, ReduceOp::sum);
+        auto const reduced = reduce_values(all, DataType::f32, ReduceOp::sum);
+        std::vector<double> const wanted(reduced.begin() + static_cast<std::ptrdiff_t>(rank * count),
+                                         reduced.begin() + static_cast<std::ptrdiff_t>((rank + 1) * count));
+        ASSERT_EQ(wanted, load_values(result))
+            << count << (symmetric ? " symmetric" : "") << (in_place ? " in place" : "");
+        if (!in_place) {
+          ASSERT_EQ(all[rank], load_values(send.view())) << "the send buffer was written";
+        }
+      }
+    }
+  });
+}
+
+TEST_P(Movement, AllGather) {
+  run_thread_ranks(GetParam(), [](Communicator& world) {
+    auto const ranks = static_cast<std::size_t>(world.size());
+    auto const rank = static_cast<std::size_t>(world.rank());
+    for (auto const count : kCounts) {
+      for (auto const& [symmetric, in_place] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
+        std::vector<double> wanted;
+        for (int peer = 0; peer < world.size(); ++peer) {
+          auto const part = make_values(count, DataType::i64, ReduceOp::sum, peer, count);
+          wanted.insert(wanted.end(), part.begin(), part.end());
+        }
+        auto send = make(world, symmetric, count, DataType::i64);
+        auto recv = make(world, symmetric, count * ranks, DataType::i64);
+        auto const source = in_place ? recv.view().slice(rank * count, count) : send.view();
+        store_values(make_values(count, DataType::i64, ReduceOp::sum, world.rank(), count), source);
+        world.all_gather(source, recv.view());
+        ASSERT_EQ(wanted, load_values(recv.view()))
+            << count << (symmetric ? " symmetric" : "") << (in_place ? " in place" : "");
+      }
+    }
+  });
+}
+
+TEST_P(Movement, BroadcastFromEveryRoot) {
+  run_thread_ranks(GetParam(), [](Communicator& world) {
+    for (int root = 0; root < world.size(); ++root) {
+      for (auto const count : kCounts) {
+        for (bool const symmetric : {false, true}) {
+          auto buffer = make(world, symmetric, count, DataType::f64);
+          store_values(make_values(count, DataType::f64, ReduceOp::sum, world.rank(), count), buffer.view());
+          world.broadcast(buffer.view(), root);
+          ASSERT_EQ(make_values(count, DataType::f64, ReduceOp::sum, root, count), load_values(buffer.view())) << count;
+        }
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Movement, testing::Values(1, 2, 3, 5));
+
+TEST(Barrier, NobodyLeavesBeforeAllHaveEntered) {
+  std::atomic<int> entered{0};
+  run_thread_ranks(4, [&](Communicator& world) {
+    for (int round = 1; round <= 200; ++round) {
+      ++entered;
+      world.barrier();
+      EXPECT_GE(entered.load(), 4 * round);
+      world.barrier();
+    }
+  });
+}
+
+TEST(Broadcast, MoreThanFourGibibytes) {
+  // Counts and offsets beyond 32 bits; u8 so that the element count itself is.
+  constexpr std::size_t kCount = (std::size_t{1} << 32U) + 4097;
+  auto const exits = run_forked_ranks(2, [](Communicator& world) {
+    auto buffer = Buffer::host(kCount, DataType::u8);
+    auto const values = buffer.as<std::uint8_t>();
+    if (world.rank() == 0) {
+      for (std::size_t i = 0; i < kCount; i += 4099) values[i] = static_cast<std::uint8_t>(i >> 12U | 1U);
+      values[kCount - 1] = 77;
+    }
+    world.broadcast(buffer.view(), 0);
+    for (std::size_t i = 0; i < kCount; i += 4099) {
+      if (values[i] != static_cast<std::uint8_t>(i >> 12U | 1U) && i != kCount - 1) return 1;
+    }
+    return values[kCount - 1] == 77 ? 0 : 2;
+  });
+  expect_all_succeeded(exits);
+}
+
+}  // namespace
+}  // namespace weft::test

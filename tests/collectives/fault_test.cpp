@@ -1,0 +1,134 @@
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "harness/ranks.hpp"
+
+namespace weft::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Survivors call all_reduce until it fails; 0 when the failure is of `code`, came within a second and names `words`.
+int expect_failure(Communicator& world, ErrorCode code, std::vector<std::string> const& words, std::size_t count) {
+  auto buffer = Buffer::host(count, DataType::f32);
+  auto const start = std::chrono::steady_clock::now();
+  for (int attempt = 0; attempt < 2; ++attempt) {  // pending and later calls
+    try {
+      for (;;) world.all_reduce(buffer.view(), buffer.view(), ReduceOp::sum);
+    } catch (Error const& error) {
+      std::string const what = error.what();
+      std::fprintf(stderr, "%s\n", error.what());
+      if (error.code() != code) return 2;
+      for (auto const& word : words) {
+        if (what.find(word) == std::string::npos) return 3;
+      }
+    }
+  }
+  return std::chrono::steady_clock::now() - start < 1500ms ? 0 : 4;  // 0.5 s of it before the fault
+}
+
+class Killed : public testing::TestWithParam<std::size_t> {};
+
+TEST_P(Killed, RankIsNamedByEverySurvivorWithinASecond) {
+  auto const exits = run_forked_ranks(3, [](Communicator& world) {
+    if (world.rank() == 1) {
+      // In the middle of a stream of calls, from another thread, as the kernel's out-of-memory killer would.
+      std::thread([] {
+        std::this_thread::sleep_for(200ms);
+        ::raise(SIGKILL);
+      }).detach();
+    }
+    return expect_failure(world, ErrorCode::peer_lost, {"rank 1", "all_reduce", "died"}, GetParam());
+  });
+  EXPECT_EQ(SIGKILL, exits[1].signal);
+  for (int const rank : {0, 2})
+    EXPECT_EQ(0, exits[static_cast<std::size_t>(rank)].code) << exits[static_cast<std::size_t>(rank)].output;
+  expect_no_children();
+}
+
+INSTANTIATE_TEST_SUITE_P(Counts, Killed, testing::Values(1, 10'000, 1'000'000));
+
+TEST(Fault, RankThatLeavesIsNamed) {
+  auto const exits = run_forked_ranks(2, [](Communicator& world) {
+    if (world.rank() == 1) return 0;
+    return expect_failure(world, ErrorCode::peer_lost, {"rank 1", "left"}, 100);
+  });
+  expect_all_succeeded(exits);
+}
+
+TEST(Fault, LeavingAfterTheLastCommonCallIsNoFailure) {
+  for (int round = 0; round < 20; ++round) {
+    run_thread_ranks(3, [](Communicator& world) {
+      std::vector<float> a(30'000, 1.0F);
+      world.all_reduce(std::span(a), std::span(a), ReduceOp::sum);
+      if (world.rank() == 0) std::this_thread::sleep_for(2ms);
+      EXPECT_EQ(3.0F, a[0]);
+    });
+  }
+}
+
+TEST(Fault, ThrowingRankIsNamedToTheOthers) {
+  run_thread_ranks(3, [](Communicator& world) {
+    if (world.rank() == 2) return;  // unwinds its communicator
+    EXPECT_EQ(0, expect_failure(world, ErrorCode::peer_lost, {"rank 2", "left"}, 1000));
+  });
+}
+
+TEST(Fault, RankWithFewerCallsTimesOut) {
+  auto const exits = run_forked_ranks(2, [](Communicator& world) {
+    std::vector<float> a(10);
+    if (world.rank() == 1) {
+      std::this_thread::sleep_for(900ms);
+      return 0;
+    }
+    try {
+      world.all_reduce(std::span(a), std::span(a), ReduceOp::sum, {.timeout = 300ms});
+      return 1;
+    } catch (Error const& error) {
+      std::string const what = error.what();
+      return error.code() == ErrorCode::timeout && what.find("rank 1") != std::string::npos &&
+                     what.find("0 calls") != std::string::npos
+                 ? 0
+                 : 2;
+    }
+  });
+  expect_all_succeeded(exits);
+}
+
+TEST(Fault, AbortReachesEveryRank) {
+  run_thread_ranks(3, [](Communicator& world) {
+    if (world.rank() == 0) {
+      std::this_thread::sleep_for(50ms);
+      world.abort("operator pressed stop");
+    }
+    std::vector<float> a(10);
+    try {
+      world.barrier();
+      world.all_reduce(std::span(a), std::span(a), ReduceOp::sum);
+      ADD_FAILURE();
+    } catch (Error const& error) {
+      EXPECT_EQ(ErrorCode::aborted, error.code());
+      EXPECT_NE(std::string::npos, std::string(error.what()).find("operator pressed stop"));
+    }
+  });
+}
+
+TEST(Fault, NothingIsLeftInSharedMemory) {
+  auto const count = [] {
+    return std::distance(std::filesystem::directory_iterator("/dev/shm"), std::filesystem::directory_iterator{});
+  };
+  auto const before = count();
+  static_cast<void>(run_forked_ranks(2, [](Communicator& world) {
+    auto buffer = world.allocate(1 << 20, DataType::f32);
+    ::raise(SIGKILL);
+    return 0;
+  }));
+  EXPECT_EQ(before, count());
+  expect_no_children();
+}
+
+}  // namespace
+}  // namespace weft::test

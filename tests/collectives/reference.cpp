@@ -1,0 +1,104 @@
+#include "collectives/reference.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+namespace weft::test {
+namespace {
+
+template <typename T>
+T from_double(double value) {
+  if constexpr (std::is_same_v<T, Half>) {
+    return to_half(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    return to_bfloat16(static_cast<float>(value));
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+template <typename T>
+double as_double(T value) {
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+    return to_float(value);
+  } else {
+    return static_cast<double>(value);
+  }
+}
+
+template <typename Body>
+void with_type(DataType dtype, Body&& body) {
+  switch (dtype) {
+    case DataType::i8: return body(std::int8_t{});
+    case DataType::u8: return body(std::uint8_t{});
+    case DataType::i32: return body(std::int32_t{});
+    case DataType::u32: return body(std::uint32_t{});
+    case DataType::i64: return body(std::int64_t{});
+    case DataType::u64: return body(std::uint64_t{});
+    case DataType::f16: return body(Half{});
+    case DataType::bf16: return body(BFloat16{});
+    case DataType::f32: return body(float{});
+    case DataType::f64: return body(double{});
+  }
+}
+
+bool is_floating(DataType dtype) {
+  return dtype >= DataType::f16;
+}
+bool is_signed(DataType dtype) {
+  return is_floating(dtype) || dtype == DataType::i8 || dtype == DataType::i32 || dtype == DataType::i64;
+}
+
+double combine(double a, double b, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::prod: return a * b;
+    case ReduceOp::min: return std::min(a, b);
+    case ReduceOp::max: return std::max(a, b);
+    default: return a + b;
+  }
+}
+
+}  // namespace
+
+std::vector<double> make_values(std::size_t count, DataType dtype, ReduceOp op, int rank, std::uint64_t seed) {
+  std::mt19937_64 random(seed * 1000003 + static_cast<std::uint64_t>(rank));
+  // Products of up to 16 ranks stay within an i8 with factors of magnitude 1 and a rare 2 from rank 0.
+  int const high = op == ReduceOp::prod ? (rank == 0 ? 2 : 1) : 7;
+  std::uniform_int_distribution<int> pick(is_signed(dtype) ? -high : 0, high);
+  std::vector<double> values(count);
+  for (auto& value : values) value = pick(random);
+  return values;
+}
+
+std::vector<double> reduce_values(std::vector<std::vector<double>> const& contributions, DataType dtype, ReduceOp op) {
+  auto result = contributions.front();
+  for (std::size_t rank = 1; rank < contributions.size(); ++rank) {
+    for (std::size_t i = 0; i < result.size(); ++i) result[i] = combine(result[i], contributions[rank][i], op);
+  }
+  if (op == ReduceOp::avg) {
+    for (auto& value : result) {
+      value /= static_cast<double>(contributions.size());
+      if (!is_floating(dtype)) value = std::trunc(value);
+    }
+  }
+  return result;
+}
+
+void store_values(std::vector<double> const& values, BufferView view) {
+  with_type(view.dtype, [&](auto zero) {
+    auto* out = static_cast<decltype(zero)*>(view.data);
+    for (std::size_t i = 0; i < values.size(); ++i) out[i] = from_double<decltype(zero)>(values[i]);
+  });
+}
+
+std::vector<double> load_values(ConstBufferView view) {
+  std::vector<double> values(view.count);
+  with_type(view.dtype, [&](auto zero) {
+    auto const* in = static_cast<decltype(zero) const*>(view.data);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = as_double(in[i]);
+  });
+  return values;
+}
+
+}  // namespace weft::test

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "weft/weft.hpp"
+
+namespace weft::test {
+
+/// Values of one rank's buffer as doubles: small integers, so that every type holds them and sums of a few ranks
+/// exactly.
+[[nodiscard]] std::vector<double> make_values(std::size_t count, DataType dtype, ReduceOp op, int rank,
+                                              std::uint64_t seed);
+
+/// Element-wise reduction over ranks in double precision (avg of integers truncates toward zero).
+[[nodiscard]] std::vector<double> reduce_values(std::vector<std::vector<double>> const& contributions, DataType dtype,
+                                                ReduceOp op);
+
+void store_values(std::vector<double> const& values, BufferView view);
+[[nodiscard]] std::vector<double> load_values(ConstBufferView view);
+
+inline constexpr DataType kAllTypes[] = {DataType::i8,  DataType::u8,  DataType::i32,  DataType::u32, DataType::i64,
+                                         DataType::u64, DataType::f16, DataType::bf16, DataType::f32, DataType::f64};
+inline constexpr ReduceOp kAllOps[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::prod, ReduceOp::min, ReduceOp::max};
+
+}  // namespace weft::test

@@ -1,0 +1,90 @@
+#include <gtest/gtest.h>
+
+#include "harness/ranks.hpp"
+
+namespace weft::test {
+namespace {
+
+/// Runs `body`, which must throw an Error of `code` whose message holds every one of `words`.
+template <typename Body>
+void expect_error(ErrorCode code, std::vector<std::string> const& words, Body&& body) {
+  try {
+    body();
+    ADD_FAILURE() << "nothing was thrown, expected " << to_string(code);
+  } catch (Error const& error) {
+    EXPECT_EQ(code, error.code()) << error.what();
+    for (auto const& word : words) EXPECT_NE(std::string::npos, std::string(error.what()).find(word)) << error.what();
+    EXPECT_EQ(std::string::npos, std::string(error.what()).find('\n'));
+  }
+}
+
+TEST(Validation, CallerMistakesAreNamedAndNothingIsSent) {
+  run_thread_ranks(2, [](Communicator& world) {
+    std::vector<float> a(8);
+    std::vector<float> b(8);
+    std::vector<double> d(8);
+    std::span<float> const sa(a);
+    std::span<float> const sb(b);
+    auto const code = ErrorCode::invalid_argument;
+    expect_error(code, {"all_reduce", "8", "7", "rank"}, [&] { world.all_reduce(sa, sb.first(7), ReduceOp::sum); });
+    expect_error(code, {"f32", "f64"}, [&] { world.all_reduce(sa, std::span(d), ReduceOp::sum); });
+    expect_error(code, {"overlap"}, [&] { world.all_reduce(sa.first(4), sa.subspan(1, 4), ReduceOp::sum); });
+    expect_error(code, {"null"}, [&] { world.all_reduce(sa, {nullptr, 8, DataType::f32}, ReduceOp::sum); });
+    expect_error(code, {"data type"}, [&] {
+      auto const bad = static_cast<DataType>(99);
+      world.all_reduce({a.data(), 8, bad}, {b.data(), 8, bad}, ReduceOp::sum);
+    });
+    expect_error(code, {"reduce op"}, [&] { world.all_reduce(sa, sb, static_cast<ReduceOp>(42)); });
+    expect_error(code, {"reduce_scatter", "send has 8"}, [&] { world.reduce_scatter(sa, sb.first(5), ReduceOp::sum); });
+    expect_error(code, {"all_gather", "recv has 8"}, [&] { world.all_gather(sa.first(3), sb); });
+    expect_error(code, {"broadcast", "root 2"}, [&] { world.broadcast(sa, 2); });
+    expect_error(code, {"broadcast", "root -1"}, [&] { world.broadcast(sa, -1); });
+    expect_error(ErrorCode::unsupported, {"cuda"}, [&] {
+      world.broadcast({a.data(), 8, DataType::f32, {DeviceType::cuda, 0}}, 0);
+    });
+    // Nothing was sent: the communicator still works.
+    a.assign(8, 1.0F);
+    world.all_reduce(sa, sb, ReduceOp::sum);
+    EXPECT_EQ(std::vector<float>(8, 2.0F), b);
+  });
+}
+
+TEST(Validation, CallsThatDifferBetweenRanksNameBothAndLeaveTheCommunicatorUsable) {
+  run_thread_ranks(3, [](Communicator& world) {
+    std::vector<float> a(100'000, 1.0F);
+    std::vector<double> d(100'000, 1.0);
+    std::span<float> const sa(a);
+    auto const odd = world.rank() == 1;
+    auto const code = ErrorCode::mismatch;
+    for (std::size_t const count : {4, 1000, 100'000}) {  // inline, staged and negotiated paths
+      expect_error(code, {"all_reduce", "rank 1", "×"}, [&] {
+        auto const mine = sa.first(odd ? count - 1 : count);
+        world.all_reduce(mine, mine, ReduceOp::sum);
+      });
+      expect_error(code, {"f64"}, [&] {
+        if (odd)
+          world.all_reduce(std::span(d).first(count), std::span(d).first(count), ReduceOp::sum);
+        else
+          world.all_reduce(sa.first(count), sa.first(count), ReduceOp::sum);
+      });
+      expect_error(code, {"max"},
+                   [&] { world.all_reduce(sa.first(count), sa.first(count), odd ? ReduceOp::max : ReduceOp::sum); });
+      expect_error(code, {"barrier"}, [&] {
+        if (odd)
+          world.barrier();
+        else
+          world.all_reduce(sa.first(count), sa.first(count), ReduceOp::sum);
+      });
+      expect_error(code, {"root"}, [&] { world.broadcast(sa.first(count), odd ? 1 : 0); });
+    }
+    EXPECT_EQ(std::vector<float>(100'000, 1.0F), a) << "data was consumed";
+    for (std::size_t const count : {4, 1000, 100'000}) {
+      std::fill(a.begin(), a.end(), 1.0F);
+      world.all_reduce(sa.first(count), sa.first(count), ReduceOp::sum);
+      EXPECT_EQ(3.0F, a[count - 1]);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace weft::test
