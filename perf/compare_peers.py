@@ -142,6 +142,9 @@ def print_table(setting, table):
 def judge(setting, table):
     """Prints each bar and whether it holds; True when all do."""
     good = True
+    disturbed = [str(size) for size, row in table.items() if row["rounds_kept"] == 0]
+    if disturbed:
+        print(f"NOTE: no undisturbed round at {', '.join(disturbed)} bytes: something else is running here; measure again")
     for figure in ("call", "cost"):
         ratios = {size: row[f"{figure}_ratio"] for size, row in table.items()}
         # A figure that drowned in noise is no proof: it fails.
