@@ -24,7 +24,7 @@ struct Options {
 
   std::optional<weft::EmulatedLink> link;
   bool auto_link = false;  ///< --link auto: communication of about half the compute time
-  double bucket_mb = 2.0;
+  double bucket_mb = 3.0;
   double first_bucket_mb = 1.0;
   bool compare = false;
 

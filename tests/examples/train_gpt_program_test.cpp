@@ -133,7 +133,8 @@ TEST(TrainGpt, HiddenPercentFollowsFromTheTrace) {
                             folder.file("trace"))["runs"][0];
   EXPECT_NE(run["link"].get<std::string>().find("emulated"), std::string::npos);
   std::map<int, std::map<std::string, std::vector<Piece>>> steps;  // step → lane → pieces of rank 0
-  for (Json const& event : Json::parse(read_file(folder.file("trace")))["traceEvents"]) {
+  Json const trace = Json::parse(read_file(folder.file("trace")));
+  for (Json const& event : trace["traceEvents"]) {
     if (event["ph"] == "X" && event["pid"] == 0) {
       double const start = event["ts"].get<double>() / 1e3;
       int const step = std::stoi(event["name"].get<std::string>().substr(5));
