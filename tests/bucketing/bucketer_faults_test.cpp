@@ -44,7 +44,8 @@ void expect_loss_and_no_hang(Bucketer& bucketer) {
   });
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
   EXPECT_EQ(first.code(), ErrorCode::peer_lost) << first.what();
-  EXPECT_TRUE(mentions(first, "bucket 0 of")) << first.what();
+  // Which bucket depends on how far the lost rank got: its marks may have launched some.
+  EXPECT_TRUE(mentions(first, "bucket ") && mentions(first, "rank 1")) << first.what();
   for (int i = 0; i < 2; ++i) {
     Error const later = error_of([&] { bucketer.finish(); });
     EXPECT_EQ(later.code(), ErrorCode::peer_lost);
