@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <string>
 
 #include <fmt/format.h>
@@ -20,9 +21,17 @@ std::string bar(int done, int total) {
   return cells;
 }
 
+/// Whether a terminal shows what is printed. mpirun gives rank 0 a terminal of its own and passes the text on, so the
+/// parent's standard output counts too; for forked ranks both are the same.
+bool on_terminal() {
+  std::error_code error;
+  std::string const parent = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", getppid()), error).string();
+  return isatty(STDOUT_FILENO) == 1 && (parent.starts_with("/dev/pts/") || parent.starts_with("/dev/tty"));
+}
+
 }  // namespace
 
-Progress::Progress(int first, int steps) : first_(first), steps_(steps), terminal_(isatty(STDOUT_FILENO) == 1) {}
+Progress::Progress(int first, int steps) : first_(first), steps_(steps), terminal_(on_terminal()) {}
 
 void Progress::show(StepRecord const& record, double tokens_per_step) {
   int const done = record.step + 1;
