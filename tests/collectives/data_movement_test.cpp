@@ -1,6 +1,11 @@
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <stdexcept>
 
 #include "collectives/reference.hpp"
 #include "harness/ranks.hpp"
@@ -96,21 +101,47 @@ TEST(Barrier, NobodyLeavesBeforeAllHaveEntered) {
   });
 }
 
+/// More than 4 GiB of addresses on 64 MiB of memory: the same window again and again, then a tail of its own.
+class WideBuffer {
+ public:
+  static constexpr std::size_t kWindow = std::size_t{64} << 20U;
+  static constexpr std::size_t kWindows = 64;
+  static constexpr std::size_t kTail = 8192;
+  static constexpr std::size_t kBytes = kWindow * kWindows + kTail;
+
+  WideBuffer() {
+    int const fd = ::memfd_create("window", MFD_CLOEXEC);
+    if (fd < 0 || ::ftruncate(fd, kWindow) != 0) throw std::runtime_error("no window");
+    data_ =
+        static_cast<std::uint8_t*>(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    for (std::size_t i = 0; i < kWindows; ++i) {
+      ::mmap(data_ + i * kWindow, kWindow, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    }
+    ::close(fd);
+  }
+  WideBuffer(WideBuffer const&) = delete;
+  WideBuffer& operator=(WideBuffer const&) = delete;
+  ~WideBuffer() { ::munmap(data_, kBytes); }
+  [[nodiscard]] std::uint8_t* data() const { return data_; }
+  [[nodiscard]] std::uint8_t* tail() const { return data_ + kWindow * kWindows; }
+
+ private:
+  std::uint8_t* data_;
+};
+
 TEST(Broadcast, MoreThanFourGibibytes) {
-  // Counts and offsets beyond 32 bits; u8 so that the element count itself is.
-  constexpr std::size_t kCount = (std::size_t{1} << 32U) + 4097;
+  // A count or offset cut to 32 bits would leave the tail or the windows untouched.
   auto const exits = run_forked_ranks(2, [](Communicator& world) {
-    auto buffer = Buffer::host(kCount, DataType::u8);
-    auto const values = buffer.as<std::uint8_t>();
+    WideBuffer buffer;
     if (world.rank() == 0) {
-      for (std::size_t i = 0; i < kCount; i += 4099) values[i] = static_cast<std::uint8_t>(i >> 12U | 1U);
-      values[kCount - 1] = 77;
+      std::memset(buffer.data(), 5, WideBuffer::kWindow);
+      std::memset(buffer.tail(), 7, WideBuffer::kTail);
     }
-    world.broadcast(buffer.view(), 0);
-    for (std::size_t i = 0; i < kCount; i += 4099) {
-      if (values[i] != static_cast<std::uint8_t>(i >> 12U | 1U) && i != kCount - 1) return 1;
-    }
-    return values[kCount - 1] == 77 ? 0 : 2;
+    world.broadcast({buffer.data(), WideBuffer::kBytes, DataType::u8}, 0);
+    auto const all = [](std::uint8_t const* begin, std::size_t count, int value) {
+      return std::all_of(begin, begin + count, [&](std::uint8_t byte) { return byte == value; });
+    };
+    return all(buffer.data(), WideBuffer::kWindow, 5) && all(buffer.tail(), WideBuffer::kTail, 7) ? 0 : 1;
   });
   expect_all_succeeded(exits);
 }
