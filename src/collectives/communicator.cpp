@@ -40,6 +40,7 @@ class Communicator::Impl {
                               weft::to_string(call.contract.operation), weft::to_string(how.stream->device())));
     }
     call.on_stream = true;
+    asynchronous_.store(true, std::memory_order_relaxed);
     return enqueue_work(*how.stream, [this, call, operation] { execute(call, operation); });
   }
 
@@ -78,7 +79,7 @@ class Communicator::Impl {
       std::uint64_t sequence;
       ~Done() {
         impl.finished_.store(sequence, std::memory_order_release);
-        impl.finished_.notify_all();
+        if (impl.asynchronous_.load(std::memory_order_relaxed)) impl.finished_.notify_all();
       }
     } const done{*this, sequence};
     body();
@@ -94,6 +95,7 @@ class Communicator::Impl {
   std::unique_ptr<Backend> backend_;
   std::uint64_t issued_ = 0;  // by the one calling thread
   std::atomic<std::uint64_t> finished_{0};
+  std::atomic<bool> asynchronous_{false};  // some call went to a stream, so another thread may wait for its turn
 };
 
 Communicator Communicator::create(std::shared_ptr<Bootstrap> bootstrap, CommunicatorOptions const& options) {

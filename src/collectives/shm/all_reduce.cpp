@@ -38,6 +38,7 @@ void ShmBackend::all_reduce_staged(Call const& call, bool announced) {
     exchange_block(call, announced || index > 0);
     all_reduce_block(call, offset, range.first, range.count, claimed);
   }
+  ring_.prefetch(rank(), std::min(call.bytes(), tuning_.prefetch_bytes));
 }
 
 /// Every rank has staged elements [first, first + count) at `offset`.

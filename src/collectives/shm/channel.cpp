@@ -16,7 +16,9 @@
 namespace weft::shm {
 namespace {
 
-constexpr auto kNap = std::chrono::milliseconds(20);  // longest sleep between two examinations of a peer
+// Sleeps between two examinations of a peer: short at first, see Channel::publish().
+constexpr auto kFirstNap = std::chrono::milliseconds(1);
+constexpr auto kNap = std::chrono::milliseconds(20);
 
 void pause() noexcept {
 #if defined(__x86_64__)
@@ -81,8 +83,7 @@ void Channel::announce(Call const& call, void const* payload, std::size_t bytes)
   lines.calls.store(call.sequence, std::memory_order_relaxed);
   auto& announcement = lines.announcements[parity_];
   if (bytes > 0) std::memcpy(announcement.payload, payload, bytes);
-  announcement.flag.store(flag_);  // sequentially consistent: ordered before the look at the sleepers
-  ring_doorbell(lines);
+  publish(announcement.flag, flag_);
 }
 
 void Channel::await_announcements() {
@@ -94,12 +95,13 @@ void Channel::await_announcements() {
     same = same && flag.load(std::memory_order_relaxed) == flag_;
   }
   if (!same) explain_mismatch();
+  // Own the next call's line before it is needed: the peers read it last in the call before this one.
+  prefetch_for_write(&mine().announcements[parity_ ^ 1]);
   if (call_.met != nullptr) *call_.met = std::chrono::steady_clock::now();
 }
 
 void Channel::publish_phase() {
-  mine().phase.store(++phase_);
-  ring_doorbell(mine());
+  publish(mine().phase, ++phase_);
 }
 
 void Channel::await_phase() {
@@ -152,15 +154,27 @@ void Channel::await_claimed(std::size_t chunks) {
   }
 }
 
+void Channel::publish(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {
+  if (patience_.spins > 0) {
+    // Peers spin long before they sleep. A full fence would make this rank wait for the line that the peers are
+    // polling, which costs as much as a whole small collective; without it a peer that falls asleep in this very moment
+    // wakes after its first nap.
+    word.store(value, std::memory_order_release);
+  } else {
+    word.store(value);  // sequentially consistent: ordered before the look at the sleepers
+  }
+  ring_doorbell(mine());
+}
+
 void Channel::ring_doorbell(RankLines& lines) noexcept {
-  if (lines.sleepers.load() == 0) return;
+  if (lines.sleepers.load(std::memory_order_seq_cst) == 0) return;
   lines.doorbell.fetch_add(1);
   futex(lines.doorbell, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
 template <typename Ready>
 void Channel::await(int peer, Ready ready) {
-  constexpr int kBareSpins = 64;  // a pause costs as much as a small collective
+  constexpr int kBareSpins = 512;  // a pause costs as much as a small collective
   for (int spin = 0; spin <= patience_.spins; ++spin) {
     if (ready()) return;
     if (spin > kBareSpins) pause();
@@ -175,18 +189,18 @@ void Channel::await_slowly(int peer, Ready const& ready) {
     ::sched_yield();
   }
   auto const deadline = std::chrono::steady_clock::now() + call_.timeout;
-  while (!ready()) {
-    sleep_on(control_->ranks[peer], ready);
+  for (auto nap = kFirstNap; !ready(); nap = kNap) {
+    sleep_on(control_->ranks[peer], ready, nap);
     if (!ready()) examine(peer, ready, deadline);
   }
 }
 
 template <typename Ready>
-void Channel::sleep_on(RankLines& lines, Ready const& ready) noexcept {
+void Channel::sleep_on(RankLines& lines, Ready const& ready, std::chrono::nanoseconds nap) noexcept {
   auto const rung = lines.doorbell.load();
   lines.sleepers.fetch_add(1);
   if (!ready() && control_->failure.state.load() == 0) {
-    timespec const limit{0, std::chrono::nanoseconds(kNap).count()};
+    timespec const limit{0, nap.count()};
     futex(lines.doorbell, FUTEX_WAIT, rung, &limit);
   }
   lines.sleepers.fetch_sub(1);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/shm/cache_line.hpp"
 #include "collectives/shm/control_block.hpp"
 #include "collectives/shm/patience.hpp"
 #include "collectives/shm/segment.hpp"
@@ -66,13 +67,14 @@ class Channel {
 
  private:
   [[nodiscard]] RankLines& mine() noexcept { return control_->ranks[rank_]; }
+  void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept;
   void ring_doorbell(RankLines& lines) noexcept;
   template <typename Ready>
   void await(int peer, Ready ready);
   template <typename Ready>
   void await_slowly(int peer, Ready const& ready);
   template <typename Ready>
-  void sleep_on(RankLines& lines, Ready const& ready) noexcept;
+  void sleep_on(RankLines& lines, Ready const& ready, std::chrono::nanoseconds nap) noexcept;
   void throw_if_failed() const;
   /// Decides whether `peer`, which this rank waits for, can still come.
   template <typename Ready>

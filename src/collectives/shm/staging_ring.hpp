@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "collectives/shm/cache_line.hpp"
 #include "collectives/shm/segment.hpp"
 
 namespace weft::shm {
@@ -31,6 +32,13 @@ class StagingRing {
     auto const offset = next_;
     next_ += bytes;
     return offset;
+  }
+
+  /// Asks for ownership of the lines that the next block of up to `bytes` will occupy in `rank`'s ring, so that staging
+  /// finds them ready.
+  void prefetch(int rank, std::size_t bytes) const noexcept {
+    auto const offset = next_ + bytes > ring_bytes_ ? 0 : next_;
+    for (std::size_t line = 0; line < bytes; line += 64) prefetch_for_write(at(rank, offset + line));
   }
 
   /// Forgets what was taken; only when all ranks do, and no block is in use.

@@ -20,6 +20,7 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   tuning.one_phase_bytes = std::min(largest_block, ranks <= 2 ? 64 * kKiB : (ranks_share_cores ? 4 * kKiB : 16 * kKiB));
   tuning.staged_bytes = std::min(largest_block, topology.l2_bytes / 4);
   tuning.chunk_bytes = std::min(largest_block, 256 * kKiB);
+  tuning.prefetch_bytes = ranks_share_cores ? 0 : 8 * kKiB;
   tuning.claim_bytes = 32 * kKiB;
   tuning.streaming_bytes = 2 * topology.l2_bytes;
 

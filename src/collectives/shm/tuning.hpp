@@ -17,6 +17,7 @@ struct Tuning {
   std::size_t staged_bytes =
       0;  ///< up to here buffers are staged even when symmetric: pulling from live caches costs the peer
   std::size_t chunk_bytes = 0;      ///< pipelined staging of private memory goes by this much per rank
+  std::size_t prefetch_bytes = 0;   ///< staging lines to own ahead of the next call
   std::size_t claim_bytes = 0;      ///< a claimed chunk
   std::size_t streaming_bytes = 0;  ///< results from here on bypass the caches
   Patience inline_patience;
