@@ -48,6 +48,7 @@ Child start(int rank, std::function<int(int)> const& body) {
   Child child;
   child.output = memfd_create("weft-test-output", MFD_CLOEXEC);
   if (child.output < 0) throw std::runtime_error("memfd_create failed");
+  fcntl(child.output, F_SETFL, O_APPEND);  // processes that share the file must not overwrite one another's lines
   child.pid = fork();
   if (child.pid < 0) throw std::runtime_error("fork failed");
   if (child.pid == 0) run_child(rank, child.output, body);
