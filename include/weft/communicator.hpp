@@ -38,7 +38,7 @@ struct EmulatedLink {
 
 struct CommunicatorOptions {
   std::optional<EmulatedLink> emulated_link{};
-  Config config{};
+  std::optional<Config> config{};  ///< absent: Config::from_environment(); a communicator's own always has it
 };
 
 struct CollectiveOptions {

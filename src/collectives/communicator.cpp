@@ -28,7 +28,7 @@ class Communicator::Impl {
 
   Work run(Call call, Operation operation, CollectiveOptions const& how) {
     call.sequence = ++issued_;
-    call.timeout = how.timeout.value_or(options.config.timeout);
+    call.timeout = how.timeout.value_or(options.config->timeout);
     if (!how.stream) {
       execute(call, operation);
       return {};
@@ -47,7 +47,7 @@ class Communicator::Impl {
   Buffer allocate(Call call) {
     std::shared_ptr<void> memory;
     call.sequence = ++issued_;
-    call.timeout = options.config.timeout;
+    call.timeout = options.config->timeout;
     in_turn(call.sequence, [&] { memory = backend_->allocate(call); });
     return {std::move(memory), call.contract.count, call.contract.dtype, Device{}};
   }
@@ -100,8 +100,10 @@ class Communicator::Impl {
 
 Communicator Communicator::create(std::shared_ptr<Bootstrap> bootstrap, CommunicatorOptions const& options) {
   if (!bootstrap) throw Error(ErrorCode::invalid_argument, "Communicator::create: bootstrap is null");
-  auto backend = shm::ShmBackend::create(*bootstrap, options.config);
-  return Communicator(std::make_unique<Impl>(std::move(backend), bootstrap->rank(), bootstrap->size(), options));
+  auto resolved = options;
+  if (!resolved.config) resolved.config = Config::from_environment();
+  auto backend = shm::ShmBackend::create(*bootstrap, *resolved.config);
+  return Communicator(std::make_unique<Impl>(std::move(backend), bootstrap->rank(), bootstrap->size(), resolved));
 }
 
 Communicator Communicator::duplicate(CommunicatorOptions const& options) {

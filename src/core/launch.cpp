@@ -85,12 +85,12 @@ void bind_rank(int rank, int ranks) noexcept {
 }
 
 int run_forked(LaunchOptions const& options, Body const& body) {
-  std::vector<std::shared_ptr<Bootstrap>> bootstraps = fork_bootstraps(options.ranks, options.communicator.config);
+  std::vector<std::shared_ptr<Bootstrap>> bootstraps = fork_bootstraps(options.ranks, *options.communicator.config);
   RankProcesses processes(options.ranks);
   auto const child = [&](int rank) {
     std::shared_ptr<Bootstrap> const mine = bootstraps[static_cast<std::size_t>(rank)];
     bootstraps.clear();  // so that `mine` is the last hold on it and its end is seen by the peers
-    if (options.communicator.config.bind) bind_rank(rank, options.ranks);
+    if (options.communicator.config->bind) bind_rank(rank, options.ranks);
     return run_rank(mine, options.communicator, body);
   };
   processes.start(child, [&](int rank, pid_t pid) { note_forked(*bootstraps[static_cast<std::size_t>(rank)], pid); });
@@ -99,14 +99,16 @@ int run_forked(LaunchOptions const& options, Body const& body) {
 
 }  // namespace
 
-int launch(LaunchOptions const& options, Body const& body) {
-  if (options.ranks < 1 || options.ranks > kMostLocalRanks) {
-    report(fmt::format("{} ranks were asked for: expected 1 to {}", options.ranks, kMostLocalRanks));
-    return kBadUsage;
-  }
-  set_log_level(parse_log_level(options.communicator.config.log_level).value_or(LogLevel::warn));
+int launch(LaunchOptions const& asked, Body const& body) {
   try {
-    std::shared_ptr<Bootstrap> const bootstrap = bootstrap_from_environment(options.communicator.config);
+    LaunchOptions options = asked;
+    if (!options.communicator.config) options.communicator.config = Config::from_environment();
+    if (options.ranks < 1 || options.ranks > kMostLocalRanks) {
+      report(fmt::format("{} ranks were asked for: expected 1 to {}", options.ranks, kMostLocalRanks));
+      return kBadUsage;
+    }
+    set_log_level(parse_log_level(options.communicator.config->log_level).value_or(LogLevel::warn));
+    std::shared_ptr<Bootstrap> const bootstrap = bootstrap_from_environment(*options.communicator.config);
     if (bootstrap->name() != "single" || options.ranks == 1) return run_here(bootstrap, options, body);
     return run_forked(options, body);
   } catch (std::exception const& error) {

@@ -96,7 +96,7 @@ TEST(BucketerFaults, DestructionBeforeFinishIsQuiet) {
 
 TEST(BucketerFaults, ATimeoutNamesTheBucketAndDoesNotHang) {
   CommunicatorOptions options;
-  options.config.timeout = std::chrono::milliseconds(1000);
+  options.config.emplace().timeout = std::chrono::milliseconds(1000);
   run_thread_ranks(
       2,
       [](Communicator& world) {

@@ -81,7 +81,7 @@ class Launch : public testing::Test {
     auto const program = [&](int) {
       LaunchOptions options;
       options.ranks = ranks;
-      options.communicator.config.timeout = 20s;
+      options.communicator.config.emplace().timeout = 20s;
       return launch(options, body);
     };
     return test::run_forked(1, program)[0];
@@ -228,7 +228,7 @@ TEST_F(Launch, LeavesRanksUnboundWhenTold) {
   auto const exits = test::run_forked(1, [&](int) {
     LaunchOptions options;
     options.ranks = 2;
-    options.communicator.config.bind = false;
+    options.communicator.config.emplace().bind = false;
     return launch(options, [&](Communicator&) { return discover_topology().cpus == cpus ? 0 : 1; });
   });
   EXPECT_EQ(exits[0].code, 0) << exits[0].output;

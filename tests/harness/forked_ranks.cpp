@@ -136,7 +136,7 @@ std::vector<RankExit> run_forked_ranks(int ranks, std::function<int(Communicator
         Communicator communicator = Communicator::create(std::move(bootstrap), options);
         return body(communicator);
       },
-      options.config, limit);
+      options.config.value_or(Config{}), limit);
 }
 
 void expect_all_succeeded(std::vector<RankExit> const& exits) {

@@ -59,7 +59,7 @@ void run_thread_ranks(int ranks, std::function<void(Communicator&)> const& body,
         Communicator communicator = Communicator::create(std::move(bootstrap), options);
         body(communicator);
       },
-      options.config);
+      options.config.value_or(Config{}));
 }
 
 }  // namespace weft::test
