@@ -19,6 +19,9 @@ struct TensorSpec {
 struct BucketLimits {
   std::size_t first_bytes = std::size_t{1} << 20;  ///< cap of the first bucket: small, so communication starts early
   std::size_t bytes = std::size_t{25} << 20;       ///< cap of every other bucket
+  /// Towards the end of the order a bucket takes at most half of what is left, but may always take this much: nothing
+  /// is left to hide the last bucket behind. Set it to `bytes` for equal buckets to the end.
+  std::size_t last_bytes = std::size_t{1} << 20;
 
   friend bool operator==(BucketLimits const&, BucketLimits const&) = default;
 };

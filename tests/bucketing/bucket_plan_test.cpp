@@ -34,12 +34,21 @@ Case random_case(std::uint64_t seed) {
   c.order.resize(tensors);
   std::iota(c.order.begin(), c.order.end(), std::size_t{0});
   std::shuffle(c.order.begin(), c.order.end(), random);
-  c.limits = {1 + below(std::size_t{1} << below(18)), 1 + below(std::size_t{1} << below(18))};
+  c.limits = {1 + below(std::size_t{1} << below(18)), 1 + below(std::size_t{1} << below(18)),
+              1 + below(std::size_t{1} << below(18))};
   return c;
 }
 
 std::size_t round_up(std::size_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
+}
+
+/// The cap of bucket `b` as the header states it, from the plan's own tail.
+std::size_t cap_of(BucketPlan const& plan, std::size_t b, BucketLimits const& limits) {
+  if (b == 0) return limits.first_bytes;
+  std::size_t remaining = 0;
+  for (std::size_t later = b; later < plan.buckets.size(); ++later) remaining += plan.buckets[later].bytes();
+  return std::min(limits.bytes, std::max(limits.last_bytes, remaining / 2));
 }
 
 class RandomPlans : public testing::TestWithParam<std::uint64_t> {
@@ -76,7 +85,7 @@ TEST_P(RandomPlans, SlotsAreAlignedDisjointAndOfTheBucketsType) {
 TEST_P(RandomPlans, KeepsCapsUnlessATensorIsAlone) {
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
     Bucket const& bucket = plan_.buckets[b];
-    std::size_t const cap = b == 0 ? c_.limits.first_bytes : c_.limits.bytes;
+    std::size_t const cap = cap_of(plan_, b, c_.limits);
     auto const has_elements = [](BucketSlot const& slot) { return slot.count != 0; };
     if (std::count_if(bucket.slots.begin(), bucket.slots.end(), has_elements) > 1) {
       EXPECT_LE(bucket.bytes(), cap);
@@ -88,7 +97,7 @@ TEST_P(RandomPlans, ClosesABucketOnlyWhereTheNextTensorDoesNotFit) {
   for (std::size_t b = 0; b + 1 < plan_.buckets.size(); ++b) {
     Bucket const& bucket = plan_.buckets[b];
     TensorSpec const& next = c_.specs[plan_.buckets[b + 1].slots.front().tensor];
-    std::size_t const cap = b == 0 ? c_.limits.first_bytes : c_.limits.bytes;
+    std::size_t const cap = cap_of(plan_, b, c_.limits);
     if (next.dtype == bucket.dtype) {
       EXPECT_GT(bucket.bytes() + round_up(next.count * size_of(next.dtype)), cap);
       EXPECT_NE(next.count, 0U) << "an empty tensor always fits";
@@ -114,6 +123,16 @@ TEST(BucketPlan, ByHand) {
       {DataType::f64, 16, {{5, 0, 16}, {6, 16, 0}}},
   };
   EXPECT_EQ(plan.buckets, expected);
+}
+
+TEST(BucketPlan, BucketsShrinkTowardsTheEnd) {
+  std::vector<TensorSpec> const specs(64, TensorSpec{16});  // one line each
+  std::vector<std::size_t> order(specs.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  BucketPlan const plan = BucketPlan::build(specs, order, {128, 1280, 128});
+  std::vector<std::size_t> lines;
+  for (Bucket const& bucket : plan.buckets) lines.push_back(bucket.bytes() / kLine);
+  EXPECT_EQ(lines, (std::vector<std::size_t>{2, 20, 20, 11, 5, 3, 2, 1}));
 }
 
 TEST(BucketPlan, NoTensorsGiveNoBuckets) {
