@@ -144,7 +144,9 @@ void add_to_trace(weft::Trace& trace, int step, StepTimes const& times, std::spa
   using Lane = weft::Trace::Lane;
   trace.add(Lane::compute, fmt::format("step {}: forward", step + 1), times.forward);
   trace.add(Lane::compute, fmt::format("step {}: backward", step + 1), times.backward);
-  trace.add(Lane::compute, fmt::format("step {}: optimizer", step + 1), times.optimizer);
+  for (weft::Interval const& update : times.optimizer) {
+    trace.add(Lane::compute, fmt::format("step {}: optimizer", step + 1), update);
+  }
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     trace.add(Lane::communication, fmt::format("step {}: bucket {}", step + 1, i),
               {buckets[i].started, buckets[i].finished}, buckets[i].bytes);

@@ -7,16 +7,28 @@ class WeftSynchroniser final : public Synchroniser {
  public:
   WeftSynchroniser(weft::Communicator communicator, std::vector<weft::BufferView> parameters,
                    weft::BucketerOptions const& options)
-      : communicator_(std::move(communicator)), ddp_(communicator_, std::move(parameters), options) {}
+      : communicator_(std::move(communicator)),
+        ddp_(communicator_, std::move(parameters), options),
+        overlap_(options.overlap) {}
 
   [[nodiscard]] weft::BufferView gradient(std::size_t index) const override { return ddp_.gradient(index); }
   void mark_ready(std::size_t index) override { ddp_.mark_ready(index); }
-  void finish() override { ddp_.finish(); }
+  void finish_launching() override {
+    if (overlap_) return ddp_.finish_launching();
+    ddp_.finish();  // without overlap nothing is computed, updates neither, before all communication is over
+  }
+  void wait(std::size_t index) override {
+    if (overlap_) ddp_.wait(index);
+  }
+  void finish() override {
+    if (overlap_) ddp_.finish();
+  }
   [[nodiscard]] std::span<weft::BucketTiming const> timings() const override { return ddp_.bucketer().timings(); }
 
  private:
   weft::Communicator communicator_;
   mutable weft::DataParallel ddp_;  // bucketer() gives access to more than timings and is not const
+  bool overlap_;
 };
 
 class NoSynchroniser final : public Synchroniser {

@@ -17,6 +17,8 @@ class Synchroniser {
 
   [[nodiscard]] virtual weft::BufferView gradient(std::size_t index) const = 0;
   virtual void mark_ready(std::size_t index) = 0;
+  virtual void finish_launching() {}
+  virtual void wait(std::size_t index) { static_cast<void>(index); }
   virtual void finish() = 0;
   /// What was communicated in the last step, in launch order.
   [[nodiscard]] virtual std::span<weft::BucketTiming const> timings() const = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <array>
 #include <chrono>
+#include <vector>
 
 #include <weft/adamw.hpp>
 #include <weft/overlap.hpp>
@@ -14,15 +14,21 @@ namespace train_gpt {
 struct StepTimes {
   weft::Interval forward;
   weft::Interval backward;
-  weft::Interval wait;  ///< for communication that backward did not hide
-  weft::Interval optimizer;
+  std::vector<weft::Interval> optimizer;  ///< updates, between waits for what neither backward nor they have hidden
+  weft::TimePoint end;
   float loss = 0.0F;  ///< this rank's share of the batch
 
-  [[nodiscard]] weft::Interval step() const noexcept { return {forward.start, optimizer.end}; }
-  [[nodiscard]] std::array<weft::Interval, 3> compute() const noexcept { return {forward, backward, optimizer}; }
+  [[nodiscard]] weft::Interval step() const noexcept { return {forward.start, end}; }
+  [[nodiscard]] std::vector<weft::Interval> compute() const {
+    std::vector<weft::Interval> all{forward, backward};
+    all.insert(all.end(), optimizer.begin(), optimizer.end());
+    return all;
+  }
 };
 
-/// One training step. `ddp` is a weft::DataParallel, or anything with its gradient(), mark_ready() and finish().
+/// One training step. `ddp` is a weft::DataParallel, or anything with its gradient(), mark_ready(), finish_launching(),
+/// wait() and finish(). Parameters are updated in the order their gradients became ready, each as soon as its average
+/// is there.
 template <typename DataParallelLike>
 [[nodiscard]] StepTimes train_step(GptModel& model, DataParallelLike& ddp, weft::AdamW& optimizer, Batch const& batch) {
   using Clock = std::chrono::steady_clock;
@@ -32,14 +38,18 @@ template <typename DataParallelLike>
   times.forward.end = times.backward.start = Clock::now();
   model.backward(
       batch, [&](std::size_t i) { return ddp.gradient(i); }, [&](std::size_t i) { ddp.mark_ready(i); });
-  times.backward.end = times.wait.start = Clock::now();
-  ddp.finish();
-  times.wait.end = times.optimizer.start = Clock::now();
+  times.backward.end = Clock::now();
+  ddp.finish_launching();
   optimizer.begin_step();
-  for (std::size_t i = 0; i < model.parameter_names().size(); ++i) {
+  times.optimizer.reserve(model.parameter_names().size());
+  for (std::size_t i = model.parameter_names().size(); i-- > 0;) {
+    ddp.wait(i);
+    auto const start = Clock::now();
     optimizer.update(i, ddp.gradient(i));
+    times.optimizer.push_back({start, Clock::now()});
   }
-  times.optimizer.end = Clock::now();
+  ddp.finish();
+  times.end = Clock::now();
   return times;
 }
 

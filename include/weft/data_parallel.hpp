@@ -31,6 +31,11 @@ class DataParallel {
   void mark_ready(std::size_t index) { bucketer_.mark_ready(index); }
   void finish() { bucketer_.finish(); }
 
+  /// Ends a step piece by piece, so that the optimizer works while the last buckets travel: finish_launching(), then
+  /// for each parameter wait(index) and use its gradient, then finish().
+  void finish_launching() { bucketer_.finish_launching(); }
+  void wait(std::size_t index) { bucketer_.wait(index); }
+
   /// Runs `body` (one forward + backward pass, or several that each end with finish()) without communication: gradients
   /// accumulate locally until the next finish() outside. Ends the pass also when `body` throws. May be nested.
   template <typename Body>
