@@ -82,18 +82,20 @@ class Communicator {
   [[nodiscard]] Buffer allocate(std::size_t count, DataType dtype);
 
   /// recv[i] = op over r of send_r[i], for i in [0, count). send.count == recv.count. Bits are the same on every rank.
-  Work all_reduce(ConstBufferView send, BufferView recv, ReduceOp op, CollectiveOptions const& options = {});
+  Work all_reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op,
+                  CollectiveOptions const& options = {});
 
   /// recv[i] = op over r of send_r[rank·count + i], for i in [0, count), count = recv.count, send.count == size·count.
   /// In place when recv starts at send + rank·count.
-  Work reduce_scatter(ConstBufferView send, BufferView recv, ReduceOp op, CollectiveOptions const& options = {});
+  Work reduce_scatter(ConstBufferView const& send, BufferView const& recv, ReduceOp op,
+                      CollectiveOptions const& options = {});
 
   /// recv[r·count + i] = send_r[i], for i in [0, count), count = send.count, recv.count == size·count.
   /// In place when send starts at recv + rank·count.
-  Work all_gather(ConstBufferView send, BufferView recv, CollectiveOptions const& options = {});
+  Work all_gather(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options = {});
 
   /// buffer on every rank = buffer on `root`.
-  Work broadcast(BufferView buffer, int root, CollectiveOptions const& options = {});
+  Work broadcast(BufferView const& buffer, int root, CollectiveOptions const& options = {});
 
   /// Returns (completes) once every rank has entered.
   Work barrier(CollectiveOptions const& options = {});

@@ -27,6 +27,26 @@ struct Contract {
   friend bool operator==(Contract const&, Contract const&) = default;
 };
 
+/// A contract in two words, as ranks tell it to one another.
+struct PackedContract {
+  std::uint64_t count = 0;
+  std::uint64_t rest = 0;
+
+  explicit PackedContract(Contract const& contract) noexcept
+      : count(contract.count),
+        rest(std::uint64_t{contract.root} | (static_cast<std::uint64_t>(contract.operation) << 32U) |
+             (static_cast<std::uint64_t>(contract.dtype) << 40U) |
+             (static_cast<std::uint64_t>(contract.reduce) << 48U)) {}
+
+  [[nodiscard]] Contract unpack() const noexcept {
+    return {.count = count,
+            .root = static_cast<std::uint32_t>(rest),
+            .operation = static_cast<Operation>(rest >> 32U & 0xffU),
+            .dtype = static_cast<DataType>(rest >> 40U & 0xffU),
+            .reduce = static_cast<ReduceOp>(rest >> 48U & 0xffU)};
+  }
+};
+
 /// "all_reduce(1024 × f32, sum)"
 [[nodiscard]] std::string describe(Contract const& contract);
 

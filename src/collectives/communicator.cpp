@@ -26,7 +26,7 @@ class Communicator::Impl {
 
   using Operation = void (Backend::*)(Call const&);
 
-  Work run(Call call, Operation operation, CollectiveOptions const& how) {
+  Work run(Call&& call, Operation operation, CollectiveOptions const& how) {
     call.sequence = ++issued_;
     call.timeout = how.timeout.value_or(options.config->timeout);
     if (!how.stream) {
@@ -129,20 +129,21 @@ Buffer Communicator::allocate(std::size_t count, DataType dtype) {
   return impl_->allocate(impl_->validator.allocate(count, dtype));
 }
 
-Work Communicator::all_reduce(ConstBufferView send, BufferView recv, ReduceOp op, CollectiveOptions const& options) {
+Work Communicator::all_reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op,
+                              CollectiveOptions const& options) {
   return impl_->run(impl_->validator.all_reduce(send, recv, op), &Backend::all_reduce, options);
 }
 
-Work Communicator::reduce_scatter(ConstBufferView send, BufferView recv, ReduceOp op,
+Work Communicator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, ReduceOp op,
                                   CollectiveOptions const& options) {
   return impl_->run(impl_->validator.reduce_scatter(send, recv, op), &Backend::reduce_scatter, options);
 }
 
-Work Communicator::all_gather(ConstBufferView send, BufferView recv, CollectiveOptions const& options) {
+Work Communicator::all_gather(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options) {
   return impl_->run(impl_->validator.all_gather(send, recv), &Backend::all_gather, options);
 }
 
-Work Communicator::broadcast(BufferView buffer, int root, CollectiveOptions const& options) {
+Work Communicator::broadcast(BufferView const& buffer, int root, CollectiveOptions const& options) {
   return impl_->run(impl_->validator.broadcast(buffer, root), &Backend::broadcast, options);
 }
 

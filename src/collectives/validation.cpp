@@ -23,7 +23,7 @@ void Validator::reject(Operation operation, std::string const& why) const {
   throw Error(ErrorCode::invalid_argument, fmt::format("rank {}: {}: {}", rank, to_string(operation), why));
 }
 
-void Validator::check_view(Operation operation, char const* name, ConstBufferView const& view) const {
+void Validator::reject_view(Operation operation, char const* name, ConstBufferView const& view) const {
   if (!is_valid(view.dtype)) {
     reject(operation, fmt::format("{} has unsupported data type {}", name, static_cast<int>(view.dtype)));
   }
@@ -31,11 +31,8 @@ void Validator::check_view(Operation operation, char const* name, ConstBufferVie
     throw Error(ErrorCode::unsupported, fmt::format("rank {}: {}: {} is on {}; this communicator moves host memory",
                                                     rank, to_string(operation), name, to_string(view.device)));
   }
-  if (view.data == nullptr && view.count > 0)
-    reject(operation, fmt::format("{} is null but has {} elements", name, view.count));
-  if (view.count > std::numeric_limits<std::ptrdiff_t>::max() / size_of(view.dtype)) {
-    reject(operation, fmt::format("{} has {} elements, more than memory can hold", name, view.count));
-  }
+  if (view.data == nullptr) reject(operation, fmt::format("{} is null but has {} elements", name, view.count));
+  reject(operation, fmt::format("{} has {} elements, more than memory can hold", name, view.count));
 }
 
 void Validator::check_same_type(Operation operation, ConstBufferView const& send, ConstBufferView const& recv) const {

@@ -20,7 +20,15 @@ struct Validator {
   [[nodiscard]] Call allocate(std::size_t count, DataType dtype) const;
 
  private:
-  void check_view(Operation operation, char const* name, ConstBufferView const& view) const;
+  void check_view(Operation operation, char const* name, ConstBufferView const& view) const {
+    std::size_t bytes = 0;
+    bool const plausible = is_valid(view.dtype) && view.device.type == DeviceType::cpu &&
+                           (view.data != nullptr || view.count == 0) &&
+                           !__builtin_mul_overflow(view.count, 2 * size_of(view.dtype), &bytes);
+    if (!plausible) [[unlikely]]
+      reject_view(operation, name, view);
+  }
+  [[noreturn]] void reject_view(Operation operation, char const* name, ConstBufferView const& view) const;
   void check_same_type(Operation operation, ConstBufferView const& send, ConstBufferView const& recv) const;
   void check_overlap(Operation operation, ConstBufferView const& send, ConstBufferView const& recv,
                      void const* in_place_send, void const* in_place_recv) const;

@@ -1,5 +1,6 @@
 // all_reduce over shared memory. With n ranks and B bytes, per rank:
-//   inline     1 synchronisation, B ≤ 48;
+//   inline     1 synchronisation, B ≤ 56;
+//   swapped    1 synchronisation a block, two ranks: writes B (staging) + B, reads 2B, one of them written by the peer;
 //   one phase  1 synchronisation, writes 2B (staging, result), reads (n + 1)B;
 //   two phases 2 synchronisations, writes 2B + B/n, reads about 3B: rank r reduces part r, then all copy all parts;
 //   direct     2 synchronisations, reads B and writes B in all ranks' own memory: rank r reduces part r of all into
@@ -12,18 +13,42 @@
 namespace weft::shm {
 void ShmBackend::all_reduce(Call const& call) {
   if (call.bytes() <= kInlineBytes) return all_reduce_inline(call);
-  if (call.bytes() <= tuning_.staged_bytes) return all_reduce_staged(call, false);
+  if (call.bytes() <= tuning_.staged_bytes)
+    return swaps() ? all_reduce_swapped(call, false) : all_reduce_staged(call, false);
   if (auto const buffers = negotiate(call, call.bytes(), call.bytes(), Needs::both))
     return all_reduce_direct(call, *buffers);
-  all_reduce_staged(call, true);
+  swaps() ? all_reduce_swapped(call, true) : all_reduce_staged(call, true);
 }
 
 void ShmBackend::all_reduce_inline(Call const& call) {
-  announce(call, call.send, call.bytes());
+  // Whole lines, flag and all, are reduced: vectors filled from or emptied to part of a line wait until every earlier
+  // store has left the store buffer, the announcement among them. The own payload is read from a copy for that reason.
+  alignas(kLine) std::byte mine[kLine] = {};
+  alignas(kLine) std::byte result[kLine];
+  std::memcpy(mine, call.send, call.bytes());
+  announce(call, mine, call.bytes());
   await_announcements();
   std::array<void const*, kMaxRanks> sources;
   for (int peer = 0; peer < size(); ++peer) sources[peer] = channel_.payload(peer);
-  reduce_to(call, call.contract.count, sources, call.recv, kernels::Store::cached);
+  sources[rank()] = mine;
+  reduce_to(call, kLine / size_of(call.contract.dtype), sources, result, kernels::Store::cached);
+  std::memcpy(call.recv, result, call.bytes());
+}
+
+void ShmBackend::all_reduce_swapped(Call const& call, bool announced) {
+  auto const element = size_of(call.contract.dtype);
+  auto const store = store_for(call.bytes(), call.send == call.recv);
+  std::array<void const*, kMaxRanks> sources;
+  swap_blocks(
+      call, announced, call.bytes(),
+      [&](std::byte* block, std::size_t first, std::size_t length) {
+        kernels::copy(block, at(call.send, first), length);
+      },
+      [&](std::byte const* block, std::size_t first, std::size_t length) {
+        sources[rank()] = at(call.send, first);
+        sources[peer()] = block;
+        reduce_to(call, length / element, sources, at(call.recv, first), store);
+      });
 }
 
 void ShmBackend::all_reduce_staged(Call const& call, bool announced) {
@@ -47,14 +72,14 @@ void ShmBackend::all_reduce_block(Call const& call, std::size_t offset, std::siz
   auto const& contract = call.contract;
   auto const element = size_of(contract.dtype);
   auto const ranks = static_cast<std::size_t>(size());
-  auto const store = store_for(call.bytes());
+  auto const store = store_for(call.bytes(), call.send == call.recv);
   std::array<void const*, kMaxRanks> sources;
   auto const reduce_range = [&](Range range, std::span<void* const> destinations, kernels::Store how) {
     for (int peer = 0; peer < size(); ++peer) sources[peer] = ring_.at(peer, offset + range.first * element);
     kernels::reduce(destinations, {sources.data(), ranks}, range.count, contract.dtype, contract.reduce, how);
   };
 
-  if (count * element <= tuning_.one_phase_bytes || (ranks == 2 && call.bytes() > tuning_.staged_bytes)) {
+  if (count * element <= tuning_.one_phase_bytes) {
     void* const destination = at(call.recv, first * element);
     return reduce_range({0, count}, {&destination, 1}, store);
   }
@@ -77,8 +102,7 @@ void ShmBackend::all_reduce_block(Call const& call, std::size_t offset, std::siz
   std::array<void*, 2> const destinations{ring_.at(rank(), offset + mine.first * element),
                                           at(call.recv, (first + mine.first) * element)};
   reduce_range(mine, destinations, kernels::Store::cached);
-  channel_.publish_phase();
-  channel_.await_phase();
+  channel_.meet();
   for (std::size_t peer = 0; peer < ranks; ++peer) {
     if (peer == static_cast<std::size_t>(rank())) continue;
     auto const part = part_of(count, peer, ranks, element);
@@ -91,7 +115,7 @@ void ShmBackend::all_reduce_direct(Call const& call, Symmetric const& buffers) {
   auto const& contract = call.contract;
   auto const element = size_of(contract.dtype);
   auto const ranks = static_cast<std::size_t>(size());
-  auto const store = store_for(call.bytes());
+  auto const store = store_for(call.bytes(), call.send == call.recv);
   auto const reduce_range = [&](Range range) {
     std::array<void const*, kMaxRanks> sources;
     std::array<void*, kMaxRanks> destinations;
@@ -113,8 +137,7 @@ void ShmBackend::all_reduce_direct(Call const& call, Symmetric const& buffers) {
     return channel_.await_claimed(chunks);
   }
   reduce_range(part_of(contract.count, static_cast<std::size_t>(rank()), ranks, element));
-  channel_.publish_phase();
-  channel_.await_phase();
+  channel_.meet();
 }
 
 }  // namespace weft::shm

@@ -1,5 +1,5 @@
 // broadcast over shared memory: the root's B bytes to n ranks.
-//   inline   1 synchronisation, B ≤ 48;
+//   inline   1 synchronisation, B ≤ 56;
 //   staged   1 synchronisation a block: the root writes B, every other rank reads and writes B;
 //   direct   2 synchronisations: every other rank reads B out of the root's buffer.
 #include "collectives/shm/partition.hpp"
@@ -23,7 +23,7 @@ void ShmBackend::broadcast_inline(Call const& call) {
 
 void ShmBackend::broadcast_staged(Call const& call, bool announced) {
   auto const root = static_cast<int>(call.contract.root);
-  auto const store = store_for(call.bytes());
+  auto const store = store_for(call.bytes(), false);
   for (std::size_t first = 0, index = 0; first < call.bytes(); first += tuning_.chunk_bytes, ++index) {
     auto const length = std::min(tuning_.chunk_bytes, call.bytes() - first);
     auto const offset = ring_.take(length);
@@ -35,9 +35,8 @@ void ShmBackend::broadcast_staged(Call const& call, bool announced) {
 
 void ShmBackend::broadcast_direct(Call const& call, Symmetric const& buffers) {
   auto const root = static_cast<int>(call.contract.root);
-  if (rank() != root) kernels::copy(call.recv, buffers.send[root], call.bytes(), store_for(call.bytes()));
-  channel_.publish_phase();
-  channel_.await_phase();
+  if (rank() != root) kernels::copy(call.recv, buffers.send[root], call.bytes(), store_for(call.bytes(), false));
+  channel_.meet();
 }
 
 }  // namespace weft::shm

@@ -1,6 +1,13 @@
 #pragma once
 
+#include <atomic>
+#include <cstddef>
+
 namespace weft::shm {
+
+inline constexpr std::size_t kLine = 64;  ///< cache line, bytes
+inline constexpr std::size_t kLinePair =
+    128;  ///< lines that some processors fetch together; words of different ranks lie apart
 
 /// Asks for ownership of the cache line at `address`, so that a store to it soon does not wait for the peers' copies to
 /// go.
@@ -10,6 +17,16 @@ inline void prefetch_for_write(void const* address) noexcept {
   asm volatile("prefetchw %0" : : "m"(*static_cast<char const*>(address)));
 #else
   __builtin_prefetch(address, 1);
+#endif
+}
+
+/// Orders every earlier store before every later load, and lets no later load start before.
+inline void full_fence() noexcept {
+#if defined(__x86_64__)
+  // A locked instruction, which std::atomic_thread_fence() may become, lets later loads run ahead speculatively.
+  asm volatile("mfence" : : : "memory");
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
 }
 

@@ -32,12 +32,9 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
   return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, limit, nullptr, 0);
 }
 
-std::uint32_t hash(Contract const& contract) noexcept {
-  // splitmix64's finaliser over the packed fields: equal contracts agree, different ones collide with probability
-  // 2^-32.
-  auto value =
-      contract.count ^ (std::uint64_t{contract.root} << 40U) ^ (static_cast<std::uint64_t>(contract.operation) << 56U) ^
-      (static_cast<std::uint64_t>(contract.dtype) << 48U) ^ (static_cast<std::uint64_t>(contract.reduce) << 52U);
+std::uint32_t hash(PackedContract const& contract) noexcept {
+  // splitmix64's finaliser: equal contracts agree, different ones collide with probability 2^-32.
+  auto value = contract.count ^ (contract.rest * 0xd6e8feb86659fd93U);
   value += 0x9e3779b97f4a7c15U;
   value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
   value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;
@@ -74,14 +71,15 @@ Channel::~Channel() {
 
 void Channel::announce(Call const& call, void const* payload, std::size_t bytes) {
   throw_if_failed();
-  call_ = call;
+  call_ = &call;
   patience_ = call.on_stream ? options_.stream_patience : options_.inline_patience;
   parity_ = static_cast<int>(call.sequence & 1U);
-  flag_ = (call.sequence << 32U) | hash(call.contract);
+  PackedContract const contract(call.contract);
+  flag_ = (call.sequence << 32U) | hash(contract);
   auto& lines = mine();
-  lines.contracts[parity_] = call.contract;
+  lines.contracts[parity_] = contract;
   lines.calls.store(call.sequence, std::memory_order_relaxed);
-  auto& announcement = lines.announcements[parity_];
+  auto& announcement = announcement_of(rank_);
   if (bytes > 0) std::memcpy(announcement.payload, payload, bytes);
   publish(announcement.flag, flag_);
 }
@@ -90,36 +88,29 @@ void Channel::await_announcements() {
   bool same = true;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
-    auto const& flag = control_->ranks[peer].announcements[parity_].flag;
+    auto const& flag = announcement_of(peer).flag;
     await(peer, [&] { return ((flag.load(std::memory_order_acquire) ^ flag_) >> 32U) == 0; });
     same = same && flag.load(std::memory_order_relaxed) == flag_;
   }
   if (!same) explain_mismatch();
   // Own the next call's line before it is needed: the peers read it last in the call before this one.
-  prefetch_for_write(&mine().announcements[parity_ ^ 1]);
-  if (call_.met != nullptr) *call_.met = std::chrono::steady_clock::now();
+  if (!swaps_lines()) prefetch_for_write(&mine().announcements[parity_ ^ 1]);
+  if (call_->met != nullptr) *call_->met = std::chrono::steady_clock::now();
 }
 
-void Channel::publish_phase() {
-  publish(mine().phase, ++phase_);
-}
-
-void Channel::await_phase() {
-  await_phase(0);
-}
-
-void Channel::await_phase(std::uint64_t behind) {
-  auto const wanted = phase_ - behind;
+void Channel::meet() {
+  ++meeting_;
+  publish(meeting_of(rank_), meeting_);
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
-    auto const& phase = control_->ranks[peer].phase;
-    await(peer, [&] { return phase.load(std::memory_order_acquire) >= wanted; });
+    auto const& meeting = meeting_of(peer);
+    await(peer, [&] { return meeting.load(std::memory_order_acquire) >= meeting_; });
   }
 }
 
 std::optional<std::size_t> Channel::claim(std::size_t chunks) {
   auto& next = control_->claims[parity_].next;
-  auto const tag = call_.sequence << 32U;
+  auto const tag = call_->sequence << 32U;
   auto seen = next.load(std::memory_order_acquire);
   for (;;) {
     auto const taken = (seen ^ tag) >> 32U == 0 ? seen & 0xffffffffU : 0;
@@ -130,7 +121,7 @@ std::optional<std::size_t> Channel::claim(std::size_t chunks) {
 
 void Channel::finish_claimed(std::size_t chunks) {
   auto& done = control_->claims[parity_].done;
-  auto const tag = call_.sequence << 32U;
+  auto const tag = call_->sequence << 32U;
   auto seen = done.load(std::memory_order_relaxed);
   std::uint64_t finished = 0;
   do {
@@ -144,7 +135,7 @@ void Channel::finish_claimed(std::size_t chunks) {
 
 void Channel::await_claimed(std::size_t chunks) {
   auto const& done = control_->claims[parity_].done;
-  auto const tag = call_.sequence << 32U;
+  auto const tag = call_->sequence << 32U;
   auto const ready = [&] {
     auto const seen = done.load(std::memory_order_acquire) ^ tag;
     return seen >> 32U == 0 && seen >= chunks;
@@ -155,13 +146,16 @@ void Channel::await_claimed(std::size_t chunks) {
 }
 
 void Channel::publish(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {
-  if (patience_.spins > 0) {
+  if (patience_.spins > 0 && !swaps_lines()) {
     // Peers spin long before they sleep. A full fence would make this rank wait for the line that the peers are
     // polling, which costs as much as a whole small collective; without it a peer that falls asleep in this very moment
     // wakes after its first nap.
     word.store(value, std::memory_order_release);
   } else {
-    word.store(value);  // sequentially consistent: ordered before the look at the sleepers
+    // Ordered before the look at the sleepers. Of two ranks that come together, the fence also keeps either from
+    // polling before its own word is out, which would take the line from the other before it wrote.
+    word.store(value, std::memory_order_release);
+    full_fence();
   }
   ring_doorbell(mine());
 }
@@ -188,7 +182,7 @@ void Channel::await_slowly(int peer, Ready const& ready) {
     if (ready()) return;
     ::sched_yield();
   }
-  auto const deadline = std::chrono::steady_clock::now() + call_.timeout;
+  auto const deadline = std::chrono::steady_clock::now() + call_->timeout;
   for (auto nap = kFirstNap; !ready(); nap = kNap) {
     sleep_on(control_->ranks[peer], ready, nap);
     if (!ready()) examine(peer, ready, deadline);
@@ -217,7 +211,7 @@ void Channel::examine(int peer, Ready const& ready, std::chrono::steady_clock::t
   auto const gone = !departed && lines.pid != ::getpid() && process_is_gone(pidfds_[peer], lines.pid);
   if (ready()) return;  // whatever it did before it went counts
   auto const reached = lines.calls.load();
-  auto const where = fmt::format("{} (it made {} call{} on this communicator; rank {} waited)", describe(call_),
+  auto const where = fmt::format("{} (it made {} call{} on this communicator; rank {} waited)", describe(*call_),
                                  reached, reached == 1 ? "" : "s", rank_);
   if (gone) {
     fail(ErrorCode::peer_lost, fmt::format("rank {} (pid {}) died before completing {}; see its output for the cause",
@@ -231,7 +225,7 @@ void Channel::examine(int peer, Ready const& ready, std::chrono::steady_clock::t
     fail(ErrorCode::timeout,
          fmt::format("rank {} did not complete {} within {} ms; it is stuck, slow or made fewer calls: look there, or "
                      "raise WEFT_TIMEOUT",
-                     peer, where, call_.timeout.count()));
+                     peer, where, call_->timeout.count()));
   }
   throw_if_failed();
 }
@@ -259,12 +253,12 @@ void Channel::fail(ErrorCode code, std::string const& message) noexcept {
 void Channel::explain_mismatch() const {
   for (int peer = 0; peer < size_; ++peer) {
     auto const& lines = control_->ranks[peer];
-    if (lines.announcements[parity_].flag.load(std::memory_order_acquire) == flag_) continue;
+    if (announcement_of(peer).flag.load(std::memory_order_acquire) == flag_) continue;
     throw Error(
         ErrorCode::mismatch,
         fmt::format(
             "call {} differs between ranks: rank {} made {}, rank {} made {}; nothing was moved, make the calls equal",
-            call_.sequence, rank_, describe(call_.contract), peer, describe(lines.contracts[parity_])));
+            call_->sequence, rank_, describe(call_->contract), peer, describe(lines.contracts[parity_].unpack())));
   }
 }
 

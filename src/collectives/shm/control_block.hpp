@@ -5,19 +5,19 @@
 #include <cstdint>
 
 #include "collectives/call.hpp"
+#include "collectives/shm/cache_line.hpp"
 
 namespace weft::shm {
 
 inline constexpr int kMaxRanks = 64;
-inline constexpr std::size_t kLine = 64;         ///< cache line, bytes
-inline constexpr std::size_t kInlineBytes = 48;  ///< payload that rides in an announcement
+inline constexpr std::size_t kInlineBytes = 56;  ///< payload that rides in an announcement
 
 /// A rank's announcement of one call: sequence and contract in one word, and a payload that came with it, in one cache
 /// line. Two alternate: a rank overwrites the line of call k at call k+2, which it reaches only after every rank has
-/// announced call k+1 and so has finished with call k.
-struct alignas(kLine) Announcement {
-  std::atomic<std::uint64_t> flag;  ///< low 32 bits of the sequence number << 32 | contract hash
+/// announced call k+1 and so has finished with call k. Two ranks swap one line each instead, see Channel.
+struct alignas(kLinePair) Announcement {
   std::byte payload[kInlineBytes];
+  std::atomic<std::uint64_t> flag;  ///< low 32 bits of the sequence number << 32 | contract hash
 };
 
 /// Claims of a call's chunks by whichever rank is running: sequence << 32 | count.
@@ -31,9 +31,10 @@ enum class Presence : std::uint32_t { present, departed };
 /// One rank's lines. Written by that rank, read by all.
 struct RankLines {
   Announcement announcements[2];
-  Contract contracts[2];                               ///< read only to explain a mismatch
-  alignas(kLine) std::atomic<std::uint64_t> phase;     ///< phases this rank has published, over all calls
-  alignas(kLine) std::atomic<std::uint32_t> doorbell;  ///< futex word, rung after a publication when somebody sleeps
+  alignas(kLinePair) PackedContract contracts[2];         ///< read only to explain a mismatch
+  alignas(kLinePair) std::atomic<std::uint64_t> meeting;  ///< meetings this rank has come to, over all calls
+  alignas(
+      kLinePair) std::atomic<std::uint32_t> doorbell;  ///< futex word, rung after a publication when somebody sleeps
   std::atomic<std::uint32_t> sleepers;
   std::atomic<std::uint32_t> presence;  ///< Presence
   std::atomic<std::uint64_t> calls;     ///< calls announced, for messages
@@ -56,7 +57,7 @@ struct ControlBlock {
   RankLines ranks[kMaxRanks];
 };
 
-static_assert(sizeof(Announcement) == kLine);
+static_assert(sizeof(Announcement) == kLinePair);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 }  // namespace weft::shm

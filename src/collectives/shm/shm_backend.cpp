@@ -86,16 +86,20 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& 
   auto control = create_segment(rank, size, sizeof(ControlBlock), sizeof(RankLines), exchange);
   auto const ring_bytes = tuning.ring_bytes;
   auto staging = create_segment(rank, size, ring_bytes * static_cast<std::size_t>(size), ring_bytes, exchange);
-  auto backend = std::make_unique<ShmBackend>(std::move(control), std::move(staging), rank, size, tuning);
+  auto const swap_bytes = size == 2 ? tuning.swap_bytes : 0;
+  auto swap = swap_bytes > 0 ? create_segment(rank, size, 2 * swap_bytes, swap_bytes, exchange) : nullptr;
+  auto backend =
+      std::make_unique<ShmBackend>(std::move(control), std::move(staging), std::move(swap), rank, size, tuning);
   gather(bootstrap, rank);  // every rank has its lines ready
   return backend;
 }
 
-ShmBackend::ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging, int rank, int size,
-                       Tuning const& tuning)
+ShmBackend::ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging,
+                       std::shared_ptr<Mapping> swap, int rank, int size, Tuning const& tuning)
     : tuning_(tuning),
       channel_(std::move(control), rank, size, {tuning.inline_patience, tuning.stream_patience}),
       ring_(std::move(staging), tuning.ring_bytes),
+      swap_(std::move(swap), tuning.swap_bytes),
       heap_(rank) {}
 
 void ShmBackend::announce(Call const& call, void const* payload, std::size_t bytes) {
@@ -107,23 +111,25 @@ void ShmBackend::await_announcements() {
     channel_.await_announcements();
   } catch (Error const& error) {
     // The ranks staged different amounts: they meet again at the rings' start.
-    if (error.code() == ErrorCode::mismatch) ring_.reset();
+    if (error.code() == ErrorCode::mismatch) {
+      ring_.reset();
+      swap_.reset();
+    }
     throw;
   }
 }
 
 void ShmBackend::exchange_block(Call const& call, bool announced) {
   if (announced) {
-    channel_.publish_phase();
-    channel_.await_phase();
+    channel_.meet();
   } else {
     announce(call);
     await_announcements();
   }
 }
 
-kernels::Store ShmBackend::store_for(std::size_t bytes) const noexcept {
-  return bytes >= tuning_.streaming_bytes ? kernels::Store::streaming : kernels::Store::cached;
+kernels::Store ShmBackend::store_for(std::size_t bytes, bool in_place) const noexcept {
+  return bytes >= tuning_.streaming_bytes && !in_place ? kernels::Store::streaming : kernels::Store::cached;
 }
 
 std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std::size_t send_bytes,
@@ -142,8 +148,8 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
   std::array<Placement, kMaxRanks> sends;
   std::array<Placement, kMaxRanks> recvs;
   for (int peer = 0; peer < size(); ++peer) {
-    Offer theirs;
-    std::memcpy(&theirs, channel_.payload(peer), sizeof theirs);
+    Offer theirs = offer;
+    if (peer != rank()) std::memcpy(&theirs, channel_.payload(peer), sizeof theirs);
     sends[peer] = theirs.send;
     recvs[peer] = theirs.recv;
   }
@@ -184,8 +190,7 @@ std::shared_ptr<void> ShmBackend::allocate(Call const& call) {
     // Through the staging rings; publications order it like any block.
     auto const offset = ring_.take(bytes.size());
     std::memcpy(ring_.at(rank(), offset), bytes.data(), bytes.size());
-    channel_.publish_phase();
-    channel_.await_phase();
+    channel_.meet();
     std::vector<std::byte> all(bytes.size() * static_cast<std::size_t>(size()));
     for (int peer = 0; peer < size(); ++peer) {
       std::memcpy(all.data() + static_cast<std::size_t>(peer) * bytes.size(), ring_.at(peer, offset), bytes.size());

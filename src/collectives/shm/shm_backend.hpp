@@ -9,6 +9,7 @@
 #include "collectives/shm/channel.hpp"
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/staging_ring.hpp"
+#include "collectives/shm/swap_blocks.hpp"
 #include "collectives/shm/symmetric_heap.hpp"
 #include "collectives/shm/tuning.hpp"
 #include "kernels/cpu/reduce.hpp"
@@ -18,9 +19,11 @@
 namespace weft::shm {
 
 /// Collectives by loads and stores between ranks of one host. Each operation picks, from what all ranks know alike:
-///   inline    up to 48 B in all: the payload rides in the announcement's cache line;
+///   inline    up to 56 B in all: the payload rides in the announcement's cache line;
 ///   staged    buffers are copied to the staging rings block by block, and peers read them there: small and private
-///   buffers; direct    symmetric buffers larger than caches like: ranks work in one another's memory.
+///   buffers;
+///   swapped   the same between two ranks, through blocks that change hands;
+///   direct    symmetric buffers larger than caches like: ranks work in one another's memory.
 /// With more ranks than cores, staged and direct reductions are claimed chunk by chunk by whichever rank is running.
 class ShmBackend final : public Backend {
  public:
@@ -35,8 +38,8 @@ class ShmBackend final : public Backend {
   std::shared_ptr<void> allocate(Call const& call) override;
   void abort(std::string const& reason) noexcept override;
 
-  ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging, int rank, int size,
-             Tuning const& tuning);
+  ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging, std::shared_ptr<Mapping> swap,
+             int rank, int size, Tuning const& tuning);
 
  private:
   /// Addresses of one symmetric buffer on every rank.
@@ -63,21 +66,33 @@ class ShmBackend final : public Backend {
   /// Peers may have this rank's current block: announces (first block of an unannounced call) or publishes, then waits
   /// for theirs.
   void exchange_block(Call const& call, bool announced);
-  [[nodiscard]] kernels::Store store_for(std::size_t bytes) const noexcept;
+  /// How results of `bytes` are written: past the caches when they would not stay there, unless they take the place of
+  /// what was just read.
+  [[nodiscard]] kernels::Store store_for(std::size_t bytes, bool in_place) const noexcept;
 
   /// destination[i] = op over sources[r][i], for i in [0, count).
   void reduce_to(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
                  void* destination, kernels::Store store) const;
 
+  /// Two ranks with a core each. For each block of `bytes` that both ranks give each other: stage(block, first, length)
+  /// fills this rank's block with its bytes [first, first + length), consume(block, first, length) takes the peer's.
+  template <typename Stage, typename Consume>
+  void swap_blocks(Call const& call, bool announced, std::size_t bytes, Stage stage, Consume consume);
+  [[nodiscard]] bool swaps() const noexcept { return size() == 2 && !tuning_.share_work; }
+  [[nodiscard]] int peer() const noexcept { return 1 - rank(); }
+
   void all_reduce_inline(Call const& call);
+  void all_reduce_swapped(Call const& call, bool announced);
   void all_reduce_staged(Call const& call, bool announced);
   void all_reduce_block(Call const& call, std::size_t offset, std::size_t first, std::size_t count,
                         std::size_t& claimed);
   void all_reduce_direct(Call const& call, Symmetric const& buffers);
   void reduce_scatter_inline(Call const& call);
+  void reduce_scatter_swapped(Call const& call, bool announced);
   void reduce_scatter_staged(Call const& call, bool announced);
   void reduce_scatter_direct(Call const& call, Symmetric const& buffers);
   void all_gather_inline(Call const& call);
+  void all_gather_swapped(Call const& call, bool announced);
   void all_gather_staged(Call const& call, bool announced);
   void all_gather_direct(Call const& call, Symmetric const& buffers);
   void broadcast_inline(Call const& call);
@@ -87,7 +102,19 @@ class ShmBackend final : public Backend {
   Tuning tuning_;
   Channel channel_;
   StagingRing ring_;
+  SwapBlocks swap_;
   SymmetricHeap heap_;
 };
+
+template <typename Stage, typename Consume>
+void ShmBackend::swap_blocks(Call const& call, bool announced, std::size_t bytes, Stage stage, Consume consume) {
+  for (std::size_t first = 0; first < bytes; first += swap_.block_bytes()) {
+    auto const length = std::min(swap_.block_bytes(), bytes - first);
+    stage(swap_.of(rank()), first, length);
+    exchange_block(call, announced || first > 0);
+    consume(swap_.of(peer()), first, length);
+    swap_.swap();
+  }
+}
 
 }  // namespace weft::shm

@@ -17,12 +17,16 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
 
   // Each rank reads ranks × bytes in one phase, about 2 × bytes in two, at the price of one more synchronisation.
-  tuning.one_phase_bytes = std::min(largest_block, ranks <= 2 ? 64 * kKiB : (ranks_share_cores ? 4 * kKiB : 16 * kKiB));
+  tuning.one_phase_bytes = std::min(largest_block, ranks_share_cores ? 4 * kKiB : 16 * kKiB);
   tuning.staged_bytes = std::min(largest_block, topology.l2_bytes / 4);
+  if (ranks == 2 && !ranks_share_cores) {
+    tuning.swap_bytes = std::clamp(topology.l2_bytes / 8, 64 * kKiB, 512 * kKiB);
+    tuning.staged_bytes = 64 * kKiB;
+  }
   tuning.chunk_bytes = std::min(largest_block, 256 * kKiB);
   tuning.prefetch_bytes = ranks_share_cores ? 0 : 8 * kKiB;
   tuning.claim_bytes = 32 * kKiB;
-  tuning.streaming_bytes = 2 * topology.l2_bytes;
+  tuning.streaming_bytes = 8 * topology.l2_bytes;
 
   constexpr int kSpins = 2000;  // about 50 µs with pauses
   if (!ranks_share_cores)

@@ -13,6 +13,7 @@ namespace weft::shm {
 struct Tuning {
   bool share_work = false;          ///< more ranks than cores: whichever rank runs works for all
   std::size_t ring_bytes = 0;       ///< staging ring per rank
+  std::size_t swap_bytes = 0;       ///< each of the two blocks that two ranks swap
   std::size_t one_phase_bytes = 0;  ///< all_reduce up to here: every rank reduces everything
   std::size_t staged_bytes =
       0;  ///< up to here buffers are staged even when symmetric: pulling from live caches costs the peer
