@@ -21,7 +21,7 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   tuning.staged_bytes = std::min(largest_block, topology.l2_bytes / 4);
   if (ranks == 2 && !ranks_share_cores) {
     tuning.swap_bytes = std::clamp(topology.l2_bytes / 8, 64 * kKiB, 512 * kKiB);
-    tuning.staged_bytes = 64 * kKiB;
+    tuning.staged_bytes = 128 * kKiB;
   }
   tuning.chunk_bytes = std::min(largest_block, 256 * kKiB);
   tuning.prefetch_bytes = ranks_share_cores ? 0 : 8 * kKiB;
