@@ -12,20 +12,27 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   tuning.share_work = ranks_share_cores;
 
   // Rotate through more than L2, with all rings inside half of L3 (see StagingRing); never below what small jobs need.
+  // Ranks that take turns on a core find one another's lines in its caches instead, as long as the rings stay there.
   auto const within_l3 = topology.l3_bytes / 2 / static_cast<std::size_t>(ranks);
-  tuning.ring_bytes = config.staging_bytes.value_or(std::max(1024 * kKiB, std::min(3 * topology.l2_bytes, within_l3)));
+  auto const ring_bytes = ranks_share_cores ? std::max(384 * kKiB, topology.l2_bytes / 8 * 3)
+                                            : std::max(1024 * kKiB, std::min(3 * topology.l2_bytes, within_l3));
+  tuning.ring_bytes = config.staging_bytes.value_or(ring_bytes);
   auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
 
   // Each rank reads ranks × bytes in one phase, about 2 × bytes in two, at the price of one more synchronisation.
-  tuning.one_phase_bytes = std::min(largest_block, ranks_share_cores ? 4 * kKiB : 16 * kKiB);
-  tuning.staged_bytes = std::min(largest_block, topology.l2_bytes / 4);
-  if (ranks == 2 && !ranks_share_cores) {
+  tuning.one_phase_bytes = std::min(largest_block, 16 * kKiB);
+  if (ranks_share_cores) {
+    // Ranks that take turns on a core share its caches: nothing is won by staging what can be reached directly.
+    tuning.staged_bytes = tuning.one_phase_bytes;
+  } else if (ranks == 2) {
     tuning.swap_bytes = std::clamp(topology.l2_bytes / 8, 64 * kKiB, 512 * kKiB);
     tuning.staged_bytes = 128 * kKiB;
+  } else {
+    tuning.staged_bytes = std::min(largest_block, topology.l2_bytes / 4);
   }
   tuning.chunk_bytes = std::min(largest_block, 256 * kKiB);
   tuning.prefetch_bytes = ranks_share_cores ? 0 : 8 * kKiB;
-  tuning.claim_bytes = 32 * kKiB;
+  tuning.claim_bytes = 16 * kKiB;
   tuning.streaming_bytes = 8 * topology.l2_bytes;
 
   constexpr int kSpins = 2000;  // about 50 µs with pauses
