@@ -10,6 +10,7 @@
 #include "weft/buffer.hpp"
 #include "weft/config.hpp"
 #include "weft/error.hpp"
+#include "weft/parts.hpp"
 #include "weft/reduce_op.hpp"
 #include "weft/stream.hpp"
 #include "weft/work.hpp"
@@ -21,7 +22,10 @@ namespace weft {
 ///   all_reduce       2(n-1)·latency + 2(n-1)/n·B/bandwidth
 ///   reduce_scatter,
 ///   all_gather        (n-1)·latency +  (n-1)/n·B/bandwidth
-///   broadcast         (n-1)·latency +          B/bandwidth
+///   broadcast, reduce,
+///   scan, exscan      (n-1)·latency +          B/bandwidth
+///   gather, scatter,
+///   all_to_all        (n-1)·latency + (n-1)·P/bandwidth, P bytes in one rank's part (unequal parts: their mean)
 ///   barrier          2·ceil(log2 n)·latency
 /// (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005; the barrier's is a
 /// tree up and down). The communicating thread sleeps for the rest, to an absolute deadline.
@@ -93,6 +97,49 @@ class Communicator {
   /// recv[r·count + i] = send_r[i], for i in [0, count), count = send.count, recv.count == size·count.
   /// In place when send starts at recv + rank·count.
   Work all_gather(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options = {});
+
+  /// Unequal shards: recv[i] = op over r of send_r[offset(rank) + i]. Every rank passes the same parts;
+  /// recv.count == parts.counts[rank]. In place when recv starts at this rank's part of send.
+  Work reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts, ReduceOp op,
+                      CollectiveOptions const& options = {});
+
+  /// Unequal shards: recv[offset(r) + i] = send_r[i]. Every rank passes the same counts; send.count ==
+  /// parts.counts[rank]. In place when send starts at this rank's part of recv.
+  Work all_gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts,
+                  CollectiveOptions const& options = {});
+
+  /// recv[i] on `root` = op over r of send_r[i]. Only `root` uses recv, of send.count elements; the others may pass an
+  /// empty one of the same type.
+  Work reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op, int root,
+              CollectiveOptions const& options = {});
+
+  /// recv[r·count + i] on `root` = send_r[i], count = send.count. Only `root` uses recv, of size·count elements. In
+  /// place on the root when send starts at its part of recv.
+  Work gather(ConstBufferView const& send, BufferView const& recv, int root, CollectiveOptions const& options = {});
+  /// Unequal parts: recv[offset(r) + i] on `root` = send_r[i]. Only `root` uses recv and parts; send_r.count ==
+  /// parts.counts[r], or all ranks throw Error{mismatch}.
+  Work gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts, int root,
+              CollectiveOptions const& options = {});
+
+  /// recv[i] = send[rank·count + i] of `root`, count = recv.count. Only `root` uses send, of size·count elements. In
+  /// place on the root when recv starts at its part of send.
+  Work scatter(ConstBufferView const& send, BufferView const& recv, int root, CollectiveOptions const& options = {});
+  /// Unequal parts: recv[i] = send[offset(rank) + i] of `root`. Only `root` uses send and parts; recv_r.count ==
+  /// parts.counts[r], or all ranks throw Error{mismatch}.
+  Work scatter(ConstBufferView const& send, Parts const& parts, BufferView const& recv, int root,
+               CollectiveOptions const& options = {});
+
+  /// recv[r·count + i] = send_r[rank·count + i], send.count == recv.count == size·count. May be in place.
+  Work all_to_all(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options = {});
+  /// Unequal parts: recv[offset(r) + i] = send_r[its offset(rank) + i]. What rank a sends to b must be what b receives
+  /// from a, or all ranks throw Error{mismatch}. Not in place.
+  Work all_to_all(ConstBufferView const& send, Parts const& send_parts, BufferView const& recv, Parts const& recv_parts,
+                  CollectiveOptions const& options = {});
+
+  /// recv[i] = op over r <= rank of send_r[i] (not avg). May be in place.
+  Work scan(ConstBufferView const& send, BufferView const& recv, ReduceOp op, CollectiveOptions const& options = {});
+  /// recv[i] = op over r < rank of send_r[i] (not avg); rank 0's recv is left as it is. May be in place.
+  Work exscan(ConstBufferView const& send, BufferView const& recv, ReduceOp op, CollectiveOptions const& options = {});
 
   /// buffer on every rank = buffer on `root`.
   Work broadcast(BufferView const& buffer, int root, CollectiveOptions const& options = {});

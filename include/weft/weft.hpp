@@ -14,6 +14,7 @@
 #include "weft/event.hpp"
 #include "weft/launch.hpp"
 #include "weft/overlap.hpp"
+#include "weft/parts.hpp"
 #include "weft/reduce_op.hpp"
 #include "weft/stream.hpp"
 #include "weft/trace.hpp"

@@ -9,7 +9,7 @@ namespace weft {
 
 /// The seam between the checked call and what moves the bytes. Calls arrive one at a time, in sequence order, already
 /// validated on this rank; each blocks until this rank may reuse its buffers. In-place rules and failures are
-/// weft/communicator.hpp's.
+/// weft/communicator.hpp's. Operations with unequal parts (…_v) arrive at the function of their kind.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -18,6 +18,11 @@ class Backend {
   virtual void reduce_scatter(Call const& call) = 0;
   virtual void all_gather(Call const& call) = 0;
   virtual void broadcast(Call const& call) = 0;
+  virtual void reduce(Call const& call) = 0;
+  virtual void gather(Call const& call) = 0;
+  virtual void scatter(Call const& call) = 0;
+  virtual void all_to_all(Call const& call) = 0;
+  virtual void scan(Call const& call) = 0;  ///< exscan too
   virtual void barrier(Call const& call) = 0;
 
   /// Zero-filled memory of call.bytes() bytes on every rank, released with its last owner.

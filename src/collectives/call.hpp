@@ -3,23 +3,46 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "weft/data_type.hpp"
+#include "weft/parts.hpp"
 #include "weft/reduce_op.hpp"
 
 namespace weft {
 
 /// What ranks must agree on before data moves. The numeric values are exchanged between ranks.
-enum class Operation : std::uint8_t { barrier, broadcast, all_gather, reduce_scatter, all_reduce, allocate };
+enum class Operation : std::uint8_t {
+  barrier,
+  broadcast,
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  allocate,
+  reduce,
+  gather,
+  scatter,
+  all_to_all,
+  scan,
+  exscan,
+  all_gather_v,
+  reduce_scatter_v,
+  gather_v,
+  scatter_v,
+  all_to_all_v,
+};
 
 [[nodiscard]] std::string_view to_string(Operation operation) noexcept;
 
 /// The part of a call that must be equal on every rank.
 struct Contract {
-  std::uint64_t count = 0;  ///< elements, in the operation's own unit (see weft/communicator.hpp)
-  std::uint32_t root = 0;
+  /// Elements: of one rank's part, or of the whole buffer where there are no parts. Of all parts together for
+  /// all_gather_v and reduce_scatter_v; 0 for the other operations with unequal parts, whose ranks need not know.
+  std::uint64_t count = 0;
+  std::uint32_t root = 0;  ///< all_gather_v and reduce_scatter_v: a fingerprint of the parts
   Operation operation = Operation::barrier;
   DataType dtype = DataType::u8;
   ReduceOp reduce = ReduceOp::sum;
@@ -50,17 +73,34 @@ struct PackedContract {
 /// "all_reduce(1024 × f32, sum)"
 [[nodiscard]] std::string describe(Contract const& contract);
 
+/// Bytes [offset, offset + length) of a buffer.
+struct ByteRange {
+  std::size_t offset = 0;
+  std::size_t length = 0;
+};
+
 /// One validated collective call, ready to run.
 struct Call {
   Contract contract;
   std::uint64_t sequence = 0;  ///< this communicator's calls, from 1
   void const* send = nullptr;
   void* recv = nullptr;
+  Parts send_parts{};  ///< unequal parts
+  Parts recv_parts{};
+  std::size_t own_bytes = 0;                                  ///< gather_v: of send; scatter_v: of recv
+  std::shared_ptr<std::vector<std::size_t>> parts_storage{};  ///< of a call that outlives its caller's arrays
   std::chrono::milliseconds timeout{};
   std::chrono::steady_clock::time_point* met = nullptr;  ///< where to note when every rank had come; null: nowhere
   bool on_stream = false;                                ///< runs on a communication thread, beside computation
 
   [[nodiscard]] std::size_t bytes() const noexcept { return contract.count * size_of(contract.dtype); }
+  [[nodiscard]] bool is_root(int rank) const noexcept { return contract.root == static_cast<std::uint32_t>(rank); }
+
+  /// Copies the parts' arrays into the call, which then no longer needs the caller's.
+  void own_parts();
+
+  /// Where rank `rank`'s part of a buffer lies that is divided by `parts`, or equally when they are empty.
+  [[nodiscard]] ByteRange part(Parts const& parts, int rank) const noexcept;
 };
 
 /// "all_reduce(1024 × f32, sum), call 17"

@@ -40,6 +40,7 @@ class Communicator::Impl {
                               weft::to_string(call.contract.operation), weft::to_string(how.stream->device())));
     }
     call.on_stream = true;
+    call.own_parts();
     asynchronous_.store(true, std::memory_order_relaxed);
     return enqueue_work(*how.stream, [this, call, operation] { execute(call, operation); });
   }
@@ -141,6 +142,60 @@ Work Communicator::reduce_scatter(ConstBufferView const& send, BufferView const&
 
 Work Communicator::all_gather(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options) {
   return impl_->run(impl_->validator.all_gather(send, recv), &Backend::all_gather, options);
+}
+
+Work Communicator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts, ReduceOp op,
+                                  CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.reduce_scatter(send, recv, parts, op), &Backend::reduce_scatter, options);
+}
+
+Work Communicator::all_gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts,
+                              CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.all_gather(send, recv, parts), &Backend::all_gather, options);
+}
+
+Work Communicator::reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op, int root,
+                          CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.reduce(send, recv, op, root), &Backend::reduce, options);
+}
+
+Work Communicator::gather(ConstBufferView const& send, BufferView const& recv, int root,
+                          CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.gather(send, recv, root), &Backend::gather, options);
+}
+
+Work Communicator::gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts, int root,
+                          CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.gather(send, recv, parts, root), &Backend::gather, options);
+}
+
+Work Communicator::scatter(ConstBufferView const& send, BufferView const& recv, int root,
+                           CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.scatter(send, recv, root), &Backend::scatter, options);
+}
+
+Work Communicator::scatter(ConstBufferView const& send, Parts const& parts, BufferView const& recv, int root,
+                           CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.scatter(send, parts, recv, root), &Backend::scatter, options);
+}
+
+Work Communicator::all_to_all(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.all_to_all(send, recv), &Backend::all_to_all, options);
+}
+
+Work Communicator::all_to_all(ConstBufferView const& send, Parts const& send_parts, BufferView const& recv,
+                              Parts const& recv_parts, CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.all_to_all(send, send_parts, recv, recv_parts), &Backend::all_to_all, options);
+}
+
+Work Communicator::scan(ConstBufferView const& send, BufferView const& recv, ReduceOp op,
+                        CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.scan(send, recv, op, true), &Backend::scan, options);
+}
+
+Work Communicator::exscan(ConstBufferView const& send, BufferView const& recv, ReduceOp op,
+                          CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.scan(send, recv, op, false), &Backend::scan, options);
 }
 
 Work Communicator::broadcast(BufferView const& buffer, int root, CollectiveOptions const& options) {

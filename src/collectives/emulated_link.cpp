@@ -5,6 +5,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <numeric>
 
 #include "weft/error.hpp"
 
@@ -46,6 +47,18 @@ std::string EmulatedLink::describe() const {
   return fmt::format("{:.4g}us:{:.4g}{} (emulated)", microseconds, value, unit);
 }
 
+namespace {
+
+/// Bytes of a part, on average of the parts this rank knows.
+double mean_part(Call const& call, int ranks) {
+  auto const& parts = call.send_parts.counts.empty() ? call.recv_parts.counts : call.send_parts.counts;
+  if (parts.empty()) return static_cast<double>(call.own_bytes);
+  auto const elements = std::accumulate(parts.begin(), parts.end(), std::size_t{0});
+  return static_cast<double>(elements * size_of(call.contract.dtype)) / ranks;
+}
+
+}  // namespace
+
 std::chrono::nanoseconds link_time(EmulatedLink const& link, Call const& call, int ranks) {
   auto const n = static_cast<double>(ranks);
   auto const shard =
@@ -58,7 +71,20 @@ std::chrono::nanoseconds link_time(EmulatedLink const& link, Call const& call, i
     case Operation::all_reduce: latencies = 2 * steps, transfer = 2 * steps / n * full_time; break;
     case Operation::reduce_scatter:
     case Operation::all_gather: latencies = steps, transfer = steps * full_time; break;
+    case Operation::reduce:
+    case Operation::scan:
+    case Operation::exscan:
     case Operation::broadcast: latencies = steps, transfer = ranks > 1 ? full_time : 0; break;
+    case Operation::gather:
+    case Operation::scatter:
+    case Operation::all_to_all: latencies = steps, transfer = steps * full_time; break;
+    case Operation::reduce_scatter_v:
+    case Operation::all_gather_v: latencies = steps, transfer = steps / n * full_time; break;
+    case Operation::gather_v:
+    case Operation::scatter_v:
+    case Operation::all_to_all_v:
+      latencies = steps, transfer = steps * mean_part(call, ranks) / link.bytes_per_second;
+      break;
     case Operation::barrier: latencies = 2 * std::bit_width(static_cast<unsigned>(ranks - 1)); break;
     case Operation::allocate: break;  // sets memory up; nothing crosses a link
   }

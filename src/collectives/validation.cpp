@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <limits>
+#include <numeric>
 
 #include "weft/error.hpp"
 
@@ -15,6 +15,26 @@ std::byte const* end_of(ConstBufferView const& view) {
 
 std::byte const* element(ConstBufferView const& view, std::size_t index) {
   return static_cast<std::byte const*>(view.data) + index * size_of(view.dtype);
+}
+
+std::byte const* at(void const* base, std::size_t bytes) {
+  return static_cast<std::byte const*>(base) + bytes;
+}
+
+std::size_t total(Parts const& parts) {
+  return std::accumulate(parts.counts.begin(), parts.counts.end(), std::size_t{0});
+}
+
+/// Equal arrays agree; different ones collide with probability 2^-32.
+std::uint32_t fingerprint(std::span<std::size_t const> counts, std::span<std::size_t const> offsets = {}) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (auto const array : {counts, offsets}) {
+    for (auto const value : array) {
+      hash = (hash ^ value) * 0x9e3779b97f4a7c15U;
+      hash ^= hash >> 29U;
+    }
+  }
+  return static_cast<std::uint32_t>(hash >> 32U);
 }
 
 }  // namespace
@@ -52,6 +72,43 @@ void Validator::check_overlap(Operation operation, ConstBufferView const& send, 
 
 void Validator::check_op(Operation operation, ReduceOp op) const {
   if (!is_valid(op)) reject(operation, fmt::format("unsupported reduce op {}", static_cast<int>(op)));
+}
+
+void Validator::check_root(Operation operation, int root) const {
+  if (root < 0 || root >= size)
+    reject(operation, fmt::format("root {} is not a rank; ranks are 0 to {}", root, size - 1));
+}
+
+void Validator::check_parts(Operation operation, char const* name, ConstBufferView const& view, Parts const& parts,
+                            bool written) const {
+  auto const ranks = static_cast<std::size_t>(size);
+  if (parts.counts.size() != ranks || (!parts.offsets.empty() && parts.offsets.size() != ranks)) {
+    reject(operation,
+           fmt::format("parts of {} need {} counts (one per rank) and as many offsets or none, not {} and {}", name,
+                       ranks, parts.counts.size(), parts.offsets.size()));
+  }
+  std::size_t next = 0;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    auto const first = parts.offsets.empty() ? next : parts.offsets[r];
+    if (first > view.count || parts.counts[r] > view.count - first) {
+      reject(operation, fmt::format("rank {}'s part, {} elements from {}, lies outside {}, which has {}", r,
+                                    parts.counts[r], first, name, view.count));
+    }
+    next = first + parts.counts[r];
+  }
+  if (!written || parts.offsets.empty()) return;
+  for (std::size_t a = 0; a < ranks; ++a) {
+    for (std::size_t b = a + 1; b < ranks; ++b) {
+      if (parts.counts[a] > 0 && parts.counts[b] > 0 && parts.offsets[a] < parts.offsets[b] + parts.counts[b] &&
+          parts.offsets[b] < parts.offsets[a] + parts.counts[a]) {
+        reject(operation, fmt::format("the parts of ranks {} and {} in {} overlap", a, b, name));
+      }
+    }
+  }
+}
+
+void Validator::check_count(Operation operation, char const* name, std::size_t count, std::size_t wanted) const {
+  if (count != wanted) reject(operation, fmt::format("{} has {} elements, needs {}", name, count, wanted));
 }
 
 Call Validator::all_reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op) const {
@@ -99,11 +156,186 @@ Call Validator::all_gather(ConstBufferView const& send, BufferView const& recv) 
           .recv = recv.data};
 }
 
+Call Validator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts,
+                               ReduceOp op) const {
+  constexpr auto kOperation = Operation::reduce_scatter_v;
+  check_view(kOperation, "send", send);
+  check_view(kOperation, "recv", recv);
+  check_same_type(kOperation, send, recv);
+  check_op(kOperation, op);
+  check_parts(kOperation, "send", send, parts, false);
+  check_count(kOperation, "recv", recv.count, parts.counts[static_cast<std::size_t>(rank)]);
+  Call call{.contract = {.count = total(parts),
+                         .root = fingerprint(parts.counts, parts.offsets),
+                         .operation = kOperation,
+                         .dtype = send.dtype,
+                         .reduce = op},
+            .send = send.data,
+            .recv = recv.data,
+            .send_parts = parts};
+  check_overlap(kOperation, send, recv, at(send.data, call.part(parts, rank).offset), recv.data);
+  return call;
+}
+
+Call Validator::all_gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts) const {
+  constexpr auto kOperation = Operation::all_gather_v;
+  check_view(kOperation, "send", send);
+  check_view(kOperation, "recv", recv);
+  check_same_type(kOperation, send, recv);
+  check_parts(kOperation, "recv", recv, parts, true);
+  check_count(kOperation, "send", send.count, parts.counts[static_cast<std::size_t>(rank)]);
+  Call call{.contract = {.count = total(parts),
+                         .root = fingerprint(parts.counts),
+                         .operation = kOperation,
+                         .dtype = send.dtype},
+            .send = send.data,
+            .recv = recv.data,
+            .recv_parts = parts};
+  check_overlap(kOperation, send, recv, send.data, at(recv.data, call.part(parts, rank).offset));
+  return call;
+}
+
+Call Validator::reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op, int root) const {
+  constexpr auto kOperation = Operation::reduce;
+  check_view(kOperation, "send", send);
+  check_view(kOperation, "recv", recv);
+  check_same_type(kOperation, send, recv);
+  check_op(kOperation, op);
+  check_root(kOperation, root);
+  if (rank == root) {
+    check_count(kOperation, "recv", recv.count, send.count);
+    check_overlap(kOperation, send, recv, send.data, recv.data);
+  }
+  return {.contract = {.count = send.count,
+                       .root = static_cast<std::uint32_t>(root),
+                       .operation = kOperation,
+                       .dtype = send.dtype,
+                       .reduce = op},
+          .send = send.data,
+          .recv = recv.data};
+}
+
+Call Validator::gather(ConstBufferView const& send, BufferView const& recv, int root) const {
+  constexpr auto kOperation = Operation::gather;
+  check_view(kOperation, "send", send);
+  check_view(kOperation, "recv", recv);
+  check_same_type(kOperation, send, recv);
+  check_root(kOperation, root);
+  if (rank == root) {
+    check_count(kOperation, "recv", recv.count, send.count * static_cast<std::size_t>(size));
+    check_overlap(kOperation, send, recv, send.data, element(recv, static_cast<std::size_t>(rank) * send.count));
+  }
+  return {.contract = {.count = send.count,
+                       .root = static_cast<std::uint32_t>(root),
+                       .operation = kOperation,
+                       .dtype = send.dtype},
+          .send = send.data,
+          .recv = recv.data};
+}
+
+Call Validator::gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts, int root) const {
+  constexpr auto kOperation = Operation::gather_v;
+  check_view(kOperation, "send", send);
+  check_view(kOperation, "recv", recv);
+  check_same_type(kOperation, send, recv);
+  check_root(kOperation, root);
+  Call call{.contract = {.root = static_cast<std::uint32_t>(root), .operation = kOperation, .dtype = send.dtype},
+            .send = send.data,
+            .recv = recv.data,
+            .own_bytes = send.bytes()};
+  if (rank == root) {
+    check_parts(kOperation, "recv", recv, parts, true);
+    call.recv_parts = parts;
+    check_overlap(kOperation, send, recv, send.data, at(recv.data, call.part(parts, rank).offset));
+  }
+  return call;
+}
+
+Call Validator::scatter(ConstBufferView const& send, BufferView const& recv, int root) const {
+  constexpr auto kOperation = Operation::scatter;
+  check_view(kOperation, "send", send);
+  check_view(kOperation, "recv", recv);
+  check_same_type(kOperation, send, recv);
+  check_root(kOperation, root);
+  if (rank == root) {
+    check_count(kOperation, "send", send.count, recv.count * static_cast<std::size_t>(size));
+    check_overlap(kOperation, send, recv, element(send, static_cast<std::size_t>(rank) * recv.count), recv.data);
+  }
+  return {.contract = {.count = recv.count,
+                       .root = static_cast<std::uint32_t>(root),
+                       .operation = kOperation,
+                       .dtype = send.dtype},
+          .send = send.data,
+          .recv = recv.data};
+}
+
+Call Validator::scatter(ConstBufferView const& send, Parts const& parts, BufferView const& recv, int root) const {
+  constexpr auto kOperation = Operation::scatter_v;
+  check_view(kOperation, "send", send);
+  check_view(kOperation, "recv", recv);
+  check_same_type(kOperation, send, recv);
+  check_root(kOperation, root);
+  Call call{.contract = {.root = static_cast<std::uint32_t>(root), .operation = kOperation, .dtype = send.dtype},
+            .send = send.data,
+            .recv = recv.data,
+            .own_bytes = recv.bytes()};
+  if (rank == root) {
+    check_parts(kOperation, "send", send, parts, false);
+    call.send_parts = parts;
+    check_overlap(kOperation, send, recv, at(send.data, call.part(parts, rank).offset), recv.data);
+  }
+  return call;
+}
+
+Call Validator::all_to_all(ConstBufferView const& send, BufferView const& recv) const {
+  constexpr auto kOperation = Operation::all_to_all;
+  check_view(kOperation, "send", send);
+  check_view(kOperation, "recv", recv);
+  check_same_type(kOperation, send, recv);
+  auto const ranks = static_cast<std::size_t>(size);
+  if (send.count % ranks != 0)
+    reject(kOperation, fmt::format("send has {} elements, which {} ranks cannot share equally", send.count, size));
+  check_count(kOperation, "recv", recv.count, send.count);
+  check_overlap(kOperation, send, recv, send.data, recv.data);
+  return {.contract = {.count = send.count / ranks, .operation = kOperation, .dtype = send.dtype},
+          .send = send.data,
+          .recv = recv.data};
+}
+
+Call Validator::all_to_all(ConstBufferView const& send, Parts const& send_parts, BufferView const& recv,
+                           Parts const& recv_parts) const {
+  constexpr auto kOperation = Operation::all_to_all_v;
+  check_view(kOperation, "send", send);
+  check_view(kOperation, "recv", recv);
+  check_same_type(kOperation, send, recv);
+  check_parts(kOperation, "send", send, send_parts, false);
+  check_parts(kOperation, "recv", recv, recv_parts, true);
+  check_overlap(kOperation, send, recv, nullptr, this);
+  return {.contract = {.operation = kOperation, .dtype = send.dtype},
+          .send = send.data,
+          .recv = recv.data,
+          .send_parts = send_parts,
+          .recv_parts = recv_parts};
+}
+
+Call Validator::scan(ConstBufferView const& send, BufferView const& recv, ReduceOp op, bool inclusive) const {
+  auto const operation = inclusive ? Operation::scan : Operation::exscan;
+  check_view(operation, "send", send);
+  check_view(operation, "recv", recv);
+  check_same_type(operation, send, recv);
+  check_op(operation, op);
+  if (op == ReduceOp::avg) reject(operation, "avg has no meaning over some of the ranks; use sum");
+  check_count(operation, "recv", recv.count, send.count);
+  check_overlap(operation, send, recv, send.data, recv.data);
+  return {.contract = {.count = send.count, .operation = operation, .dtype = send.dtype, .reduce = op},
+          .send = send.data,
+          .recv = recv.data};
+}
+
 Call Validator::broadcast(BufferView const& buffer, int root) const {
   constexpr auto kOperation = Operation::broadcast;
   check_view(kOperation, "buffer", buffer);
-  if (root < 0 || root >= size)
-    reject(kOperation, fmt::format("root {} is not a rank; ranks are 0 to {}", root, size - 1));
+  check_root(kOperation, root);
   return {.contract = {.count = buffer.count,
                        .root = static_cast<std::uint32_t>(root),
                        .operation = kOperation,

@@ -16,6 +16,18 @@ struct Validator {
   [[nodiscard]] Call all_reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op) const;
   [[nodiscard]] Call reduce_scatter(ConstBufferView const& send, BufferView const& recv, ReduceOp op) const;
   [[nodiscard]] Call all_gather(ConstBufferView const& send, BufferView const& recv) const;
+  [[nodiscard]] Call reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts,
+                                    ReduceOp op) const;
+  [[nodiscard]] Call all_gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts) const;
+  [[nodiscard]] Call reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op, int root) const;
+  [[nodiscard]] Call gather(ConstBufferView const& send, BufferView const& recv, int root) const;
+  [[nodiscard]] Call gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts, int root) const;
+  [[nodiscard]] Call scatter(ConstBufferView const& send, BufferView const& recv, int root) const;
+  [[nodiscard]] Call scatter(ConstBufferView const& send, Parts const& parts, BufferView const& recv, int root) const;
+  [[nodiscard]] Call all_to_all(ConstBufferView const& send, BufferView const& recv) const;
+  [[nodiscard]] Call all_to_all(ConstBufferView const& send, Parts const& send_parts, BufferView const& recv,
+                                Parts const& recv_parts) const;
+  [[nodiscard]] Call scan(ConstBufferView const& send, BufferView const& recv, ReduceOp op, bool inclusive) const;
   [[nodiscard]] Call broadcast(BufferView const& buffer, int root) const;
   [[nodiscard]] Call allocate(std::size_t count, DataType dtype) const;
 
@@ -33,6 +45,11 @@ struct Validator {
   void check_overlap(Operation operation, ConstBufferView const& send, ConstBufferView const& recv,
                      void const* in_place_send, void const* in_place_recv) const;
   void check_op(Operation operation, ReduceOp op) const;
+  void check_root(Operation operation, int root) const;
+  /// As many counts and offsets as ranks, all parts inside `view`; parts that are written may not overlap.
+  void check_parts(Operation operation, char const* name, ConstBufferView const& view, Parts const& parts,
+                   bool written) const;
+  void check_count(Operation operation, char const* name, std::size_t count, std::size_t wanted) const;
   [[noreturn]] void reject(Operation operation, std::string const& why) const;
 };
 

@@ -1,4 +1,4 @@
-// all_gather over shared memory: n ranks, each sends B bytes and ends with n·B.
+// all_gather over shared memory: n ranks, each sends B bytes (the longest, when unequal) and ends with n·B.
 //   inline   1 synchronisation, B ≤ 56;
 //   swapped  1 synchronisation a block, two ranks: writes B + 2B, reads B + B, the peer's from memory it wrote last;
 //   staged   1 synchronisation a block, writes B + n·B, reads B + n·B;
@@ -9,11 +9,15 @@
 namespace weft::shm {
 
 void ShmBackend::all_gather(Call const& call) {
-  if (call.bytes() <= kInlineBytes) return all_gather_inline(call);
-  if (call.bytes() <= tuning_.staged_bytes / static_cast<std::size_t>(size())) {
+  auto const equal = call.recv_parts.counts.empty();
+  auto const mean = equal ? call.bytes() : call.bytes() / static_cast<std::size_t>(size());
+  if (call.contract.count == 0) return barrier(call);
+  if (equal && mean <= kInlineBytes) return all_gather_inline(call);
+  if (mean <= tuning_.staged_bytes / static_cast<std::size_t>(size())) {
     return swaps() ? all_gather_swapped(call, false) : all_gather_staged(call, false);
   }
-  if (auto const buffers = negotiate(call, call.bytes(), 0, Needs::send)) return all_gather_direct(call, *buffers);
+  if (auto const buffers = negotiate(call, call.part(call.recv_parts, rank()).length, 0, Needs::send))
+    return all_gather_direct(call, *buffers);
   swaps() ? all_gather_swapped(call, true) : all_gather_staged(call, true);
 }
 
@@ -27,32 +31,41 @@ void ShmBackend::all_gather_inline(Call const& call) {
 }
 
 void ShmBackend::all_gather_swapped(Call const& call, bool announced) {
-  auto const bytes = call.bytes();
-  auto* const own = at(call.recv, static_cast<std::size_t>(rank()) * bytes);
-  auto* const theirs = at(call.recv, static_cast<std::size_t>(peer()) * bytes);
-  auto const store = store_for(2 * bytes, false);
+  auto const mine = call.part(call.recv_parts, rank());
+  auto const theirs = call.part(call.recv_parts, peer());
+  auto* const own = at(call.recv, mine.offset);
+  auto const store = store_for(mine.length + theirs.length, false);
   swap_blocks(
-      call, announced, bytes,
+      call, announced, std::max(mine.length, theirs.length),
       [&](std::byte* block, std::size_t first, std::size_t length) {
+        length = overlap(mine, first, length);
         kernels::copy(block, at(call.send, first), length);
         if (own != call.send) kernels::copy(own + first, at(call.send, first), length, store);
       },
       [&](std::byte const* block, std::size_t first, std::size_t length) {
-        kernels::copy(theirs + first, block, length, store);
+        kernels::copy(at(call.recv, theirs.offset + first), block, overlap(theirs, first, length), store);
       });
 }
 
 void ShmBackend::all_gather_staged(Call const& call, bool announced) {
-  auto const bytes = call.bytes();
-  auto const store = store_for(bytes * static_cast<std::size_t>(size()), false);
-  for (std::size_t first = 0, index = 0; first < bytes; first += tuning_.chunk_bytes, ++index) {
-    auto const length = std::min(tuning_.chunk_bytes, bytes - first);
-    auto const offset = ring_.take(length);
-    kernels::copy(ring_.at(rank(), offset), at(call.send, first), length);
-    exchange_block(call, announced || index > 0);
+  auto const mine = call.part(call.recv_parts, rank());
+  std::size_t longest = 0;
+  std::size_t all = 0;
+  for (int peer = 0; peer < size(); ++peer) {
+    auto const length = call.part(call.recv_parts, peer).length;
+    longest = std::max(longest, length);
+    all += length;
+  }
+  auto const store = store_for(all, false);
+  for (std::size_t first = 0; first < longest; first += tuning_.chunk_bytes) {
+    auto const offset = ring_.take(std::min(tuning_.chunk_bytes, longest - first));
+    kernels::copy(ring_.at(rank(), offset), at(call.send, first), overlap(mine, first, tuning_.chunk_bytes));
+    exchange_block(call, announced || first > 0);
     for (int step = 0; step < size(); ++step) {
       auto const peer = (rank() + step) % size();  // each starts elsewhere, so that no rank's memory is everyone's next
-      auto* const destination = at(call.recv, static_cast<std::size_t>(peer) * bytes + first);
+      auto const part = call.part(call.recv_parts, peer);
+      auto const length = overlap(part, first, tuning_.chunk_bytes);
+      auto* const destination = at(call.recv, part.offset + first);
       if (peer == rank()) {
         if (destination != at(call.send, first)) kernels::copy(destination, at(call.send, first), length, store);
       } else {
@@ -63,12 +76,13 @@ void ShmBackend::all_gather_staged(Call const& call, bool announced) {
 }
 
 void ShmBackend::all_gather_direct(Call const& call, Symmetric const& buffers) {
-  auto const bytes = call.bytes();
-  auto const store = store_for(bytes * static_cast<std::size_t>(size()), false);
+  auto const last = call.part(call.recv_parts, size() - 1);
+  auto const store = store_for(last.offset + last.length, false);
   for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
-    auto* const destination = at(call.recv, static_cast<std::size_t>(peer) * bytes);
-    if (destination != buffers.send[peer]) kernels::copy(destination, buffers.send[peer], bytes, store);
+    auto const part = call.part(call.recv_parts, peer);
+    auto* const destination = at(call.recv, part.offset);
+    if (destination != buffers.send[peer]) kernels::copy(destination, buffers.send[peer], part.length, store);
   }
   channel_.meet();
 }

@@ -1,4 +1,4 @@
-// all_reduce over shared memory. With n ranks and B bytes, per rank:
+// all_reduce, and reduce (which only its root keeps), over shared memory. With n ranks and B bytes, per rank:
 //   inline     1 synchronisation, B ≤ 56;
 //   swapped    1 synchronisation a block, two ranks: writes B (staging) + B, reads 2B, one of them written by the peer;
 //   one phase  1 synchronisation, writes 2B (staging, result), reads (n + 1)B;
@@ -15,9 +15,13 @@ void ShmBackend::all_reduce(Call const& call) {
   if (call.bytes() <= kInlineBytes) return all_reduce_inline(call);
   if (call.bytes() <= tuning_.staged_bytes)
     return swaps() ? all_reduce_swapped(call, false) : all_reduce_staged(call, false);
-  if (auto const buffers = negotiate(call, call.bytes(), call.bytes(), Needs::both))
+  if (auto const buffers = negotiate(call, call.bytes(), keeps_result(call) ? call.bytes() : 0, Needs::both))
     return all_reduce_direct(call, *buffers);
   swaps() ? all_reduce_swapped(call, true) : all_reduce_staged(call, true);
+}
+
+void ShmBackend::reduce(Call const& call) {
+  all_reduce(call);
 }
 
 void ShmBackend::all_reduce_inline(Call const& call) {
@@ -28,6 +32,7 @@ void ShmBackend::all_reduce_inline(Call const& call) {
   std::memcpy(mine, call.send, call.bytes());
   announce(call, mine, call.bytes());
   await_announcements();
+  if (!keeps_result(call)) return;
   std::array<void const*, kMaxRanks> sources;
   for (int peer = 0; peer < size(); ++peer) sources[peer] = channel_.payload(peer);
   sources[rank()] = mine;
@@ -38,13 +43,15 @@ void ShmBackend::all_reduce_inline(Call const& call) {
 void ShmBackend::all_reduce_swapped(Call const& call, bool announced) {
   auto const element = size_of(call.contract.dtype);
   auto const store = store_for(call.bytes(), call.send == call.recv);
+  auto const peer_keeps = call.contract.operation != Operation::reduce || call.is_root(peer());
   std::array<void const*, kMaxRanks> sources;
   swap_blocks(
       call, announced, call.bytes(),
       [&](std::byte* block, std::size_t first, std::size_t length) {
-        kernels::copy(block, at(call.send, first), length);
+        if (peer_keeps) kernels::copy(block, at(call.send, first), length);
       },
       [&](std::byte const* block, std::size_t first, std::size_t length) {
+        if (!keeps_result(call)) return;
         sources[rank()] = at(call.send, first);
         sources[peer()] = block;
         reduce_to(call, length / element, sources, at(call.recv, first), store);
@@ -80,6 +87,7 @@ void ShmBackend::all_reduce_block(Call const& call, std::size_t offset, std::siz
   };
 
   if (count * element <= tuning_.one_phase_bytes) {
+    if (!keeps_result(call)) return;
     void* const destination = at(call.recv, first * element);
     return reduce_range({0, count}, {&destination, 1}, store);
   }
@@ -95,14 +103,16 @@ void ShmBackend::all_reduce_block(Call const& call, std::size_t offset, std::siz
     }
     channel_.await_claimed(chunks);
     claimed = chunks;
+    if (!keeps_result(call)) return;
     return kernels::copy(at(call.recv, first * element), ring_.at(0, offset), count * element, store);
   }
   // Results replace this rank's staged part, which only this rank reads.
   auto const mine = part_of(count, static_cast<std::size_t>(rank()), ranks, element);
   std::array<void*, 2> const destinations{ring_.at(rank(), offset + mine.first * element),
                                           at(call.recv, (first + mine.first) * element)};
-  reduce_range(mine, destinations, kernels::Store::cached);
+  reduce_range(mine, {destinations.data(), keeps_result(call) ? 2U : 1U}, kernels::Store::cached);
   channel_.meet();
+  if (!keeps_result(call)) return;
   for (std::size_t peer = 0; peer < ranks; ++peer) {
     if (peer == static_cast<std::size_t>(rank())) continue;
     auto const part = part_of(count, peer, ranks, element);
@@ -119,11 +129,12 @@ void ShmBackend::all_reduce_direct(Call const& call, Symmetric const& buffers) {
   auto const reduce_range = [&](Range range) {
     std::array<void const*, kMaxRanks> sources;
     std::array<void*, kMaxRanks> destinations;
+    std::size_t kept = 0;
     for (std::size_t peer = 0; peer < ranks; ++peer) {
       sources[peer] = at(buffers.send[peer], range.first * element);
-      destinations[peer] = at(buffers.recv[peer], range.first * element);
+      if (buffers.recv[peer] != nullptr) destinations[kept++] = at(buffers.recv[peer], range.first * element);
     }
-    kernels::reduce({destinations.data(), ranks}, {sources.data(), ranks}, range.count, contract.dtype, contract.reduce,
+    kernels::reduce({destinations.data(), kept}, {sources.data(), ranks}, range.count, contract.dtype, contract.reduce,
                     store);
   };
 

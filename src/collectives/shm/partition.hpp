@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "collectives/call.hpp"
+
 namespace weft::shm {
 
 /// A range of elements.
@@ -26,6 +28,11 @@ struct Range {
 [[nodiscard]] inline Range block_of(std::size_t count, std::size_t index, std::size_t block) noexcept {
   auto const first = std::min(count, index * block);
   return {first, std::min(block, count - first)};
+}
+
+/// Bytes of [first, first + length) that a part of a buffer still has.
+[[nodiscard]] inline std::size_t overlap(ByteRange part, std::size_t first, std::size_t length) noexcept {
+  return part.length > first ? std::min(length, part.length - first) : 0;
 }
 
 [[nodiscard]] inline std::byte* at(void* base, std::size_t bytes) noexcept {

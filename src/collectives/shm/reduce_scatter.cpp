@@ -1,4 +1,5 @@
-// reduce_scatter over shared memory: n ranks, each ends with B bytes of the n·B it sends.
+// reduce_scatter over shared memory: n ranks, each ends with B bytes of the n·B it sends (B: the longest, when
+// unequal).
 //   inline   1 synchronisation, n·B ≤ 56;
 //   swapped  1 synchronisation a block, two ranks: writes B, reads B, each from memory the other wrote last;
 //   staged   1 synchronisation a block, writes n·B + B, reads 2n·B;
@@ -9,12 +10,15 @@
 namespace weft::shm {
 
 void ShmBackend::reduce_scatter(Call const& call) {
-  auto const send_bytes = call.bytes() * static_cast<std::size_t>(size());
-  if (send_bytes <= kInlineBytes) return reduce_scatter_inline(call);
+  auto const equal = call.send_parts.counts.empty();
+  auto const send_bytes = call.bytes() * (equal ? static_cast<std::size_t>(size()) : 1);
+  if (call.contract.count == 0) return barrier(call);
+  if (equal && send_bytes <= kInlineBytes) return reduce_scatter_inline(call);
   if (send_bytes <= tuning_.staged_bytes) {
     return swaps() ? reduce_scatter_swapped(call, false) : reduce_scatter_staged(call, false);
   }
-  if (auto const buffers = negotiate(call, send_bytes, call.bytes(), Needs::send))
+  auto const last = call.part(call.send_parts, size() - 1);
+  if (auto const buffers = negotiate(call, equal ? send_bytes : last.offset + last.length, 0, Needs::send))
     return reduce_scatter_direct(call, *buffers);
   swaps() ? reduce_scatter_swapped(call, true) : reduce_scatter_staged(call, true);
 }
@@ -30,50 +34,55 @@ void ShmBackend::reduce_scatter_inline(Call const& call) {
 }
 
 void ShmBackend::reduce_scatter_swapped(Call const& call, bool announced) {
-  auto const bytes = call.bytes();
-  auto const* const for_peer = at(call.send, static_cast<std::size_t>(peer()) * bytes);
-  auto const* const mine = at(call.send, static_cast<std::size_t>(rank()) * bytes);
-  auto const store = store_for(bytes, false);
+  auto const theirs = call.part(call.send_parts, peer());
+  auto const mine = call.part(call.send_parts, rank());
+  auto const store = store_for(mine.length, false);
   std::array<void const*, kMaxRanks> sources;
   swap_blocks(
-      call, announced, bytes,
-      [&](std::byte* block, std::size_t first, std::size_t length) { kernels::copy(block, for_peer + first, length); },
+      call, announced, std::max(mine.length, theirs.length),
+      [&](std::byte* block, std::size_t first, std::size_t length) {
+        kernels::copy(block, at(call.send, theirs.offset + first), overlap(theirs, first, length));
+      },
       [&](std::byte const* block, std::size_t first, std::size_t length) {
-        sources[rank()] = mine + first;
+        sources[rank()] = at(call.send, mine.offset + first);
         sources[peer()] = block;
-        reduce_to(call, length / size_of(call.contract.dtype), sources, at(call.recv, first), store);
+        reduce_to(call, overlap(mine, first, length) / size_of(call.contract.dtype), sources, at(call.recv, first),
+                  store);
       });
 }
 
 void ShmBackend::reduce_scatter_staged(Call const& call, bool announced) {
   auto const element = size_of(call.contract.dtype);
-  auto const count = call.contract.count;
   auto const ranks = static_cast<std::size_t>(size());
+  auto const mine = call.part(call.send_parts, rank());
+  std::size_t longest = 0;
+  for (int shard = 0; shard < size(); ++shard) longest = std::max(longest, call.part(call.send_parts, shard).length);
   // A block holds the same range of every rank's shard, each at a cache line of its own.
   auto const limit = announced ? tuning_.chunk_bytes : tuning_.staged_bytes;
-  auto const block = std::max<std::size_t>(1, limit / ranks / 64 * 64 / element);
-  for (std::size_t index = 0; index * block < count; ++index) {
-    auto const range = block_of(count, index, block);
-    auto const piece = ceil_div(range.count * element, 64) * 64;
+  auto const block = std::max<std::size_t>(kLine, limit / ranks / kLine * kLine);
+  auto const store = store_for(mine.length, false);
+  for (std::size_t first = 0; first < longest; first += block) {
+    auto const length = std::min(block, longest - first);
+    auto const piece = ceil_div(length, kLine) * kLine;
     auto const offset = ring_.take(piece * ranks);
-    for (std::size_t shard = 0; shard < ranks; ++shard) {
-      kernels::copy(ring_.at(rank(), offset + shard * piece), at(call.send, (shard * count + range.first) * element),
-                    range.count * element);
+    for (int shard = 0; shard < size(); ++shard) {
+      auto const part = call.part(call.send_parts, shard);
+      kernels::copy(ring_.at(rank(), offset + static_cast<std::size_t>(shard) * piece),
+                    at(call.send, part.offset + first), overlap(part, first, length));
     }
-    exchange_block(call, announced || index > 0);
+    exchange_block(call, announced || first > 0);
     std::array<void const*, kMaxRanks> sources;
     for (int peer = 0; peer < size(); ++peer)
       sources[peer] = ring_.at(peer, offset + static_cast<std::size_t>(rank()) * piece);
-    reduce_to(call, range.count, sources, at(call.recv, range.first * element), store_for(call.bytes(), false));
+    reduce_to(call, overlap(mine, first, length) / element, sources, at(call.recv, first), store);
   }
 }
 
 void ShmBackend::reduce_scatter_direct(Call const& call, Symmetric const& buffers) {
+  auto const mine = call.part(call.send_parts, rank());
   std::array<void const*, kMaxRanks> sources;
-  for (int peer = 0; peer < size(); ++peer) {
-    sources[peer] = at(buffers.send[peer], static_cast<std::size_t>(rank()) * call.bytes());
-  }
-  reduce_to(call, call.contract.count, sources, call.recv, store_for(call.bytes(), false));
+  for (int peer = 0; peer < size(); ++peer) sources[peer] = at(buffers.send[peer], mine.offset);
+  reduce_to(call, mine.length / size_of(call.contract.dtype), sources, call.recv, store_for(mine.length, false));
   channel_.meet();  // the peers may write their send buffers once all have read them
 }
 

@@ -50,7 +50,7 @@ CoreShares count_cores(std::vector<Whereabouts> const& all) {
 }
 
 template <typename T>
-std::vector<T> gather(Bootstrap& bootstrap, T const& mine) {
+std::vector<T> tell_all(Bootstrap& bootstrap, T const& mine) {
   auto const raw = bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)));
   std::vector<T> all(static_cast<std::size_t>(bootstrap.size()));
   std::memcpy(static_cast<void*>(all.data()), raw.data(), all.size() * sizeof(T));
@@ -65,7 +65,7 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& 
   if (size > kMaxRanks) {
     throw Error(ErrorCode::unsupported, fmt::format("{} ranks on one host; at most {} are supported", size, kMaxRanks));
   }
-  auto const whereabouts = gather(bootstrap, find_whereabouts());
+  auto const whereabouts = tell_all(bootstrap, find_whereabouts());
   for (int peer = 0; peer < size; ++peer) {
     if (std::string_view(whereabouts[peer].host) != whereabouts[0].host) {
       throw Error(ErrorCode::unsupported,
@@ -76,7 +76,7 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& 
   auto const shares = count_cores(whereabouts);
   auto const topology = discover_topology();
   auto const tuning =
-      gather(bootstrap, make_tuning(topology, config, size, shares.cores, shares.ranks_share_cores)).front();
+      tell_all(bootstrap, make_tuning(topology, config, size, shares.cores, shares.ranks_share_cores)).front();
   if (StagingRing(nullptr, tuning.ring_bytes).max_block() < 4096) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("WEFT_STAGING_BYTES={} is too small; at least 32K", tuning.ring_bytes));
@@ -90,7 +90,7 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& 
   auto swap = swap_bytes > 0 ? create_segment(rank, size, 2 * swap_bytes, swap_bytes, exchange) : nullptr;
   auto backend =
       std::make_unique<ShmBackend>(std::move(control), std::move(staging), std::move(swap), rank, size, tuning);
-  gather(bootstrap, rank);  // every rank has its lines ready
+  tell_all(bootstrap, rank);  // every rank has its lines ready
   return backend;
 }
 
@@ -140,8 +140,11 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
   };
   static_assert(sizeof(Offer) <= kInlineBytes);
   Offer offer;
-  if (needs != Needs::recv) offer.send = heap_.find(call.send, send_bytes);
-  if (needs != Needs::send) offer.recv = heap_.find(call.recv, recv_bytes);
+  auto const place = [&](void const* data, std::size_t bytes) {
+    return bytes > 0 ? heap_.find(data, bytes) : Placement{0, Placement::kAnywhere};
+  };
+  if (needs == Needs::send || needs == Needs::both) offer.send = place(call.send, send_bytes);
+  if (needs == Needs::recv || needs == Needs::both) offer.recv = place(call.recv, recv_bytes);
   announce(call, &offer, sizeof offer);
   await_announcements();
 
@@ -154,6 +157,7 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
     recvs[peer] = theirs.recv;
   }
   Symmetric buffers;
+  if (needs == Needs::nothing) return std::nullopt;
   if (needs != Needs::recv && !(buffers.send_hold = resolve(sends, buffers.send))) return std::nullopt;
   if (needs != Needs::send && !(buffers.recv_hold = resolve(recvs, buffers.recv))) return std::nullopt;
   return buffers;
@@ -163,12 +167,18 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
 /// holds.
 std::shared_ptr<Mapping> ShmBackend::resolve(std::array<Placement, kMaxRanks> const& placements,
                                              Addresses& addresses) const {
-  auto const segment = placements[0].segment;
+  auto segment = Placement::kAnywhere;
   for (int peer = 0; peer < size(); ++peer) {
+    if (placements[peer].segment == Placement::kAnywhere) continue;
+    if (segment == Placement::kAnywhere) segment = placements[peer].segment;
     if (placements[peer].segment == 0 || placements[peer].segment != segment) return nullptr;
   }
+  if (segment == Placement::kAnywhere) return nullptr;
   auto mapping = heap_.hold(segment);
-  for (int peer = 0; peer < size(); ++peer) addresses[peer] = heap_.address(*mapping, peer, placements[peer]);
+  for (int peer = 0; peer < size(); ++peer) {
+    auto const placement = placements[peer];
+    addresses[peer] = placement.segment == Placement::kAnywhere ? nullptr : heap_.address(*mapping, peer, placement);
+  }
   return mapping;
 }
 

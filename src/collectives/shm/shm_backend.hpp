@@ -8,6 +8,7 @@
 #include "collectives/backend.hpp"
 #include "collectives/shm/channel.hpp"
 #include "collectives/shm/partition.hpp"
+#include "collectives/shm/pull.hpp"
 #include "collectives/shm/staging_ring.hpp"
 #include "collectives/shm/swap_blocks.hpp"
 #include "collectives/shm/symmetric_heap.hpp"
@@ -34,6 +35,11 @@ class ShmBackend final : public Backend {
   void reduce_scatter(Call const& call) override;
   void all_gather(Call const& call) override;
   void broadcast(Call const& call) override;
+  void reduce(Call const& call) override;
+  void gather(Call const& call) override;
+  void scatter(Call const& call) override;
+  void all_to_all(Call const& call) override;
+  void scan(Call const& call) override;
   void barrier(Call const& call) override;
   std::shared_ptr<void> allocate(Call const& call) override;
   void abort(std::string const& reason) noexcept override;
@@ -51,14 +57,15 @@ class ShmBackend final : public Backend {
     std::shared_ptr<Mapping> send_hold;
     std::shared_ptr<Mapping> recv_hold;
   };
-  enum class Needs { send, recv, both };  ///< which buffers a direct algorithm reaches on the peers
+  /// Which buffers a direct algorithm reaches on the peers; nothing: this rank must not take part in one.
+  enum class Needs { nothing, send, recv, both };
 
   [[nodiscard]] int rank() const noexcept { return channel_.rank(); }
   [[nodiscard]] int size() const noexcept { return channel_.size(); }
   void announce(Call const& call, void const* payload = nullptr, std::size_t bytes = 0);
   void await_announcements();
   /// Announces the call with its buffers' placements; the peers' addresses when every rank's needed buffers are
-  /// symmetric.
+  /// symmetric. A rank whose buffer nobody reaches gives 0 bytes and has no address.
   [[nodiscard]] std::optional<Symmetric> negotiate(Call const& call, std::size_t send_bytes, std::size_t recv_bytes,
                                                    Needs needs);
   [[nodiscard]] std::shared_ptr<Mapping> resolve(std::array<Placement, kMaxRanks> const& placements,
@@ -83,6 +90,10 @@ class ShmBackend final : public Backend {
 
   void all_reduce_inline(Call const& call);
   void all_reduce_swapped(Call const& call, bool announced);
+  /// Whether this rank gets the result of an all_reduce or reduce.
+  [[nodiscard]] bool keeps_result(Call const& call) const noexcept {
+    return call.contract.operation != Operation::reduce || call.is_root(rank());
+  }
   void all_reduce_staged(Call const& call, bool announced);
   void all_reduce_block(Call const& call, std::size_t offset, std::size_t first, std::size_t count,
                         std::size_t& claimed);
@@ -95,6 +106,11 @@ class ShmBackend final : public Backend {
   void all_gather_swapped(Call const& call, bool announced);
   void all_gather_staged(Call const& call, bool announced);
   void all_gather_direct(Call const& call, Symmetric const& buffers);
+  void pull_known(Call const& call, Transfers const& transfers, std::size_t most_sent);
+  void pull_unequal(Call const& call, Transfers& transfers);
+  void pull_inline(Call const& call, Transfers const& transfers);
+  void pull_staged(Call const& call, Transfers const& transfers, bool announced);
+  void pull_direct(Call const& call, Transfers const& transfers, Symmetric const& buffers);
   void broadcast_inline(Call const& call);
   void broadcast_staged(Call const& call, bool announced);
   void broadcast_direct(Call const& call, Symmetric const& buffers);

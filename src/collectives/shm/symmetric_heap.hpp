@@ -11,6 +11,8 @@ namespace weft::shm {
 
 /// Where a buffer lies in symmetric memory, in terms that every rank understands. segment 0: private memory.
 struct Placement {
+  static constexpr std::uint32_t kAnywhere = UINT32_MAX;  ///< no buffer, so its place does not matter
+
   std::uint64_t offset = 0;   ///< bytes from the start of the owning rank's part
   std::uint32_t segment = 0;  ///< number of the allocation, from 1
 };

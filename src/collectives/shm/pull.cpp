@@ -1,0 +1,176 @@
+// gather, scatter and all_to_all over shared memory: every rank pulls what is meant for it. With L the longest part:
+//   inline   1 synchronisation: every rank's send buffer fits an announcement, 56 B;
+//   swapped  1 synchronisation a block, two ranks;
+//   staged   1 synchronisation a block: writes what it gives and gets, reads both;
+//   direct   2 synchronisations: reads out of the peers' send buffers.
+// With unequal parts only some ranks know who gets what, so all first publish their rows of the table of all parts: one
+// synchronisation more, and every rank sees the same contradiction if there is one.
+#include "collectives/shm/pull.hpp"
+
+#include <fmt/format.h>
+
+#include "collectives/shm/partition.hpp"
+#include "collectives/shm/shm_backend.hpp"
+#include "weft/error.hpp"
+
+namespace weft::shm {
+namespace {
+
+/// One rank's view of what it and another rank move between them.
+struct Cell {
+  std::size_t gives_from = 0;
+  std::size_t gives = 0;
+  std::size_t gets = 0;
+};
+
+}  // namespace
+
+void ShmBackend::gather(Call const& call) {
+  auto const root = static_cast<int>(call.contract.root);
+  auto const equal = call.contract.operation == Operation::gather;
+  Transfers transfers;
+  transfers.send_bytes = equal ? call.bytes() : call.own_bytes;
+  transfers.gives[root] = {0, transfers.send_bytes};
+  for (int peer = 0; peer < size() && rank() == root; ++peer) transfers.gets[peer] = call.part(call.recv_parts, peer);
+  transfers.longest = transfers.send_bytes;
+  equal ? pull_known(call, transfers, call.bytes()) : pull_unequal(call, transfers);
+}
+
+void ShmBackend::scatter(Call const& call) {
+  auto const root = static_cast<int>(call.contract.root);
+  auto const equal = call.contract.operation == Operation::scatter;
+  Transfers transfers;
+  transfers.gets[root] = {0, equal ? call.bytes() : call.own_bytes};
+  transfers.theirs[root] = static_cast<std::size_t>(rank()) * call.bytes();
+  transfers.longest = transfers.gets[root].length;
+  for (int peer = 0; peer < size() && rank() == root; ++peer) {
+    transfers.gives[peer] = call.part(call.send_parts, peer);
+    transfers.send_bytes = std::max(transfers.send_bytes, transfers.gives[peer].offset + transfers.gives[peer].length);
+  }
+  equal ? pull_known(call, transfers, call.bytes() * static_cast<std::size_t>(size())) : pull_unequal(call, transfers);
+}
+
+void ShmBackend::all_to_all(Call const& call) {
+  auto const equal = call.contract.operation == Operation::all_to_all;
+  Transfers transfers;
+  for (int peer = 0; peer < size(); ++peer) {
+    transfers.gives[peer] = call.part(call.send_parts, peer);
+    transfers.gets[peer] = call.part(call.recv_parts, peer);
+    transfers.theirs[peer] = static_cast<std::size_t>(rank()) * call.bytes();
+    transfers.send_bytes = std::max(transfers.send_bytes, transfers.gives[peer].offset + transfers.gives[peer].length);
+  }
+  transfers.longest = call.bytes();
+  equal ? pull_known(call, transfers, call.bytes() * static_cast<std::size_t>(size())) : pull_unequal(call, transfers);
+}
+
+/// Every rank knows all lengths. `most_sent`: the largest send buffer of any rank.
+void ShmBackend::pull_known(Call const& call, Transfers const& transfers, std::size_t most_sent) {
+  if (most_sent <= kInlineBytes) return pull_inline(call, transfers);
+  // In place, a direct pull would read what the peer has already replaced.
+  auto const in_place = call.contract.operation == Operation::all_to_all && call.send == call.recv;
+  if (most_sent <= tuning_.staged_bytes) return pull_staged(call, transfers, false);
+  if (auto const buffers = negotiate(call, transfers.send_bytes, 0, in_place ? Needs::nothing : Needs::send))
+    return pull_direct(call, transfers, *buffers);
+  pull_staged(call, transfers, true);
+}
+
+void ShmBackend::pull_inline(Call const& call, Transfers const& transfers) {
+  alignas(kLine) std::array<std::byte, kInlineBytes> mine{};
+  if (transfers.send_bytes > 0) std::memcpy(mine.data(), call.send, transfers.send_bytes);
+  announce(call, mine.data(), transfers.send_bytes);
+  await_announcements();
+  for (int peer = 0; peer < size(); ++peer) {
+    auto const* const source = peer == rank() ? mine.data() : channel_.payload(peer);
+    auto const gets = transfers.gets[peer];
+    auto* const destination = at(call.recv, gets.offset);
+    if (gets.length > 0) std::memcpy(destination, at(source, transfers.theirs[peer]), gets.length);
+  }
+}
+
+void ShmBackend::pull_unequal(Call const& call, Transfers& transfers) {
+  auto const ranks = static_cast<std::size_t>(size());
+  auto const table = ring_.take(ranks * sizeof(Cell));  // rings rotate: all have read it before anybody stages over it
+  auto const row_of = [&](int owner) { return reinterpret_cast<Cell*>(ring_.at(owner, table)); };
+  for (int peer = 0; peer < size(); ++peer) {
+    row_of(rank())[peer] = {transfers.gives[peer].offset, transfers.gives[peer].length, transfers.gets[peer].length};
+  }
+  auto const buffers = negotiate(call, transfers.send_bytes, 0, Needs::send);
+
+  transfers.longest = 0;
+  for (int from = 0; from < size(); ++from) {
+    for (int to = 0; to < size(); ++to) {
+      auto const gives = row_of(from)[to].gives;
+      auto const gets = row_of(to)[from].gets;
+      if (gives != gets) {
+        throw Error(ErrorCode::mismatch,
+                    fmt::format("{}: rank {} gives rank {} {} bytes, which expects {}; nothing was "
+                                "moved, make the counts equal",
+                                describe(call), from, to, gives, gets));
+      }
+      transfers.longest = std::max(transfers.longest, gives);
+    }
+    transfers.theirs[from] = row_of(from)[rank()].gives_from;
+  }
+  if (buffers && transfers.longest > tuning_.staged_bytes / ranks) return pull_direct(call, transfers, *buffers);
+  pull_staged(call, transfers, true);
+}
+
+void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, bool announced) {
+  auto const ranks = static_cast<std::size_t>(size());
+  auto const own = transfers.gives[rank()];
+  auto const get_own = [&] {
+    auto* const destination = at(call.recv, transfers.gets[rank()].offset);
+    auto const* const source = at(call.send, own.offset);
+    if (own.length > 0 && destination != source) std::memmove(destination, source, own.length);
+  };
+  if (transfers.longest == 0) {
+    if (!announced) barrier(call);
+    return;
+  }
+  get_own();
+  if (swaps()) {
+    auto const gives = transfers.gives[peer()];
+    auto const gets = transfers.gets[peer()];
+    auto const store = store_for(gets.length, false);
+    return swap_blocks(
+        call, announced, transfers.longest,
+        [&](std::byte* block, std::size_t first, std::size_t length) {
+          kernels::copy(block, at(call.send, gives.offset + first), overlap(gives, first, length));
+        },
+        [&](std::byte const* block, std::size_t first, std::size_t length) {
+          kernels::copy(at(call.recv, gets.offset + first), block, overlap(gets, first, length), store);
+        });
+  }
+  auto const block = std::max(kLine, tuning_.chunk_bytes / ranks / kLine * kLine);
+  for (std::size_t first = 0; first < transfers.longest; first += block) {
+    auto const piece = ceil_div(std::min(block, transfers.longest - first), kLine) * kLine;
+    auto const offset = ring_.take(piece * ranks);
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == rank()) continue;
+      auto const gives = transfers.gives[peer];
+      kernels::copy(ring_.at(rank(), offset + static_cast<std::size_t>(peer) * piece),
+                    at(call.send, gives.offset + first), overlap(gives, first, piece));
+    }
+    exchange_block(call, announced || first > 0);
+    for (int step = 1; step < size(); ++step) {
+      auto const peer = (rank() + step) % size();
+      auto const gets = transfers.gets[peer];
+      kernels::copy(at(call.recv, gets.offset + first),
+                    ring_.at(peer, offset + static_cast<std::size_t>(rank()) * piece), overlap(gets, first, piece));
+    }
+  }
+}
+
+void ShmBackend::pull_direct(Call const& call, Transfers const& transfers, Symmetric const& buffers) {
+  for (int step = 0; step < size(); ++step) {
+    auto const peer = (rank() + step) % size();
+    auto const gets = transfers.gets[peer];
+    auto const* const source = at(buffers.send[peer], transfers.theirs[peer]);
+    auto* const destination = at(call.recv, gets.offset);
+    if (gets.length > 0 && destination != source)
+      kernels::copy(destination, source, gets.length, store_for(gets.length, false));
+  }
+  channel_.meet();  // the peers may write their send buffers once all have read them
+}
+
+}  // namespace weft::shm
