@@ -72,7 +72,7 @@ Channel::~Channel() {
 void Channel::announce(Call const& call, void const* payload, std::size_t bytes) {
   throw_if_failed();
   call_ = &call;
-  patience_ = call.on_stream ? options_.stream_patience : options_.inline_patience;
+  patience_ = patience(call);
   parity_ = static_cast<int>(call.sequence & 1U);
   PackedContract const contract(call.contract);
   flag_ = (call.sequence << 32U) | hash(contract);
@@ -185,7 +185,7 @@ void Channel::await_slowly(int peer, Ready const& ready) {
   auto const deadline = std::chrono::steady_clock::now() + call_->timeout;
   for (auto nap = kFirstNap; !ready(); nap = kNap) {
     sleep_on(control_->ranks[peer], ready, nap);
-    if (!ready()) examine(peer, ready, deadline);
+    if (!ready()) examine(*call_, peer, ready, deadline);
   }
 }
 
@@ -200,19 +200,24 @@ void Channel::sleep_on(RankLines& lines, Ready const& ready, std::chrono::nanose
   lines.sleepers.fetch_sub(1);
 }
 
-template <typename Ready>
-void Channel::examine(int peer, Ready const& ready, std::chrono::steady_clock::time_point deadline) {
+bool Channel::is_gone(int peer) {
+  auto const& lines = control_->ranks[peer];
+  if (lines.pid == ::getpid()) return false;
+  std::lock_guard const lock(pidfds_mutex_);
+  if (pidfds_[peer] < 0) pidfds_[peer] = static_cast<int>(::syscall(SYS_pidfd_open, lines.pid, 0));
+  return process_is_gone(pidfds_[peer], lines.pid);
+}
+
+void Channel::examine(Call const& call, int peer, std::function<bool()> const& ready,
+                      std::chrono::steady_clock::time_point deadline) {
   throw_if_failed();
   auto const& lines = control_->ranks[peer];
   auto const departed = lines.presence.load() == static_cast<std::uint32_t>(Presence::departed);
-  if (pidfds_[peer] < 0 && lines.pid != ::getpid()) {
-    pidfds_[peer] = static_cast<int>(::syscall(SYS_pidfd_open, lines.pid, 0));
-  }
-  auto const gone = !departed && lines.pid != ::getpid() && process_is_gone(pidfds_[peer], lines.pid);
+  auto const gone = !departed && is_gone(peer);
   if (ready()) return;  // whatever it did before it went counts
   auto const reached = lines.calls.load();
-  auto const where = fmt::format("{} (it made {} call{} on this communicator; rank {} waited)", describe(*call_),
-                                 reached, reached == 1 ? "" : "s", rank_);
+  auto const where = fmt::format("{} (it made {} collective call{} on this communicator; rank {} waited)",
+                                 describe(call), reached, reached == 1 ? "" : "s", rank_);
   if (gone) {
     fail(ErrorCode::peer_lost, fmt::format("rank {} (pid {}) died before completing {}; see its output for the cause",
                                            peer, lines.pid, where));
@@ -225,7 +230,7 @@ void Channel::examine(int peer, Ready const& ready, std::chrono::steady_clock::t
     fail(ErrorCode::timeout,
          fmt::format("rank {} did not complete {} within {} ms; it is stuck, slow or made fewer calls: look there, or "
                      "raise WEFT_TIMEOUT",
-                     peer, where, call_->timeout.count()));
+                     peer, where, call.timeout.count()));
   }
   throw_if_failed();
 }

@@ -3,7 +3,9 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,6 +64,16 @@ class Channel {
   /// Waits until all `chunks` of the current call are done, whoever did them.
   void await_claimed(std::size_t chunks);
 
+  /// For waits that this class does not do itself: throws a failure decided by anyone, and decides one when `peer`
+  /// died, left or is later than `deadline`, unless `ready` after all. Any thread.
+  void examine(Call const& call, int peer, std::function<bool()> const& ready,
+               std::chrono::steady_clock::time_point deadline);
+
+  /// How long calls spin and yield before they sleep.
+  [[nodiscard]] Patience const& patience(Call const& call) const noexcept {
+    return call.on_stream ? options_.stream_patience : options_.inline_patience;
+  }
+
   /// Decides a failure for all ranks unless one was decided before. Any thread.
   void fail(ErrorCode code, std::string const& message) noexcept;
 
@@ -84,17 +96,15 @@ class Channel {
   template <typename Ready>
   void sleep_on(RankLines& lines, Ready const& ready, std::chrono::nanoseconds nap) noexcept;
   void throw_if_failed() const;
-  /// Decides whether `peer`, which this rank waits for, can still come.
-  template <typename Ready>
-  void examine(int peer, Ready const& ready, std::chrono::steady_clock::time_point deadline);
   void explain_mismatch() const;
-  void open_pidfds();
+  [[nodiscard]] bool is_gone(int peer);
 
   std::shared_ptr<Mapping> mapping_;
   ControlBlock* control_;
   int rank_;
   int size_;
   ChannelOptions options_;
+  std::mutex pidfds_mutex_;
   std::array<int, kMaxRanks> pidfds_;
 
   Call const* call_ = nullptr;  // the current call
