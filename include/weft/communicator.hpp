@@ -144,6 +144,17 @@ class Communicator {
   /// buffer on every rank = buffer on `root`.
   Work broadcast(BufferView const& buffer, int root, CollectiveOptions const& options = {});
 
+  /// Sends to rank `to`, which receives it with a recv (or send_recv) of the same count and type. Messages between two
+  /// ranks match in the order both sides issued them; else point-to-point calls take no turns with other calls. Returns
+  /// (completes) once the buffer may be reused: short messages do not wait for the receiver. A size or type that
+  /// differs throws Error{mismatch} at the receiver, and at both from then on.
+  Work send(ConstBufferView const& buffer, int to, CollectiveOptions const& options = {});
+  /// Receives from rank `from`.
+  Work recv(BufferView const& buffer, int from, CollectiveOptions const& options = {});
+  /// Both at once, so that ranks may exchange messages of any size. The buffers do not overlap.
+  Work send_recv(ConstBufferView const& send, int to, BufferView const& recv, int from,
+                 CollectiveOptions const& options = {});
+
   /// Returns (completes) once every rank has entered.
   Work barrier(CollectiveOptions const& options = {});
 

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "collectives/call.hpp"
+#include "collectives/message.hpp"
 
 namespace weft {
 
@@ -24,6 +26,10 @@ class Backend {
   virtual void all_to_all(Call const& call) = 0;
   virtual void scan(Call const& call) = 0;  ///< exscan too
   virtual void barrier(Call const& call) = 0;
+
+  /// Completes all messages, in any order. Unlike collectives these may run at the same time as other calls, on several
+  /// threads; `call` is for time limits and reports.
+  virtual void transfer(Call const& call, std::span<Message const> messages) = 0;
 
   /// Zero-filled memory of call.bytes() bytes on every rank, released with its last owner.
   virtual std::shared_ptr<void> allocate(Call const& call) = 0;

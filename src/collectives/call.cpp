@@ -23,6 +23,9 @@ std::string_view to_string(Operation operation) noexcept {
     case Operation::gather_v: return "gather_v";
     case Operation::scatter_v: return "scatter_v";
     case Operation::all_to_all_v: return "all_to_all_v";
+    case Operation::send: return "send";
+    case Operation::receive: return "recv";
+    case Operation::send_receive: return "send_recv";
   }
   return "unknown operation";
 }
@@ -40,6 +43,8 @@ std::string describe(Contract const& contract) {
     case Operation::gather_v:
     case Operation::scatter_v: return fmt::format("{}({}, root {})", name, to_string(contract.dtype), contract.root);
     case Operation::all_to_all_v: return fmt::format("{}({})", name, to_string(contract.dtype));
+    case Operation::send: return fmt::format("{}({}, to rank {})", name, shape, contract.root);
+    case Operation::receive: return fmt::format("{}({}, from rank {})", name, shape, contract.root);
     case Operation::all_gather_v: return fmt::format("{}({} in parts {:08x})", name, shape, contract.root);
     case Operation::reduce_scatter_v:
       return fmt::format("{}({} in parts {:08x}, {})", name, shape, contract.root, to_string(contract.reduce));

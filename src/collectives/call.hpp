@@ -33,6 +33,9 @@ enum class Operation : std::uint8_t {
   gather_v,
   scatter_v,
   all_to_all_v,
+  send,
+  receive,
+  send_receive,
 };
 
 [[nodiscard]] std::string_view to_string(Operation operation) noexcept;

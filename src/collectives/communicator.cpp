@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <atomic>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "collectives/backend.hpp"
 #include "collectives/communicator_bootstrap.hpp"
@@ -20,29 +23,65 @@ namespace weft {
 class Communicator::Impl {
  public:
   Impl(std::unique_ptr<Backend> backend, int rank, int size, CommunicatorOptions const& with)
-      : validator{rank, size}, options(with), backend_(std::move(backend)) {}
+      : validator{rank, size},
+        options(with),
+        backend_(std::move(backend)),
+        sent_(static_cast<std::size_t>(size)),
+        received_(static_cast<std::size_t>(size)) {}
 
-  ~Impl() { await_turn(issued_); }
+  ~Impl() {
+    await_turn(issued_);
+    for (auto left = in_flight_.load(); left > 0; left = in_flight_.load()) in_flight_.wait(left);
+  }
 
   using Operation = void (Backend::*)(Call const&);
 
   Work run(Call&& call, Operation operation, CollectiveOptions const& how) {
+    check_stream(call, how);
     call.sequence = ++issued_;
     call.timeout = how.timeout.value_or(options.config->timeout);
     if (!how.stream) {
       execute(call, operation);
       return {};
     }
-    if (how.stream->device().type != DeviceType::cpu) {
-      --issued_;
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("rank {}: {}: host memory needs a CPU stream, not one on {}", validator.rank,
-                              weft::to_string(call.contract.operation), weft::to_string(how.stream->device())));
-    }
     call.on_stream = true;
     call.own_parts();
     asynchronous_.store(true, std::memory_order_relaxed);
     return enqueue_work(*how.stream, [this, call, operation] { execute(call, operation); });
+  }
+
+  /// Up to two messages that complete together.
+  Work transfer(Call&& call, std::optional<Message> send, std::optional<Message> recv, CollectiveOptions const& how) {
+    check_stream(call, how);
+    call.timeout = how.timeout.value_or(options.config->timeout);
+    call.on_stream = how.stream.has_value();
+    std::array<Message, 2> messages;
+    std::size_t count = 0;
+    if (send) messages[count++] = numbered(*send, sent_);
+    if (recv) messages[count++] = numbered(*recv, received_);
+    call.sequence = messages[0].number + 1;
+    auto const move = [this, call, messages, count] {
+      auto const start = std::chrono::steady_clock::now();
+      backend_->transfer(call, std::span(messages).first(count));
+      if (!options.emulated_link) return;
+      use_precise_sleep();
+      sleep_until(start + link_time(*options.emulated_link, call, validator.size));
+    };
+    if (!how.stream) {
+      move();
+      return {};
+    }
+    in_flight_.fetch_add(1);
+    return enqueue_work(*how.stream, [this, move] {
+      struct Landed {
+        std::atomic<int>& in_flight;
+        ~Landed() {
+          in_flight.fetch_sub(1);
+          in_flight.notify_all();
+        }
+      } const landed{in_flight_};
+      move();
+    });
   }
 
   Buffer allocate(Call call) {
@@ -59,6 +98,18 @@ class Communicator::Impl {
   CommunicatorOptions const options;
 
  private:
+  void check_stream(Call const& call, CollectiveOptions const& how) const {
+    if (!how.stream || how.stream->device().type == DeviceType::cpu) return;
+    throw Error(ErrorCode::unsupported,
+                fmt::format("rank {}: {}: host memory needs a CPU stream, not one on {}", validator.rank,
+                            weft::to_string(call.contract.operation), weft::to_string(how.stream->device())));
+  }
+
+  static Message numbered(Message message, std::vector<std::uint64_t>& counts) {
+    message.number = counts[static_cast<std::size_t>(message.peer)]++;
+    return message;
+  }
+
   void execute(Call const& call, Operation operation) {
     in_turn(call.sequence, [&] {
       if (!options.emulated_link) return (backend_.get()->*operation)(call);
@@ -96,6 +147,9 @@ class Communicator::Impl {
   std::unique_ptr<Backend> backend_;
   std::uint64_t issued_ = 0;  // by the one calling thread
   std::atomic<std::uint64_t> finished_{0};
+  std::vector<std::uint64_t> sent_;        // messages issued to each rank, by the one calling thread
+  std::vector<std::uint64_t> received_;    // and from each
+  std::atomic<int> in_flight_{0};          // messages on streams
   std::atomic<bool> asynchronous_{false};  // some call went to a stream, so another thread may wait for its turn
 };
 
@@ -200,6 +254,40 @@ Work Communicator::exscan(ConstBufferView const& send, BufferView const& recv, R
 
 Work Communicator::broadcast(BufferView const& buffer, int root, CollectiveOptions const& options) {
   return impl_->run(impl_->validator.broadcast(buffer, root), &Backend::broadcast, options);
+}
+
+namespace {
+
+Message outgoing(ConstBufferView const& buffer, int to) {
+  return {.direction = Message::Direction::send,
+          .dtype = buffer.dtype,
+          .peer = to,
+          .data = const_cast<void*>(buffer.data),  // NOLINT(cppcoreguidelines-pro-type-const-cast): only read
+          .bytes = buffer.bytes()};
+}
+
+Message incoming(BufferView const& buffer, int from) {
+  return {.direction = Message::Direction::receive,
+          .dtype = buffer.dtype,
+          .peer = from,
+          .data = buffer.data,
+          .bytes = buffer.bytes()};
+}
+
+}  // namespace
+
+Work Communicator::send(ConstBufferView const& buffer, int to, CollectiveOptions const& options) {
+  return impl_->transfer(impl_->validator.send(buffer, to), outgoing(buffer, to), std::nullopt, options);
+}
+
+Work Communicator::recv(BufferView const& buffer, int from, CollectiveOptions const& options) {
+  return impl_->transfer(impl_->validator.recv(buffer, from), std::nullopt, incoming(buffer, from), options);
+}
+
+Work Communicator::send_recv(ConstBufferView const& send, int to, BufferView const& recv, int from,
+                             CollectiveOptions const& options) {
+  return impl_->transfer(impl_->validator.send_recv(send, to, recv, from), outgoing(send, to), incoming(recv, from),
+                         options);
 }
 
 Work Communicator::barrier(CollectiveOptions const& options) {

@@ -78,6 +78,9 @@ std::chrono::nanoseconds link_time(EmulatedLink const& link, Call const& call, i
     case Operation::gather:
     case Operation::scatter:
     case Operation::all_to_all: latencies = steps, transfer = steps * full_time; break;
+    case Operation::send:
+    case Operation::receive:
+    case Operation::send_receive: latencies = 1, transfer = full_time; break;
     case Operation::reduce_scatter_v:
     case Operation::all_gather_v: latencies = steps, transfer = steps / n * full_time; break;
     case Operation::gather_v:

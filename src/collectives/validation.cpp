@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "weft/error.hpp"
@@ -342,6 +343,47 @@ Call Validator::broadcast(BufferView const& buffer, int root) const {
                        .dtype = buffer.dtype},
           .send = buffer.data,
           .recv = buffer.data};
+}
+
+void Validator::check_peer(Operation operation, int peer) const {
+  if (peer < 0 || peer >= size)
+    reject(operation, fmt::format("there is no rank {}; ranks are 0 to {}", peer, size - 1));
+}
+
+Call Validator::send(ConstBufferView const& buffer, int to) const {
+  constexpr auto kOperation = Operation::send;
+  check_view(kOperation, "buffer", buffer);
+  check_peer(kOperation, to);
+  if (to == rank) reject(kOperation, "a rank cannot send to itself and wait; use send_recv");
+  return {.contract = {.count = buffer.count,
+                       .root = static_cast<std::uint32_t>(to),
+                       .operation = kOperation,
+                       .dtype = buffer.dtype},
+          .send = buffer.data};
+}
+
+Call Validator::recv(BufferView const& buffer, int from) const {
+  constexpr auto kOperation = Operation::receive;
+  check_view(kOperation, "buffer", buffer);
+  check_peer(kOperation, from);
+  if (from == rank) reject(kOperation, "a rank cannot receive from itself and wait; use send_recv");
+  return {.contract = {.count = buffer.count,
+                       .root = static_cast<std::uint32_t>(from),
+                       .operation = kOperation,
+                       .dtype = buffer.dtype},
+          .recv = buffer.data};
+}
+
+Call Validator::send_recv(ConstBufferView const& send, int to, BufferView const& recv, int from) const {
+  constexpr auto kOperation = Operation::send_receive;
+  check_view(kOperation, "send", send);
+  check_view(kOperation, "recv", recv);
+  check_peer(kOperation, to);
+  check_peer(kOperation, from);
+  check_overlap(kOperation, send, recv, nullptr, this);
+  return {.contract = {.count = std::max(send.count, recv.count), .operation = kOperation, .dtype = send.dtype},
+          .send = send.data,
+          .recv = recv.data};
 }
 
 Call Validator::allocate(std::size_t count, DataType dtype) const {

@@ -29,6 +29,9 @@ struct Validator {
                                 Parts const& recv_parts) const;
   [[nodiscard]] Call scan(ConstBufferView const& send, BufferView const& recv, ReduceOp op, bool inclusive) const;
   [[nodiscard]] Call broadcast(BufferView const& buffer, int root) const;
+  [[nodiscard]] Call send(ConstBufferView const& buffer, int to) const;
+  [[nodiscard]] Call recv(BufferView const& buffer, int from) const;
+  [[nodiscard]] Call send_recv(ConstBufferView const& send, int to, BufferView const& recv, int from) const;
   [[nodiscard]] Call allocate(std::size_t count, DataType dtype) const;
 
  private:
@@ -46,6 +49,7 @@ struct Validator {
                      void const* in_place_send, void const* in_place_recv) const;
   void check_op(Operation operation, ReduceOp op) const;
   void check_root(Operation operation, int root) const;
+  void check_peer(Operation operation, int peer) const;
   /// As many counts and offsets as ranks, all parts inside `view`; parts that are written may not overlap.
   void check_parts(Operation operation, char const* name, ConstBufferView const& view, Parts const& parts,
                    bool written) const;

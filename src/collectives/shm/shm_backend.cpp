@@ -83,7 +83,7 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& 
   }
 
   Exchange const exchange = [&](std::span<std::byte const> bytes) { return bootstrap.all_gather(bytes); };
-  auto control = create_segment(rank, size, sizeof(ControlBlock), sizeof(RankLines), exchange);
+  auto control = create_segment(rank, size, sizeof(ControlBlock) + Mailbox::bytes(size), sizeof(RankLines), exchange);
   auto const ring_bytes = tuning.ring_bytes;
   auto staging = create_segment(rank, size, ring_bytes * static_cast<std::size_t>(size), ring_bytes, exchange);
   auto const swap_bytes = size == 2 ? tuning.swap_bytes : 0;
@@ -97,7 +97,8 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& 
 ShmBackend::ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging,
                        std::shared_ptr<Mapping> swap, int rank, int size, Tuning const& tuning)
     : tuning_(tuning),
-      channel_(std::move(control), rank, size, {tuning.inline_patience, tuning.stream_patience}),
+      channel_(control, rank, size, {tuning.inline_patience, tuning.stream_patience}),
+      mailbox_(std::move(control), sizeof(ControlBlock), channel_),
       ring_(std::move(staging), tuning.ring_bytes),
       swap_(std::move(swap), tuning.swap_bytes),
       heap_(rank) {}
@@ -191,6 +192,10 @@ void ShmBackend::reduce_to(Call const& call, std::size_t count, std::array<void 
 void ShmBackend::barrier(Call const& call) {
   announce(call);
   await_announcements();
+}
+
+void ShmBackend::transfer(Call const& call, std::span<Message const> messages) {
+  mailbox_.transfer(call, messages);
 }
 
 std::shared_ptr<void> ShmBackend::allocate(Call const& call) {

@@ -7,6 +7,7 @@
 
 #include "collectives/backend.hpp"
 #include "collectives/shm/channel.hpp"
+#include "collectives/shm/mailbox.hpp"
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/pull.hpp"
 #include "collectives/shm/staging_ring.hpp"
@@ -41,6 +42,7 @@ class ShmBackend final : public Backend {
   void all_to_all(Call const& call) override;
   void scan(Call const& call) override;
   void barrier(Call const& call) override;
+  void transfer(Call const& call, std::span<Message const> messages) override;
   std::shared_ptr<void> allocate(Call const& call) override;
   void abort(std::string const& reason) noexcept override;
 
@@ -117,6 +119,7 @@ class ShmBackend final : public Backend {
 
   Tuning tuning_;
   Channel channel_;
+  Mailbox mailbox_;
   StagingRing ring_;
   SwapBlocks swap_;
   SymmetricHeap heap_;

@@ -1,0 +1,213 @@
+#include "collectives/shm/mailbox.hpp"
+
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "weft/error.hpp"
+
+namespace weft::shm {
+namespace {
+
+constexpr auto kFirstNap = std::chrono::milliseconds(1);
+constexpr auto kNap = std::chrono::milliseconds(20);
+
+/// All lanes of a communicator together take about this much; a slot holds at least a page's worth of small messages.
+constexpr std::size_t kMemory = std::size_t{4} << 20U;
+constexpr std::size_t kLeastSlot = 1024;
+constexpr std::size_t kMostSlot = std::size_t{64} << 10U;
+
+std::size_t slot_bytes_for(int size) noexcept {
+  auto const lanes = static_cast<std::size_t>(std::max(1, size * (size - 1)));
+  return std::clamp(kMemory / lanes / Mailbox::kSlots / kLinePair * kLinePair, kLeastSlot, kMostSlot);
+}
+
+long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, timespec const* limit) noexcept {
+  return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, limit, nullptr, 0);
+}
+
+}  // namespace
+
+/// How far one message of a transfer is.
+struct Mailbox::Progress {
+  std::size_t moved = 0;  // bytes
+  bool started = false;
+  bool done = false;
+};
+
+// Memory: [bells][lanes][slots]. Lanes to oneself are there too: a rank may send to itself.
+
+std::size_t Mailbox::bytes(int size) noexcept {
+  auto const ranks = static_cast<std::size_t>(size);
+  return ranks * sizeof(Bell) + ranks * ranks * (sizeof(Lane) + kSlots * slot_bytes_for(size));
+}
+
+Mailbox::Mailbox(std::shared_ptr<Mapping> mapping, std::size_t offset, Channel& channel)
+    : mapping_(std::move(mapping)),
+      base_(mapping_->data() + offset),
+      channel_(channel),
+      slot_bytes_(slot_bytes_for(channel.size())) {}
+
+Mailbox::Bell& Mailbox::bell(int rank) const noexcept {
+  return *std::launder(reinterpret_cast<Bell*>(base_) + rank);
+}
+
+Mailbox::Lane& Mailbox::lane(int from, int to) const noexcept {
+  auto* const lanes = base_ + static_cast<std::size_t>(channel_.size()) * sizeof(Bell);
+  return *std::launder(reinterpret_cast<Lane*>(lanes) + from * channel_.size() + to);
+}
+
+std::byte* Mailbox::slot(int from, int to, std::uint64_t index) const noexcept {
+  auto const ranks = static_cast<std::size_t>(channel_.size());
+  auto const which = (static_cast<std::size_t>(from) * ranks + static_cast<std::size_t>(to)) * kSlots + index % kSlots;
+  return base_ + ranks * sizeof(Bell) + ranks * ranks * sizeof(Lane) + which * slot_bytes_;
+}
+
+void Mailbox::ring(int rank) const noexcept {
+  full_fence();  // the counter before the look at the sleepers
+  auto& bell = this->bell(rank);
+  if (bell.sleepers.load() == 0) return;
+  bell.rung.fetch_add(1);
+  futex(bell.rung, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+bool Mailbox::can_advance(Message const& message, Progress const& progress) const noexcept {
+  if (progress.done) return false;
+  auto const sends = message.direction == Message::Direction::send;
+  auto const& lane = sends ? this->lane(channel_.rank(), message.peer) : this->lane(message.peer, channel_.rank());
+  if (lane.contradicted.load(std::memory_order_relaxed) != 0) return true;
+  auto const turn = (sends ? lane.sent : lane.received).load(std::memory_order_acquire);
+  if (turn != message.number) return false;
+  auto const filled = lane.filled.load(std::memory_order_acquire);
+  auto const emptied = lane.emptied.load(std::memory_order_acquire);
+  return sends ? filled - emptied < kSlots : filled != emptied;
+}
+
+bool Mailbox::advance(Call const& call, Message const& message, Progress& progress) {
+  bool moved = false;
+  while (can_advance(message, progress)) {
+    throw_if_contradicted(call, message);
+    moved =
+        message.direction == Message::Direction::send ? push(call, message, progress) : pull(call, message, progress);
+  }
+  return moved;
+}
+
+bool Mailbox::push(Call const& /*call*/, Message const& message, Progress& progress) {
+  auto& lane = this->lane(channel_.rank(), message.peer);
+  auto const index = lane.filled.load(std::memory_order_relaxed);
+  auto* const slot = this->slot(channel_.rank(), message.peer, index);
+  auto const length = std::min(slot_bytes_ - sizeof(Head), message.bytes - progress.moved);
+  new (slot) Head{message.bytes, message.dtype};
+  if (length > 0) std::memcpy(slot + sizeof(Head), static_cast<std::byte*>(message.data) + progress.moved, length);
+  progress.moved += length;
+  progress.done = progress.moved == message.bytes;
+  if (progress.done) lane.sent.store(message.number + 1, std::memory_order_release);
+  lane.filled.store(index + 1, std::memory_order_release);
+  ring(message.peer);
+  if (progress.done) ring(channel_.rank());  // another thread's message may be next on this lane
+  return true;
+}
+
+bool Mailbox::pull(Call const& call, Message const& message, Progress& progress) {
+  auto& lane = this->lane(message.peer, channel_.rank());
+  auto const index = lane.emptied.load(std::memory_order_relaxed);
+  auto const* const slot = this->slot(message.peer, channel_.rank(), index);
+  auto const& head = *std::launder(reinterpret_cast<Head const*>(slot));
+  if (!progress.started && (head.bytes != message.bytes || head.dtype != message.dtype)) {
+    lane.contradicted.store(1);
+    ring(message.peer);
+    auto const size = [](std::size_t bytes, DataType dtype) {
+      return fmt::format("{} × {}", bytes / size_of(dtype), to_string(dtype));
+    };
+    throw Error(
+        ErrorCode::mismatch,
+        fmt::format("message {} from rank {} to rank {} is {}, but the receiver expects {} ({}); no more messages "
+                    "can pass between them",
+                    message.number + 1, message.peer, channel_.rank(), size(head.bytes, head.dtype),
+                    size(message.bytes, message.dtype), describe(call)));
+  }
+  progress.started = true;
+  auto const length = std::min(slot_bytes_ - sizeof(Head), message.bytes - progress.moved);
+  if (length > 0) std::memcpy(static_cast<std::byte*>(message.data) + progress.moved, slot + sizeof(Head), length);
+  progress.moved += length;
+  progress.done = progress.moved == message.bytes;
+  if (progress.done) lane.received.store(message.number + 1, std::memory_order_release);
+  lane.emptied.store(index + 1, std::memory_order_release);
+  ring(message.peer);
+  if (progress.done) ring(channel_.rank());
+  return true;
+}
+
+void Mailbox::throw_if_contradicted(Call const& call, Message const& message) const {
+  auto const sends = message.direction == Message::Direction::send;
+  auto const from = sends ? channel_.rank() : message.peer;
+  auto const to = sends ? message.peer : channel_.rank();
+  if (lane(from, to).contradicted.load() == 0) return;
+  throw Error(ErrorCode::mismatch,
+              fmt::format("{}: an earlier message from rank {} to rank {} was not what its receiver "
+                          "expected; make the sizes and types of both sides equal",
+                          describe(call), from, to));
+}
+
+void Mailbox::transfer(Call const& call, std::span<Message const> messages) {
+  constexpr std::size_t kFew = 4;
+  std::array<Progress, kFew> few{};
+  std::vector<Progress> many(messages.size() > kFew ? messages.size() : 0);
+  auto const progress = many.empty() ? std::span(few).first(messages.size()) : std::span(many);
+  auto const advance_all = [&] {
+    bool moved = false;
+    for (std::size_t i = 0; i < messages.size(); ++i) moved = advance(call, messages[i], progress[i]) || moved;
+    return moved;
+  };
+  auto const done = [&] {
+    return std::all_of(progress.begin(), progress.end(), [](Progress const& p) { return p.done; });
+  };
+  auto const ready = [&] {
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      if (can_advance(messages[i], progress[i])) return true;
+    }
+    return false;
+  };
+
+  auto& bell = this->bell(channel_.rank());
+  auto const& patience = channel_.patience(call);
+  auto deadline = std::chrono::steady_clock::time_point::max();
+  auto nap = kFirstNap;
+  int idle = 0;
+  while (!done()) {
+    if (advance_all()) {
+      idle = 0;
+      continue;
+    }
+    if (++idle <= patience.spins) continue;
+    if (idle <= patience.spins + patience.yields) {
+      ::sched_yield();
+      continue;
+    }
+    if (deadline == std::chrono::steady_clock::time_point::max()) {
+      deadline = std::chrono::steady_clock::now() + call.timeout;
+    }
+    auto const rung = bell.rung.load();
+    bell.sleepers.fetch_add(1);
+    if (!ready()) {
+      timespec const limit{0, std::chrono::nanoseconds(nap).count()};
+      futex(bell.rung, FUTEX_WAIT, rung, &limit);
+    }
+    bell.sleepers.fetch_sub(1);
+    nap = kNap;
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      if (!progress[i].done) channel_.examine(call, messages[i].peer, ready, deadline);
+    }
+  }
+}
+
+}  // namespace weft::shm
