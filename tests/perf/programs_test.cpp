@@ -17,10 +17,10 @@ struct Outcome {
   std::string output;
 };
 
-/// Runs `command` in a shell under a limit of a minute; stdout, or with `errors` stderr only.
+/// Runs `command` in a shell under a limit of four minutes (sanitizers are slow); stdout, or with `errors` stderr only.
 Outcome run(std::string const& command, bool errors = false) {
   auto const redirected =
-      "timeout 60 " + std::string(WEFT_PERF_PROGRAMS) + "/" + command + (errors ? " 2>&1 >/dev/null" : "");
+      "timeout 240 " + std::string(WEFT_PERF_PROGRAMS) + "/" + command + (errors ? " 2>&1 >/dev/null" : "");
   Outcome outcome;
   FILE* const pipe = popen(redirected.c_str(), "r");
   if (pipe == nullptr) return outcome;
