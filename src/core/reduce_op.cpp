@@ -5,7 +5,8 @@
 namespace weft {
 namespace {
 
-constexpr std::array<std::string_view, 5> kNames{"sum", "avg", "prod", "min", "max"};
+constexpr std::array<std::string_view, 13> kNames{"sum",  "avg",  "prod", "min",  "max",        "land", "lor",
+                                                  "lxor", "band", "bor",  "bxor", "premul_sum", "user"};
 
 }  // namespace
 

@@ -19,11 +19,20 @@ TEST(Names, EveryDataTypeParsesBackAndSaysItsSize) {
     names.insert(to_string(type));
     // The digits of the name are its bits.
     std::string_view const name = to_string(type);
-    EXPECT_EQ(std::stoul(std::string(name.substr(name.find_first_of("0123456789")))), 8 * size_of(type)) << name;
+    auto const bits =
+        type == DataType::boolean ? 8 : std::stoul(std::string(name.substr(name.find_first_of("0123456789"))));
+    EXPECT_EQ(bits, 8 * size_of(type)) << name;
   }
-  EXPECT_EQ(names.size(), 10U);
-  EXPECT_FALSE(is_valid(static_cast<DataType>(10)));
-  EXPECT_EQ(to_string(static_cast<DataType>(10)), "invalid");
+  EXPECT_EQ(names.size(), 17U);
+  EXPECT_FALSE(is_valid(static_cast<DataType>(17)));
+  EXPECT_EQ(to_string(static_cast<DataType>(17)), "invalid");
+}
+
+TEST(Names, DataTypesKeepTheirNumbers) {
+  EXPECT_EQ(static_cast<int>(DataType::f64), 9);
+  EXPECT_EQ(static_cast<int>(DataType::f8e4m3), 10);
+  EXPECT_EQ(static_cast<int>(DataType::boolean), 14);
+  EXPECT_EQ(static_cast<int>(DataType::u16), 16);
 }
 
 TEST(Names, DataTypesHaveOtherProgramsNamesToo) {
@@ -33,6 +42,14 @@ TEST(Names, DataTypesHaveOtherProgramsNamesToo) {
   EXPECT_EQ(parse_data_type("double"), DataType::f64);
   EXPECT_EQ(parse_data_type("uint8"), DataType::u8);
   EXPECT_EQ(parse_data_type("int64"), DataType::i64);
+  for (auto const* name : {"f8e4m3", "fp8_e4m3", "float8_e4m3fn"})
+    EXPECT_EQ(parse_data_type(name), DataType::f8e4m3) << name;
+  for (auto const* name : {"f8e5m2", "fp8_e5m2", "float8_e5m2"})
+    EXPECT_EQ(parse_data_type(name), DataType::f8e5m2) << name;
+  EXPECT_EQ(parse_data_type("complex64"), DataType::c64);
+  EXPECT_EQ(parse_data_type("complex128"), DataType::c128);
+  EXPECT_EQ(parse_data_type("bool"), DataType::boolean);
+  EXPECT_EQ(parse_data_type("int16"), DataType::i16);
   EXPECT_EQ(parse_data_type("f8"), std::nullopt);
   EXPECT_EQ(parse_data_type(""), std::nullopt);
   EXPECT_EQ(parse_data_type("F32"), std::nullopt);
@@ -45,9 +62,39 @@ TEST(Names, EveryReduceOpParsesBack) {
     EXPECT_EQ(parse_reduce_op(to_string(op)), op);
     names.insert(to_string(op));
   }
-  EXPECT_EQ(names, (std::set<std::string_view>{"sum", "avg", "prod", "min", "max"}));
+  EXPECT_EQ(names, (std::set<std::string_view>{"sum", "avg", "prod", "min", "max", "land", "lor", "lxor", "band", "bor",
+                                               "bxor", "premul_sum", "user"}));
   EXPECT_EQ(parse_reduce_op("mean"), std::nullopt);
-  EXPECT_EQ(to_string(static_cast<ReduceOp>(5)), "invalid");
+  EXPECT_EQ(to_string(static_cast<ReduceOp>(13)), "invalid");
+  EXPECT_EQ(static_cast<int>(ReduceOp::land), 5);
+  EXPECT_EQ(static_cast<int>(ReduceOp::user), 12);
+}
+
+std::set<std::string> supported_by(DataType type) {
+  std::set<std::string> ops;
+  for (int i = 0; i < 16; ++i) {
+    auto const op = static_cast<ReduceOp>(i);
+    if (supports(type, op)) ops.emplace(to_string(op));
+  }
+  return ops;
+}
+
+TEST(Names, WhichTypesSupportWhichReductions) {
+  using Ops = std::set<std::string>;
+  Ops const all{"sum", "avg", "prod", "min", "max", "land", "lor", "lxor", "bor", "band", "bxor", "premul_sum", "user"};
+  for (auto const type : {DataType::i8, DataType::u8, DataType::i16, DataType::u16, DataType::i32, DataType::u32,
+                          DataType::i64, DataType::u64})
+    EXPECT_EQ(supported_by(type), all) << to_string(type);
+  for (auto const type :
+       {DataType::f8e4m3, DataType::f8e5m2, DataType::f16, DataType::bf16, DataType::f32, DataType::f64})
+    EXPECT_EQ(supported_by(type),
+              (Ops{"sum", "avg", "prod", "min", "max", "land", "lor", "lxor", "premul_sum", "user"}))
+        << to_string(type);
+  for (auto const type : {DataType::c64, DataType::c128})
+    EXPECT_EQ(supported_by(type), (Ops{"sum", "avg", "prod", "premul_sum", "user"})) << to_string(type);
+  EXPECT_EQ(supported_by(DataType::boolean),
+            (Ops{"sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "user"}));
+  EXPECT_EQ(supported_by(static_cast<DataType>(17)), Ops{});
 }
 
 TEST(Names, ErrorsKeepTheirCodeAndMessage) {
