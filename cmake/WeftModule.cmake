@@ -58,6 +58,14 @@ function(weft_test name)
   if("cuda" IN_LIST labels)
     add_dependencies(cuda_tests ${name})
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS "${labels}"
-    ENVIRONMENT "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml")
+  # Seconds for the program, and for each of its tests; instrumented code is up to 15 times slower.
+  if(WEFT_SANITIZE)
+    set(limits 1200 480)
+  else()
+    set(limits 300 120)
+  endif()
+  list(GET limits 0 program_limit)
+  list(GET limits 1 test_limit)
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${program_limit} LABELS "${labels}"
+    ENVIRONMENT "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml;WEFT_TEST_LIMIT_S=${test_limit}")
 endfunction()

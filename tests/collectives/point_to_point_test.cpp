@@ -23,7 +23,7 @@ Bytes message(int from, int to, int number, std::size_t size) {
   return bytes;
 }
 
-constexpr std::size_t kSizes[] = {0, 1, 48, 64, 1000, 5000, 65536, 300000, 3000001};
+constexpr std::size_t kSizes[] = {0, 1, 48, 64, 1000, 5000, 65536, 300000, 1000001};
 
 struct PointToPoint : testing::TestWithParam<int> {};
 
@@ -44,14 +44,14 @@ TEST_P(PointToPoint, RingShift) {
 TEST_P(PointToPoint, MessagesMatchInOrder) {
   run_thread_ranks(GetParam(), [](Communicator& world) {
     if (world.rank() == 0) {
-      for (int i = 0; i < 50; ++i) {
+      for (int i = 0; i < 18; ++i) {
         for (int to = 1; to < world.size(); ++to) {
           auto const bytes = message(0, to, i, kSizes[static_cast<std::size_t>(i) % std::size(kSizes)]);
           world.send(std::span(bytes), to);
         }
       }
     } else {
-      for (int i = 0; i < 50; ++i) {
+      for (int i = 0; i < 18; ++i) {
         Bytes received(kSizes[static_cast<std::size_t>(i) % std::size(kSizes)]);
         world.recv(std::span(received), 0);
         ASSERT_EQ(message(0, world.rank(), i, received.size()), received) << i;
@@ -64,7 +64,7 @@ TEST_P(PointToPoint, EverybodyToEverybodyOnStreamsBesideCollectives) {
   run_thread_ranks(GetParam(), [](Communicator& world) {
     auto const out = Stream::cpu();
     auto const in = Stream::cpu();
-    constexpr int kRounds = 20;
+    constexpr int kRounds = 9;
     std::vector<Bytes> sent;
     std::vector<Bytes> received;
     std::vector<Work> works;
