@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,9 @@ struct EmulatedLink {
 struct CommunicatorOptions {
   std::optional<EmulatedLink> emulated_link{};
   std::optional<Config> config{};  ///< absent: Config::from_environment(); a communicator's own always has it
+  /// What a collective that waits for its peers calls meanwhile, on the waiting thread, every few microseconds: lets
+  /// another library that shares the process make progress. Must not throw, wait, or call this communicator.
+  std::function<void()> progress{};
 };
 
 struct CollectiveOptions {

@@ -157,7 +157,7 @@ Communicator Communicator::create(std::shared_ptr<Bootstrap> bootstrap, Communic
   if (!bootstrap) throw Error(ErrorCode::invalid_argument, "Communicator::create: bootstrap is null");
   auto resolved = options;
   if (!resolved.config) resolved.config = Config::from_environment();
-  auto backend = shm::ShmBackend::create(*bootstrap, *resolved.config);
+  auto backend = shm::ShmBackend::create(*bootstrap, *resolved.config, resolved.progress);
   return Communicator(std::make_unique<Impl>(std::move(backend), bootstrap->rank(), bootstrap->size(), resolved));
 }
 

@@ -19,6 +19,10 @@ namespace {
 // Sleeps between two examinations of a peer: short at first, see Channel::publish().
 constexpr auto kFirstNap = std::chrono::milliseconds(1);
 constexpr auto kNap = std::chrono::milliseconds(20);
+// Where somebody else's progress depends on this wait: about every 2 µs while spinning, every nap when asleep.
+constexpr int kSpinsPerProgress = 64;
+constexpr int kYieldsPerProgress = 8;
+constexpr auto kProgressNap = std::chrono::microseconds(100);
 
 void pause() noexcept {
 #if defined(__x86_64__)
@@ -171,7 +175,9 @@ void Channel::await(int peer, Ready ready) {
   constexpr int kBareSpins = 512;  // a pause costs as much as a small collective
   for (int spin = 0; spin <= patience_.spins; ++spin) {
     if (ready()) return;
-    if (spin > kBareSpins) pause();
+    if (spin <= kBareSpins) continue;
+    pause();
+    if (options_.progress && spin % kSpinsPerProgress == 0) options_.progress();
   }
   await_slowly(peer, ready);
 }
@@ -180,11 +186,13 @@ template <typename Ready>
 void Channel::await_slowly(int peer, Ready const& ready) {
   for (int yield = 0; yield < patience_.yields; ++yield) {
     if (ready()) return;
+    if (options_.progress && yield % kYieldsPerProgress == 0) options_.progress();
     ::sched_yield();
   }
   auto const deadline = std::chrono::steady_clock::now() + call_->timeout;
   for (auto nap = kFirstNap; !ready(); nap = kNap) {
-    sleep_on(control_->ranks[peer], ready, nap);
+    if (options_.progress) options_.progress();
+    sleep_on(control_->ranks[peer], ready, options_.progress ? kProgressNap : nap);
     if (!ready()) examine(*call_, peer, ready, deadline);
   }
 }

@@ -19,8 +19,9 @@
 namespace weft::shm {
 
 struct ChannelOptions {
-  Patience inline_patience;  ///< waits on the calling thread
-  Patience stream_patience;  ///< waits on a communication thread
+  Patience inline_patience;          ///< waits on the calling thread
+  Patience stream_patience;          ///< waits on a communication thread
+  std::function<void()> progress{};  ///< called by whoever waits; naps are short then
 };
 
 /// How the ranks of a communicator synchronise: announcements, meetings, claims, and the discovery that somebody will

@@ -59,7 +59,8 @@ std::vector<T> tell_all(Bootstrap& bootstrap, T const& mine) {
 
 }  // namespace
 
-std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& config) {
+std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& config,
+                                            std::function<void()> const& progress) {
   auto const rank = bootstrap.rank();
   auto const size = bootstrap.size();
   if (size > kMaxRanks) {
@@ -88,16 +89,17 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& 
   auto staging = create_segment(rank, size, ring_bytes * static_cast<std::size_t>(size), ring_bytes, exchange);
   auto const swap_bytes = size == 2 ? tuning.swap_bytes : 0;
   auto swap = swap_bytes > 0 ? create_segment(rank, size, 2 * swap_bytes, swap_bytes, exchange) : nullptr;
-  auto backend =
-      std::make_unique<ShmBackend>(std::move(control), std::move(staging), std::move(swap), rank, size, tuning);
+  auto backend = std::make_unique<ShmBackend>(std::move(control), std::move(staging), std::move(swap), rank, size,
+                                              tuning, progress);
   tell_all(bootstrap, rank);  // every rank has its lines ready
   return backend;
 }
 
 ShmBackend::ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging,
-                       std::shared_ptr<Mapping> swap, int rank, int size, Tuning const& tuning)
+                       std::shared_ptr<Mapping> swap, int rank, int size, Tuning const& tuning,
+                       std::function<void()> const& progress)
     : tuning_(tuning),
-      channel_(control, rank, size, {tuning.inline_patience, tuning.stream_patience}),
+      channel_(control, rank, size, {tuning.inline_patience, tuning.stream_patience, progress}),
       mailbox_(std::move(control), sizeof(ControlBlock), channel_),
       ring_(std::move(staging), tuning.ring_bytes),
       swap_(std::move(swap), tuning.swap_bytes),

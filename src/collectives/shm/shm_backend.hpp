@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,8 +30,10 @@ namespace weft::shm {
 /// With more ranks than cores, staged and direct reductions are claimed chunk by chunk by whichever rank is running.
 class ShmBackend final : public Backend {
  public:
-  /// Collective over the bootstrap. @throws Error{unsupported} when the ranks are on several hosts.
-  static std::unique_ptr<Backend> create(Bootstrap& bootstrap, Config const& config);
+  /// Collective over the bootstrap; `progress` as in CommunicatorOptions. @throws Error{unsupported} when the ranks are
+  /// on several hosts.
+  static std::unique_ptr<Backend> create(Bootstrap& bootstrap, Config const& config,
+                                         std::function<void()> const& progress = {});
 
   void all_reduce(Call const& call) override;
   void reduce_scatter(Call const& call) override;
@@ -47,7 +50,7 @@ class ShmBackend final : public Backend {
   void abort(std::string const& reason) noexcept override;
 
   ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging, std::shared_ptr<Mapping> swap,
-             int rank, int size, Tuning const& tuning);
+             int rank, int size, Tuning const& tuning, std::function<void()> const& progress);
 
  private:
   /// Addresses of one symmetric buffer on every rank.
