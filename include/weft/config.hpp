@@ -18,6 +18,8 @@ struct Config {
   std::optional<std::chrono::microseconds>
       spin;          ///< WEFT_SPIN: polling before a wait sleeps (e.g. 50us, 0us); default by cores to spare
   bool bind = true;  ///< WEFT_BIND: 0 leaves threads unbound
+  std::size_t flight_recorder = 256;            ///< WEFT_FLIGHT_RECORDER: calls remembered per communicator; 0 none
+  std::optional<std::string> flight_directory;  ///< WEFT_FLIGHT_DIR: where failing communicators write them down
 
   /// Reads the environment. Warns about unknown WEFT_ names with the nearest known one (those of the tests and the
   /// demo, WEFT_TEST_* and WEFT_DEMO_*, are passed over); a bad value is an error.

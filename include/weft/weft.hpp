@@ -12,6 +12,7 @@
 #include "weft/device.hpp"
 #include "weft/error.hpp"
 #include "weft/event.hpp"
+#include "weft/flight_recorder.hpp"
 #include "weft/launch.hpp"
 #include "weft/overlap.hpp"
 #include "weft/parts.hpp"

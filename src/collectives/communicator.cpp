@@ -11,6 +11,7 @@
 #include "collectives/backend.hpp"
 #include "collectives/communicator_bootstrap.hpp"
 #include "collectives/emulated_link.hpp"
+#include "collectives/flight/flight_recorder.hpp"
 #include "collectives/shm/shm_backend.hpp"
 #include "collectives/validation.hpp"
 #include "runtime/deadline.hpp"
@@ -22,10 +23,12 @@ namespace weft {
 /// Orders the checked calls and runs them: inline on the caller, or on the stream's thread when their turn has come.
 class Communicator::Impl {
  public:
-  Impl(std::unique_ptr<Backend> backend, int rank, int size, CommunicatorOptions const& with)
+  Impl(std::unique_ptr<Backend> backend, std::shared_ptr<FlightRecorder> recorder, int rank, int size,
+       CommunicatorOptions const& with)
       : validator{rank, size},
         options(with),
         backend_(std::move(backend)),
+        recorder_(std::move(recorder)),
         sent_(static_cast<std::size_t>(size)),
         received_(static_cast<std::size_t>(size)) {}
 
@@ -41,12 +44,14 @@ class Communicator::Impl {
     call.sequence = ++issued_;
     call.timeout = how.timeout.value_or(options.config->timeout);
     if (!how.stream) {
+      if (asynchronous_.load(std::memory_order_relaxed)) recorder_->enqueue(call);  // it may wait for its turn
       execute(call, operation);
       return {};
     }
     call.on_stream = true;
     call.own_parts();
     asynchronous_.store(true, std::memory_order_relaxed);
+    recorder_->enqueue(call);
     return enqueue_work(*how.stream, [this, call, operation] { execute(call, operation); });
   }
 
@@ -88,7 +93,7 @@ class Communicator::Impl {
     std::shared_ptr<void> memory;
     call.sequence = ++issued_;
     call.timeout = options.config->timeout;
-    in_turn(call.sequence, [&] { memory = backend_->allocate(call); });
+    in_turn(call, [&] { memory = backend_->allocate(call); });
     return {std::move(memory), call.contract.count, call.contract.dtype, Device{}};
   }
 
@@ -111,7 +116,7 @@ class Communicator::Impl {
   }
 
   void execute(Call const& call, Operation operation) {
-    in_turn(call.sequence, [&] {
+    in_turn(call, [&] {
       if (!options.emulated_link) return (backend_.get()->*operation)(call);
       use_precise_sleep();
       auto met = std::chrono::steady_clock::now();
@@ -122,10 +127,10 @@ class Communicator::Impl {
     });
   }
 
-  /// Runs `body` as call number `sequence`: after all earlier ones, on whichever thread.
+  /// Runs `body` as `call`: after all earlier ones, on whichever thread.
   template <typename Body>
-  void in_turn(std::uint64_t sequence, Body&& body) {
-    await_turn(sequence - 1);
+  void in_turn(Call const& call, Body&& body) {
+    await_turn(call.sequence - 1);
     struct Done {
       Impl& impl;
       std::uint64_t sequence;
@@ -133,8 +138,8 @@ class Communicator::Impl {
         impl.finished_.store(sequence, std::memory_order_release);
         if (impl.asynchronous_.load(std::memory_order_relaxed)) impl.finished_.notify_all();
       }
-    } const done{*this, sequence};
-    body();
+    } const done{*this, call.sequence};
+    recorder_->record(call, body);
   }
 
   void await_turn(std::uint64_t earlier) const noexcept {
@@ -145,6 +150,7 @@ class Communicator::Impl {
   }
 
   std::unique_ptr<Backend> backend_;
+  std::shared_ptr<FlightRecorder> recorder_;
   std::uint64_t issued_ = 0;  // by the one calling thread
   std::atomic<std::uint64_t> finished_{0};
   std::vector<std::uint64_t> sent_;        // messages issued to each rank, by the one calling thread
@@ -158,7 +164,9 @@ Communicator Communicator::create(std::shared_ptr<Bootstrap> bootstrap, Communic
   auto resolved = options;
   if (!resolved.config) resolved.config = Config::from_environment();
   auto backend = shm::ShmBackend::create(*bootstrap, *resolved.config, resolved.progress);
-  return Communicator(std::make_unique<Impl>(std::move(backend), bootstrap->rank(), bootstrap->size(), resolved));
+  auto recorder = FlightRecorder::create(*bootstrap, *resolved.config);
+  return Communicator(
+      std::make_unique<Impl>(std::move(backend), std::move(recorder), bootstrap->rank(), bootstrap->size(), resolved));
 }
 
 Communicator Communicator::duplicate(CommunicatorOptions const& options) {

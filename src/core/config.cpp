@@ -69,6 +69,20 @@ bool parse_bind(Config& config, std::string const& value) {
   return true;
 }
 
+bool parse_flight_recorder(Config& config, std::string const& value) {
+  constexpr std::size_t kMost = std::size_t{1} << 20;
+  auto const calls = split_quantity<std::size_t>(value);
+  if (!calls || !calls->unit.empty() || calls->number > kMost) return false;
+  config.flight_recorder = calls->number;
+  return true;
+}
+
+bool parse_flight_directory(Config& config, std::string const& value) {
+  if (value.empty()) return false;
+  config.flight_directory = value;
+  return true;
+}
+
 struct Variable {
   std::string_view name;
   std::string_view allowed;  ///< for messages
@@ -81,6 +95,8 @@ constexpr std::array kVariables{
     Variable{"WEFT_STAGING_BYTES", "a size of at least 64K such as 4M or 1048576", parse_staging},
     Variable{"WEFT_SPIN", "a duration of at most 1s such as 50us or 0us", parse_spin},
     Variable{"WEFT_BIND", "0 or 1", parse_bind},
+    Variable{"WEFT_FLIGHT_RECORDER", "a number of calls from 0 to 1048576", parse_flight_recorder},
+    Variable{"WEFT_FLIGHT_DIR", "the name of a folder", parse_flight_directory},
 };
 
 /// Levenshtein's distance.

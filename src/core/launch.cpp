@@ -14,6 +14,7 @@
 #include "core/rank_processes.hpp"
 #include "core/topology.hpp"
 #include "weft/error.hpp"
+#include "weft/flight_recorder.hpp"
 
 namespace weft {
 namespace {
@@ -54,6 +55,7 @@ RankResult guarded(int rank, std::function<int()> const& work) {
 
 RankResult run_rank(std::shared_ptr<Bootstrap> const& bootstrap, CommunicatorOptions const& options, Body const& body) {
   return guarded(bootstrap->rank(), [&] {
+    FlightDumpSignal const dump_on_signal;
     Communicator communicator = Communicator::create(bootstrap, options);
     return body(communicator);
   });

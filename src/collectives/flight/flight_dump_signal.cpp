@@ -1,0 +1,145 @@
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "collectives/flight/flight_recorder.hpp"
+#include "collectives/flight/flight_registry.hpp"
+#include "core/log.hpp"
+#include "weft/error.hpp"
+#include "weft/flight_recorder.hpp"
+
+namespace weft {
+namespace {
+
+// What the handler needs. A signal handler has no argument of its own, so these are the process's; changed only while
+// the handler is not installed.
+std::atomic<int> g_wake{-1};     // eventfd of the listener
+std::atomic<pid_t> g_owner{0};   // its process: a forked child inherits the handler but not the listener
+struct sigaction g_previous {};  // what SIGUSR2 did before
+
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<pid_t>::is_always_lock_free);
+
+void wake(int event, std::uint64_t value) noexcept {
+  (void)!::write(event, &value, sizeof value);  // an eventfd takes it at once, and says nothing that could be acted on
+}
+
+/// Only async-signal-safe calls.
+void on_signal(int signal, siginfo_t* info, void* context) {
+  int const saved = errno;
+  if (g_owner.load() == ::getpid()) wake(g_wake.load(), 1);
+  if ((g_previous.sa_flags & SA_SIGINFO) != 0) {
+    g_previous.sa_sigaction(signal, info, context);
+  } else if (g_previous.sa_handler != SIG_DFL && g_previous.sa_handler != SIG_IGN) {
+    g_previous.sa_handler(signal);
+  }
+  errno = saved;
+}
+
+bool is_ours(struct sigaction const& action) noexcept {
+  return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == on_signal;
+}
+
+void dump_all_and_log() noexcept {
+  try {
+    for (auto const& path : dump_flight_recorders()) log(LogLevel::info, "last calls written to " + path);
+  } catch (std::exception const& trouble) {
+    log(LogLevel::warn, trouble.what());
+  }
+}
+
+std::thread start_without_signals(void (*body)(int), int argument) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  std::thread thread(body, argument);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+std::vector<std::string> dump_flight_recorders() {
+  std::vector<std::string> paths;
+  for (auto const& recorder : registered_flight_recorders()) paths.push_back(recorder->dump("request").string());
+  return paths;
+}
+
+/// The handler and the thread that it wakes to do the writing.
+class FlightDumpSignal::Listener {
+ public:
+  Listener() : event_(::eventfd(0, EFD_CLOEXEC)), process_(::getpid()) {
+    if (event_ < 0) throw Error(ErrorCode::system, fmt::format("SIGUSR2: eventfd: {}", std::strerror(errno)));
+    thread_ = std::make_unique<std::thread>(start_without_signals(listen, event_));
+    g_wake = event_;
+    g_owner = process_;
+    struct sigaction current {};
+    sigaction(SIGUSR2, nullptr, &current);
+    if (is_ours(current)) return;  // inherited through fork(), with what it calls in turn
+    g_previous = current;
+    struct sigaction action {};
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_SIGINFO | SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGUSR2, &action, nullptr);
+  }
+
+  ~Listener() {
+    if (process_ != ::getpid()) {  // a forked child's copy: the thread is not here, and its event is shared
+      (void)thread_.release();     // NOLINT(bugprone-unused-return-value): nothing to join
+      return;
+    }
+    struct sigaction current {};
+    sigaction(SIGUSR2, nullptr, &current);
+    if (is_ours(current)) sigaction(SIGUSR2, &g_previous, nullptr);
+    g_owner = 0;
+    wake(event_, kStop);
+    thread_->join();
+    ::close(event_);
+  }
+  Listener(Listener const&) = delete;
+  Listener& operator=(Listener const&) = delete;
+
+  /// The process's one listener, made when there is none.
+  static std::shared_ptr<Listener> get() {
+    static std::mutex mutex;
+    static std::weak_ptr<Listener> current;
+    std::scoped_lock const lock(mutex);
+    auto listener = current.lock();
+    if (!listener || listener->process_ != ::getpid()) {
+      listener = std::make_shared<Listener>();
+      current = listener;
+    }
+    return listener;
+  }
+
+ private:
+  /// Added to the event's count to end the thread; more signals than that do not happen in between.
+  static constexpr std::uint64_t kStop = std::uint64_t{1} << 32U;
+
+  static void listen(int event) {
+    for (std::uint64_t count = 0; count < kStop;) {
+      if (::read(event, &count, sizeof count) != static_cast<ssize_t>(sizeof count)) continue;
+      if (count % kStop != 0) dump_all_and_log();
+    }
+  }
+
+  int event_;
+  pid_t process_;
+  std::unique_ptr<std::thread> thread_;
+};
+
+FlightDumpSignal::FlightDumpSignal() : listener_(Listener::get()) {}
+FlightDumpSignal::~FlightDumpSignal() = default;
+
+}  // namespace weft

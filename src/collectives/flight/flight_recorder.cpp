@@ -1,0 +1,192 @@
+#include "collectives/flight/flight_recorder.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <span>
+#include <system_error>
+
+#include "collectives/flight/flight_registry.hpp"
+#include "core/log.hpp"
+
+namespace weft {
+namespace {
+
+using nlohmann::json;
+using std::chrono::nanoseconds;
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+constexpr int kSchema = 1;
+constexpr std::size_t kKeptFailures = 16;
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
+  return name.data();
+}
+
+std::uint64_t random_number() {
+  std::random_device source;
+  return (std::uint64_t{source()} << 32U) | source();
+}
+
+/// Rank 0's number, on every rank.
+std::uint64_t agree_on_number(Bootstrap& bootstrap) {
+  auto const mine = random_number();
+  auto const all = bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)));
+  std::uint64_t first = 0;
+  std::memcpy(&first, all.data(), sizeof first);
+  return first;
+}
+
+/// Steady times as nanoseconds of Unix time, by the offset at one instant; null where unknown.
+class WallClock {
+ public:
+  WallClock()
+      : now_(std::chrono::duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch())),
+        offset_(now_ - std::chrono::steady_clock::now().time_since_epoch()) {}
+
+  [[nodiscard]] json at(SteadyTime time) const {
+    return time == SteadyTime{} ? json() : json((time.time_since_epoch() + offset_).count());
+  }
+  [[nodiscard]] std::int64_t now() const noexcept { return now_.count(); }
+
+ private:
+  nanoseconds now_;
+  nanoseconds offset_;
+};
+
+json to_json(FlightEntry const& entry, WallClock const& clock) {
+  auto const& contract = entry.contract;
+  return {{"sequence", entry.sequence},
+          {"call", describe(contract)},
+          {"operation", to_string(contract.operation)},
+          {"count", contract.count},
+          {"dtype", to_string(contract.dtype)},
+          {"reduction", to_string(contract.reduce)},
+          {"root", contract.root},
+          {"bytes", contract.count * size_of(contract.dtype)},
+          {"on", entry.on_stream ? "stream" : "caller"},
+          {"state", to_string(entry.state)},
+          {"enqueued_ns", clock.at(entry.enqueued)},
+          {"started_ns", clock.at(entry.started)},
+          {"finished_ns", clock.at(entry.finished)}};
+}
+
+/// A file that appears whole or not at all.
+void write_file(std::filesystem::path const& path, std::string const& content) {
+  auto temporary = path;
+  temporary += ".part";
+  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+  file << content << '\n';
+  file.close();
+  if (!file) {
+    throw Error(ErrorCode::system, fmt::format("flight recorder: cannot write {}: {}; set WEFT_FLIGHT_DIR to a folder "
+                                               "this process may write to",
+                                               temporary.string(), std::strerror(errno)));
+  }
+  std::filesystem::rename(temporary, path);
+}
+
+}  // namespace
+
+std::shared_ptr<FlightRecorder> FlightRecorder::create(Bootstrap& bootstrap, Config const& config) {
+  FlightIdentity identity{.communicator = agree_on_number(bootstrap),
+                          .rank = bootstrap.rank(),
+                          .size = bootstrap.size(),
+                          .pid = ::getpid(),
+                          .host = host_name()};
+  auto recorder = std::make_shared<FlightRecorder>(std::move(identity), config);
+  if (config.flight_recorder > 0) register_flight_recorder(recorder);
+  return recorder;
+}
+
+FlightRecorder::FlightRecorder(FlightIdentity identity, Config const& config)
+    : identity_(std::move(identity)), directory_(config.flight_directory), ring_(config.flight_recorder) {}
+
+void FlightRecorder::fail(Call const& call, std::exception const& error) noexcept {
+  ring_.finish(call, FlightState::failed);
+  if (ring_.capacity() == 0) return;
+  try {
+    auto const* const known = dynamic_cast<Error const*>(&error);
+    {
+      std::scoped_lock const lock(mutex_);
+      failures_.push_back({call.sequence, known ? std::string(weft::to_string(known->code())) : "other", error.what()});
+      if (failures_.size() > kKeptFailures) failures_.pop_front();
+    }
+    if (known) dump_once(known->code());
+  } catch (std::exception const& trouble) {  // the caller gets `error`, which matters more
+    log(LogLevel::warn, fmt::format("rank {}: flight recorder: {}", identity_.rank, trouble.what()));
+  }
+}
+
+void FlightRecorder::dump_once(ErrorCode code) noexcept {
+  bool const wanted = code == ErrorCode::peer_lost || code == ErrorCode::timeout || code == ErrorCode::mismatch ||
+                      code == ErrorCode::aborted;
+  if (!wanted || !directory_ || dumped_.exchange(true)) return;
+  try {
+    auto const path = dump(std::string(weft::to_string(code)));
+    log(LogLevel::info, fmt::format("rank {}: last calls written to {}", identity_.rank, path.string()));
+  } catch (std::exception const& trouble) {
+    log(LogLevel::warn, fmt::format("rank {}: {}", identity_.rank, trouble.what()));
+  }
+}
+
+std::optional<FlightRecorder::Failure> FlightRecorder::failure_of(std::uint64_t sequence) const {
+  std::scoped_lock const lock(mutex_);
+  auto const found =
+      std::find_if(failures_.begin(), failures_.end(), [&](auto const& one) { return one.sequence == sequence; });
+  return found == failures_.end() ? std::nullopt : std::optional(*found);
+}
+
+std::string FlightRecorder::to_json(std::string const& reason) const {
+  WallClock const clock;
+  auto calls = json::array();
+  std::uint64_t issued = 0;
+  for (auto const& entry : ring_.entries()) {
+    auto call = weft::to_json(entry, clock);
+    if (entry.state == FlightState::failed) {
+      if (auto const failure = failure_of(entry.sequence)) {
+        call["error"] = {{"code", failure->code}, {"text", failure->text}};
+      }
+    }
+    issued = entry.sequence;
+    calls.push_back(std::move(call));
+  }
+  json const file{{"weft_flight", kSchema},
+                  {"communicator", fmt::format("{:016x}", identity_.communicator)},
+                  {"rank", identity_.rank},
+                  {"size", identity_.size},
+                  {"pid", identity_.pid},
+                  {"host", identity_.host},
+                  {"reason", reason},
+                  {"written_ns", clock.now()},
+                  {"issued", std::max(issued, ring_.issued())},
+                  {"ended", ring_.ended()},
+                  {"calls", std::move(calls)}};
+  return file.dump(1, ' ', false, json::error_handler_t::replace);
+}
+
+std::filesystem::path FlightRecorder::dump(std::string const& reason) const {
+  std::filesystem::path const folder = directory_.value_or(".");
+  try {
+    std::filesystem::create_directories(folder);
+    auto const path = folder / fmt::format("weft-flight.{}.{}.{:016x}.rank{}.json", identity_.host, identity_.pid,
+                                           identity_.communicator, identity_.rank);
+    write_file(path, to_json(reason));
+    return path;
+  } catch (std::filesystem::filesystem_error const& trouble) {
+    throw Error(ErrorCode::system, fmt::format("flight recorder: {}; set WEFT_FLIGHT_DIR to a folder this process may "
+                                               "write to",
+                                               trouble.what()));
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "collectives/call.hpp"
+#include "collectives/flight/flight_ring.hpp"
+#include "weft/bootstrap.hpp"
+#include "weft/config.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+
+/// Whose calls are recorded.
+struct FlightIdentity {
+  std::uint64_t communicator = 0;  ///< random, the same on every rank of the communicator and on no other's
+  int rank = 0;
+  int size = 1;
+  long pid = 0;
+  std::string host;
+};
+
+/// Remembers the last calls of one rank of a communicator, and writes them down when something goes wrong.
+///
+/// record() is for the thread that runs calls, enqueue() for the one that issues them, everything else for any.
+class FlightRecorder {
+ public:
+  /// Collective: the ranks agree on the communicator's identity. dump_flight_recorders() and SIGUSR2 find the recorder
+  /// until it is destroyed, unless config.flight_recorder is 0.
+  [[nodiscard]] static std::shared_ptr<FlightRecorder> create(Bootstrap& bootstrap, Config const& config);
+
+  FlightRecorder(FlightIdentity identity, Config const& config);
+
+  void enqueue(Call const& call) noexcept { ring_.enqueue(call); }
+
+  /// Runs `body` as `call`. What it throws is recorded, and the first peer_lost, timeout, mismatch or aborted is dumped
+  /// to config.flight_directory.
+  template <typename Body>
+  void record(Call const& call, Body&& body) {
+    ring_.start(call);
+    try {
+      body();
+    } catch (std::exception const& error) {
+      fail(call, error);
+      throw;
+    }
+    ring_.finish(call);
+  }
+
+  /// Writes this rank's dump, in place of its earlier one, to config.flight_directory or else the current directory;
+  /// returns its path. docs/debugging-hangs.md describes the file. @throws Error{system}
+  std::filesystem::path dump(std::string const& reason) const;
+
+  [[nodiscard]] FlightIdentity const& identity() const noexcept { return identity_; }
+  /// The dump's content.
+  [[nodiscard]] std::string to_json(std::string const& reason) const;
+
+ private:
+  struct Failure {
+    std::uint64_t sequence = 0;
+    std::string code;
+    std::string text;
+  };
+
+  void fail(Call const& call, std::exception const& error) noexcept;
+  void dump_once(ErrorCode code) noexcept;
+  [[nodiscard]] std::optional<Failure> failure_of(std::uint64_t sequence) const;
+
+  FlightIdentity const identity_;
+  std::optional<std::string> const directory_;
+  FlightRing ring_;
+  std::atomic<bool> dumped_{false};
+  mutable std::mutex mutex_;      // of failures_
+  std::deque<Failure> failures_;  // of the last failed calls
+};
+
+}  // namespace weft

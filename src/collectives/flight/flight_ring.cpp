@@ -1,0 +1,127 @@
+#include "collectives/flight/flight_ring.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <ctime>
+
+namespace weft {
+namespace {
+
+constexpr std::uint64_t kStateMask = 0x7f;
+constexpr std::uint64_t kOnStream = 0x80;
+/// From this size on a call takes so long that a precise clock does not show.
+constexpr std::size_t kPreciseBytes = std::size_t{32} << 10;
+
+std::uint64_t head_of(Call const& call, FlightState state) noexcept {
+  return (call.sequence << 8U) | (call.on_stream ? kOnStream : 0) | static_cast<std::uint64_t>(state);
+}
+
+std::uint64_t read_clock(clockid_t clock) noexcept {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+std::uint64_t now_for(Call const& call) noexcept {
+  return read_clock(call.on_stream || call.bytes() >= kPreciseBytes ? CLOCK_MONOTONIC : CLOCK_MONOTONIC_COARSE);
+}
+
+std::chrono::steady_clock::time_point to_time(std::uint64_t ns) noexcept {
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
+}
+
+}  // namespace
+
+std::string_view to_string(FlightState state) noexcept {
+  switch (state) {
+    case FlightState::empty: return "empty";
+    case FlightState::writing: return "writing";
+    case FlightState::enqueued: return "enqueued";
+    case FlightState::started: return "started";
+    case FlightState::finished: return "finished";
+    case FlightState::failed: return "failed";
+  }
+  return "unknown";
+}
+
+FlightRing::FlightRing(std::size_t capacity) {
+  if (capacity == 0) return;
+  auto const slots = std::bit_ceil(capacity);
+  mask_ = slots - 1;
+  slots_ = std::make_unique<Slot[]>(slots);
+}
+
+void FlightRing::describe(Slot& slot, Call const& call) noexcept {
+  ContractWords words;
+  std::memcpy(words.data(), &call.contract, sizeof call.contract);
+  for (std::size_t i = 0; i < words.size(); ++i) slot.contract[i].store(words[i], std::memory_order_release);
+}
+
+void FlightRing::enqueue(Call const& call) noexcept {
+  if (slots_ == nullptr) return;
+  issued_.store(call.sequence, std::memory_order_release);
+  // Every call up to the slot's last owner has ended: nobody else writes to it.
+  if (call.sequence > ended_.load(std::memory_order_acquire) + mask_ + 1) return;
+  auto& slot = slot_of(call.sequence);
+  slot.head.store(head_of(call, FlightState::writing), std::memory_order_relaxed);
+  describe(slot, call);
+  slot.enqueued.store(now_for(call), std::memory_order_release);
+  slot.started.store(0, std::memory_order_release);
+  slot.finished.store(0, std::memory_order_release);
+  slot.head.store(head_of(call, FlightState::enqueued), std::memory_order_release);
+}
+
+void FlightRing::write_start(Call const& call) noexcept {
+  auto& slot = slot_of(call.sequence);
+  if (slot.head.load(std::memory_order_relaxed) != head_of(call, FlightState::enqueued)) {
+    // Stores that release keep the words behind the head that says `writing`.
+    slot.head.store(head_of(call, FlightState::writing), std::memory_order_relaxed);
+    describe(slot, call);
+    slot.enqueued.store(0, std::memory_order_release);
+    slot.finished.store(0, std::memory_order_release);
+  }
+  slot.started.store(now_for(call), std::memory_order_release);
+  slot.head.store(head_of(call, FlightState::started), std::memory_order_release);
+}
+
+void FlightRing::write_finish(Call const& call, FlightState state) noexcept {
+  auto& slot = slot_of(call.sequence);
+  slot.finished.store(now_for(call), std::memory_order_release);
+  slot.head.store(head_of(call, state), std::memory_order_release);
+  ended_.store(call.sequence, std::memory_order_release);
+  __builtin_prefetch(&slot_of(call.sequence + 1), 1);
+}
+
+bool FlightRing::read(Slot const& slot, FlightEntry& entry) noexcept {
+  auto const head = slot.head.load(std::memory_order_acquire);
+  entry.state = static_cast<FlightState>(head & kStateMask);
+  if (entry.state == FlightState::empty || entry.state == FlightState::writing) return false;
+  ContractWords words;
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = slot.contract[i].load(std::memory_order_acquire);
+  std::memcpy(static_cast<void*>(&entry.contract), words.data(), sizeof entry.contract);
+  entry.sequence = head >> 8U;
+  entry.on_stream = (head & kOnStream) != 0;
+  entry.enqueued = to_time(slot.enqueued.load(std::memory_order_acquire));
+  entry.started = to_time(entry.state == FlightState::enqueued ? 0 : slot.started.load(std::memory_order_acquire));
+  bool const ended = entry.state == FlightState::finished || entry.state == FlightState::failed;
+  entry.finished = to_time(ended ? slot.finished.load(std::memory_order_acquire) : 0);
+  return slot.head.load(std::memory_order_relaxed) == head;
+}
+
+std::vector<FlightEntry> FlightRing::entries() const {
+  constexpr int kAttempts = 16;  // a busy rank may overtake the reader; what it overwrites is not missed
+  std::vector<FlightEntry> whole;
+  for (std::size_t i = 0; i < capacity(); ++i) {
+    FlightEntry entry;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      if (!read(slots_[i], entry)) continue;
+      whole.push_back(entry);
+      break;
+    }
+  }
+  std::sort(whole.begin(), whole.end(), [](auto const& a, auto const& b) { return a.sequence < b.sequence; });
+  return whole;
+}
+
+}  // namespace weft

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "collectives/call.hpp"
+
+namespace weft {
+
+/// How far a recorded call has come.
+enum class FlightState : std::uint8_t { empty, writing, enqueued, started, finished, failed };
+
+[[nodiscard]] std::string_view to_string(FlightState state) noexcept;
+
+/// One recorded call, copied out of the ring. Times are of the steady clock; the epoch where they are not known.
+struct FlightEntry {
+  std::uint64_t sequence = 0;
+  FlightState state = FlightState::empty;
+  bool on_stream = false;
+  Contract contract;
+  std::chrono::steady_clock::time_point enqueued;
+  std::chrono::steady_clock::time_point started;
+  std::chrono::steady_clock::time_point finished;
+};
+
+/// The last calls of one rank of a communicator: written without locks, allocations or system calls, readable meanwhile
+/// from any thread.
+///
+/// Call number s lives in slot s mod capacity. A slot's first word holds number and state; a writer sets the state to
+/// `writing` first and to the true one last, so a reader that finds the same word before and after has read one call
+/// whole. Small calls of the calling thread are timed by the kernel's coarse clock (a tick, 1 to 10 ms): a precise one
+/// would cost a tenth of the smallest call.
+class FlightRing {
+ public:
+  /// `capacity` calls, rounded up to a power of two; 0 records nothing.
+  explicit FlightRing(std::size_t capacity);
+
+  /// A call that waits for its stream, or for calls before it. Left out while the call that its slot still holds has
+  /// not ended. The thread that issues calls.
+  void enqueue(Call const& call) noexcept;
+  /// Calls start and end one after the other, on whichever thread.
+  void start(Call const& call) noexcept {
+    if (slots_ != nullptr) write_start(call);
+  }
+  void finish(Call const& call, FlightState state = FlightState::finished) noexcept {
+    if (slots_ != nullptr) write_finish(call, state);
+  }
+
+  /// Numbers of the last call issued and of the last one ended.
+  [[nodiscard]] std::uint64_t issued() const noexcept { return issued_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::uint64_t ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::size_t capacity() const noexcept { return slots_ == nullptr ? 0 : mask_ + 1; }
+
+  /// Every call that could be read whole, by number. Any thread.
+  [[nodiscard]] std::vector<FlightEntry> entries() const;
+
+ private:
+  static_assert(sizeof(Contract) % sizeof(std::uint64_t) == 0);
+  using Word = std::atomic<std::uint64_t>;
+  using ContractWords = std::array<std::uint64_t, sizeof(Contract) / sizeof(std::uint64_t)>;
+
+  struct alignas(64) Slot {
+    Word head{0};  ///< sequence << 8 | on_stream << 7 | state
+    std::array<Word, std::tuple_size_v<ContractWords>> contract{};
+    Word enqueued{0};  ///< nanoseconds of the steady clock
+    Word started{0};
+    Word finished{0};
+  };
+
+  void write_start(Call const& call) noexcept;
+  void write_finish(Call const& call, FlightState state) noexcept;
+  static void describe(Slot& slot, Call const& call) noexcept;
+  [[nodiscard]] Slot& slot_of(std::uint64_t sequence) const noexcept { return slots_[sequence & mask_]; }
+  [[nodiscard]] static bool read(Slot const& slot, FlightEntry& entry) noexcept;
+
+  std::size_t mask_ = 0;
+  std::unique_ptr<Slot[]> slots_;
+  Word issued_{0};
+  Word ended_{0};
+};
+
+}  // namespace weft
