@@ -12,7 +12,7 @@
 #include "weft/config.hpp"
 #include "weft/error.hpp"
 #include "weft/parts.hpp"
-#include "weft/reduce_op.hpp"
+#include "weft/reduction.hpp"
 #include "weft/stream.hpp"
 #include "weft/work.hpp"
 
@@ -58,7 +58,8 @@ struct CollectiveOptions {
 ///
 /// All ranks make the same calls in the same order. One thread at a time calls; calls take effect in call order
 /// whatever streams they run on. Counts are elements. `recv == send` (same address) means in place; other overlap is an
-/// error. Caller mistakes throw Error{invalid_argument} before anything is sent. Calls that differ between ranks throw
+/// error. Reducing calls take a ReduceOp or a Reduction; the pairs of data types and operators that supports() knows.
+/// Caller mistakes throw Error{invalid_argument} before anything is sent. Calls that differ between ranks throw
 /// Error{mismatch} on every rank, naming ranks and both calls, before any data is consumed. A rank that dies, leaves or
 /// times out makes every other rank's pending and later calls throw Error{peer_lost|timeout} naming it. With a stream
 /// the caller's mistakes throw at once, the rest surfaces from Work::wait(); neither buffer may be touched until the
@@ -90,12 +91,12 @@ class Communicator {
   [[nodiscard]] Buffer allocate(std::size_t count, DataType dtype);
 
   /// recv[i] = op over r of send_r[i], for i in [0, count). send.count == recv.count. Bits are the same on every rank.
-  Work all_reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op,
+  Work all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
                   CollectiveOptions const& options = {});
 
   /// recv[i] = op over r of send_r[rank·count + i], for i in [0, count), count = recv.count, send.count == size·count.
   /// In place when recv starts at send + rank·count.
-  Work reduce_scatter(ConstBufferView const& send, BufferView const& recv, ReduceOp op,
+  Work reduce_scatter(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
                       CollectiveOptions const& options = {});
 
   /// recv[r·count + i] = send_r[i], for i in [0, count), count = send.count, recv.count == size·count.
@@ -104,7 +105,7 @@ class Communicator {
 
   /// Unequal shards: recv[i] = op over r of send_r[offset(rank) + i]. Every rank passes the same parts;
   /// recv.count == parts.counts[rank]. In place when recv starts at this rank's part of send.
-  Work reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts, ReduceOp op,
+  Work reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts, Reduction const& how,
                       CollectiveOptions const& options = {});
 
   /// Unequal shards: recv[offset(r) + i] = send_r[i]. Every rank passes the same counts; send.count ==
@@ -114,7 +115,7 @@ class Communicator {
 
   /// recv[i] on `root` = op over r of send_r[i]. Only `root` uses recv, of send.count elements; the others may pass an
   /// empty one of the same type.
-  Work reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op, int root,
+  Work reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how, int root,
               CollectiveOptions const& options = {});
 
   /// recv[r·count + i] on `root` = send_r[i], count = send.count. Only `root` uses recv, of size·count elements. In
@@ -141,9 +142,11 @@ class Communicator {
                   CollectiveOptions const& options = {});
 
   /// recv[i] = op over r <= rank of send_r[i] (not avg). May be in place.
-  Work scan(ConstBufferView const& send, BufferView const& recv, ReduceOp op, CollectiveOptions const& options = {});
+  Work scan(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
+            CollectiveOptions const& options = {});
   /// recv[i] = op over r < rank of send_r[i] (not avg); rank 0's recv is left as it is. May be in place.
-  Work exscan(ConstBufferView const& send, BufferView const& recv, ReduceOp op, CollectiveOptions const& options = {});
+  Work exscan(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
+              CollectiveOptions const& options = {});
 
   /// buffer on every rank = buffer on `root`.
   Work broadcast(BufferView const& buffer, int root, CollectiveOptions const& options = {});

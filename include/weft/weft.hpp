@@ -17,6 +17,7 @@
 #include "weft/overlap.hpp"
 #include "weft/parts.hpp"
 #include "weft/reduce_op.hpp"
+#include "weft/reduction.hpp"
 #include "weft/stream.hpp"
 #include "weft/trace.hpp"
 #include "weft/version.hpp"

@@ -5,24 +5,39 @@
 
 #include "weft/data_type.hpp"
 #include "weft/reduce_op.hpp"
+#include "weft/reduction.hpp"
 
 namespace weft::kernels {
 
 /// Whether results should stay in the caches or bypass them.
 enum class Store { cached, streaming };
 
+inline constexpr std::size_t kMaxSources = 64;
+
+/// How sources combine.
+struct Reducer {
+  ReduceOp op = ReduceOp::sum;
+  double const* scales = nullptr;  ///< premul_sum: each source's
+  UserFunction user{};             ///< user; its element_bytes, unless 0, is the size of what is counted
+
+  Reducer(ReduceOp of) noexcept : op(of) {}  // NOLINT(google-explicit-constructor): enough for most operators
+  Reducer(ReduceOp of, double const* by, UserFunction const& function) noexcept : op(of), scales(by), user(function) {}
+};
+
 /// dst_k[i] = op over r of src_r[i], for every destination k and i in [0, count); sources combine in the order given,
 /// each element is loaded once per source and stored once per destination. A destination may equal a source (same
 /// start), else they do not overlap. Any alignment; streaming stores are fenced before it returns. Thread-safe, does
-/// not allocate. 1 to 64 sources.
+/// not allocate. 1 to kMaxSources sources. supports(dtype, op).
 ///
-/// - f16 and bf16 accumulate in f32 and round once, to nearest even. Integers wrap.
+/// - 8-bit and 16-bit floats accumulate in f32 and round once, to nearest even. Integers wrap.
 /// - avg is the sum divided by srcs.size(), in the accumulating type: floats round to nearest, integers truncate toward
 /// zero.
+/// - premul_sum rounds scales to the accumulating type, then every product and every sum, never both at once.
 /// - min and max of floats: NaN if any contribution is NaN; of values that compare equal (+0, −0) the earlier source's.
+/// - Logical results, and all of boolean, are 0 or 1, of a single source too.
 /// - Same bits for any split of [0, count), alignment and kind of store; only which NaN a NaN is remains unspecified.
 void reduce(std::span<void* const> dsts, std::span<void const* const> srcs, std::size_t count, DataType dtype,
-            ReduceOp op, Store store = Store::cached);
+            Reducer const& how, Store store = Store::cached);
 
 /// memcpy, or the same with streaming stores (fenced). `dst` and `src` do not overlap.
 void copy(void* dst, void const* src, std::size_t bytes, Store store = Store::cached);

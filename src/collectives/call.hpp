@@ -10,7 +10,7 @@
 
 #include "weft/data_type.hpp"
 #include "weft/parts.hpp"
-#include "weft/reduce_op.hpp"
+#include "weft/reduction.hpp"
 
 namespace weft {
 
@@ -49,6 +49,7 @@ struct Contract {
   Operation operation = Operation::barrier;
   DataType dtype = DataType::u8;
   ReduceOp reduce = ReduceOp::sum;
+  std::uint8_t variant = 0;  ///< of ReduceOp::user: a fingerprint of its name and element size
 
   friend bool operator==(Contract const&, Contract const&) = default;
 };
@@ -62,14 +63,16 @@ struct PackedContract {
       : count(contract.count),
         rest(std::uint64_t{contract.root} | (static_cast<std::uint64_t>(contract.operation) << 32U) |
              (static_cast<std::uint64_t>(contract.dtype) << 40U) |
-             (static_cast<std::uint64_t>(contract.reduce) << 48U)) {}
+             (static_cast<std::uint64_t>(contract.reduce) << 48U) |
+             (static_cast<std::uint64_t>(contract.variant) << 56U)) {}
 
   [[nodiscard]] Contract unpack() const noexcept {
     return {.count = count,
             .root = static_cast<std::uint32_t>(rest),
             .operation = static_cast<Operation>(rest >> 32U & 0xffU),
             .dtype = static_cast<DataType>(rest >> 40U & 0xffU),
-            .reduce = static_cast<ReduceOp>(rest >> 48U & 0xffU)};
+            .reduce = static_cast<ReduceOp>(rest >> 48U & 0xffU),
+            .variant = static_cast<std::uint8_t>(rest >> 56U)};
   }
 };
 
@@ -91,12 +94,22 @@ struct Call {
   Parts send_parts{};  ///< unequal parts
   Parts recv_parts{};
   std::size_t own_bytes = 0;                                  ///< gather_v: of send; scatter_v: of recv
+  double scale = 1;                                           ///< premul_sum: of this rank's contribution
+  UserFunction user{};                                        ///< ReduceOp::user: what combines
   std::shared_ptr<std::vector<std::size_t>> parts_storage{};  ///< of a call that outlives its caller's arrays
   std::chrono::milliseconds timeout{};
   std::chrono::steady_clock::time_point* met = nullptr;  ///< where to note when every rank had come; null: nowhere
   bool on_stream = false;                                ///< runs on a communication thread, beside computation
 
   [[nodiscard]] std::size_t bytes() const noexcept { return contract.count * size_of(contract.dtype); }
+  /// Bytes that are reduced as one and may not be split: an element, whoever defines it.
+  [[nodiscard]] std::size_t grain() const noexcept {
+    return user.element_bytes != 0 ? user.element_bytes : size_of(contract.dtype);
+  }
+  /// What of `bytes`, a multiple of every data type's size, is whole grains.
+  [[nodiscard]] std::size_t whole_grains(std::size_t bytes) const noexcept {
+    return user.element_bytes == 0 ? bytes : bytes / user.element_bytes * user.element_bytes;
+  }
   [[nodiscard]] bool is_root(int rank) const noexcept { return contract.root == static_cast<std::uint32_t>(rank); }
 
   /// Copies the parts' arrays into the call, which then no longer needs the caller's.

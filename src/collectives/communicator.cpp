@@ -192,23 +192,23 @@ Buffer Communicator::allocate(std::size_t count, DataType dtype) {
   return impl_->allocate(impl_->validator.allocate(count, dtype));
 }
 
-Work Communicator::all_reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op,
+Work Communicator::all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
                               CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.all_reduce(send, recv, op), &Backend::all_reduce, options);
+  return impl_->run(impl_->validator.all_reduce(send, recv, how), &Backend::all_reduce, options);
 }
 
-Work Communicator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, ReduceOp op,
+Work Communicator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
                                   CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.reduce_scatter(send, recv, op), &Backend::reduce_scatter, options);
+  return impl_->run(impl_->validator.reduce_scatter(send, recv, how), &Backend::reduce_scatter, options);
 }
 
 Work Communicator::all_gather(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options) {
   return impl_->run(impl_->validator.all_gather(send, recv), &Backend::all_gather, options);
 }
 
-Work Communicator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts, ReduceOp op,
-                                  CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.reduce_scatter(send, recv, parts, op), &Backend::reduce_scatter, options);
+Work Communicator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts,
+                                  Reduction const& how, CollectiveOptions const& options) {
+  return impl_->run(impl_->validator.reduce_scatter(send, recv, parts, how), &Backend::reduce_scatter, options);
 }
 
 Work Communicator::all_gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts,
@@ -216,9 +216,9 @@ Work Communicator::all_gather(ConstBufferView const& send, BufferView const& rec
   return impl_->run(impl_->validator.all_gather(send, recv, parts), &Backend::all_gather, options);
 }
 
-Work Communicator::reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op, int root,
+Work Communicator::reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how, int root,
                           CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.reduce(send, recv, op, root), &Backend::reduce, options);
+  return impl_->run(impl_->validator.reduce(send, recv, how, root), &Backend::reduce, options);
 }
 
 Work Communicator::gather(ConstBufferView const& send, BufferView const& recv, int root,
@@ -250,14 +250,14 @@ Work Communicator::all_to_all(ConstBufferView const& send, Parts const& send_par
   return impl_->run(impl_->validator.all_to_all(send, send_parts, recv, recv_parts), &Backend::all_to_all, options);
 }
 
-Work Communicator::scan(ConstBufferView const& send, BufferView const& recv, ReduceOp op,
+Work Communicator::scan(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
                         CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.scan(send, recv, op, true), &Backend::scan, options);
+  return impl_->run(impl_->validator.scan(send, recv, how, true), &Backend::scan, options);
 }
 
-Work Communicator::exscan(ConstBufferView const& send, BufferView const& recv, ReduceOp op,
+Work Communicator::exscan(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
                           CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.scan(send, recv, op, false), &Backend::scan, options);
+  return impl_->run(impl_->validator.scan(send, recv, how, false), &Backend::scan, options);
 }
 
 Work Communicator::broadcast(BufferView const& buffer, int root, CollectiveOptions const& options) {

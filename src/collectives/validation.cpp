@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "weft/error.hpp"
@@ -38,6 +39,29 @@ std::uint32_t fingerprint(std::span<std::size_t const> counts, std::span<std::si
   return static_cast<std::uint32_t>(hash >> 32U);
 }
 
+/// What ranks compare of a user reduction.
+std::uint8_t variant(Reduction const& how) {
+  if (how.op() != ReduceOp::user) return 0;
+  std::uint64_t hash = 0xcbf29ce484222325U ^ how.function().element_bytes;
+  for (char const c : how.name()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x9e3779b97f4a7c15U;
+  return static_cast<std::uint8_t>((hash * 0x9e3779b97f4a7c15U) >> 56U);
+}
+
+std::string supported_ops(DataType dtype) {
+  std::string names;
+  for (auto op = ReduceOp::sum; is_valid(op); op = static_cast<ReduceOp>(static_cast<int>(op) + 1)) {
+    if (supports(dtype, op)) names += fmt::format("{}{}", names.empty() ? "" : " ", to_string(op));
+  }
+  return names;
+}
+
+/// Whether an integer type has the value.
+bool holds(DataType dtype, double value) {
+  auto const bits = static_cast<int>(8 * size_of(dtype)) - (is_signed(dtype) ? 1 : 0);
+  auto const limit = std::ldexp(1.0, bits);
+  return value == std::trunc(value) && value < limit && value >= (is_signed(dtype) ? -limit : 0.0);
+}
+
 }  // namespace
 
 void Validator::reject(Operation operation, std::string const& why) const {
@@ -71,8 +95,27 @@ void Validator::check_overlap(Operation operation, ConstBufferView const& send, 
   }
 }
 
-void Validator::check_op(Operation operation, ReduceOp op) const {
+void Validator::examine_reduction(Operation operation, Reduction const& how, ConstBufferView const& part) const {
+  auto const op = how.op();
   if (!is_valid(op)) reject(operation, fmt::format("unsupported reduce op {}", static_cast<int>(op)));
+  if (!supports(part.dtype, op)) {
+    reject(operation, fmt::format("{} has no meaning for {}, which is reduced by {}", to_string(op),
+                                  to_string(part.dtype), supported_ops(part.dtype)));
+  }
+  if (op == ReduceOp::premul_sum && is_integer(part.dtype) && !holds(part.dtype, how.scale())) {
+    reject(operation, fmt::format("premul_sum's scale {} is not a value of {}", how.scale(), to_string(part.dtype)));
+  }
+  if (op != ReduceOp::user) return;
+  auto const element = how.function().element_bytes != 0 ? how.function().element_bytes : size_of(part.dtype);
+  if (how.function().combine == nullptr) reject(operation, "user needs a function; make it by Reduction::user()");
+  if (element > Reduction::kMaxElementBytes) {
+    reject(operation, fmt::format("elements of {} bytes for {}; at most {} are supported", element, how.name(),
+                                  Reduction::kMaxElementBytes));
+  }
+  if (part.bytes() % element != 0) {
+    reject(operation,
+           fmt::format("{} bytes are no whole number of {}'s elements of {}", part.bytes(), how.name(), element));
+  }
 }
 
 void Validator::check_root(Operation operation, int root) const {
@@ -112,34 +155,46 @@ void Validator::check_count(Operation operation, char const* name, std::size_t c
   if (count != wanted) reject(operation, fmt::format("{} has {} elements, needs {}", name, count, wanted));
 }
 
-Call Validator::all_reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op) const {
+Call Validator::all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how) const {
   constexpr auto kOperation = Operation::all_reduce;
   check_view(kOperation, "send", send);
   check_view(kOperation, "recv", recv);
   check_same_type(kOperation, send, recv);
-  check_op(kOperation, op);
+  check_reduction(kOperation, how, recv);
   if (send.count != recv.count)
     reject(kOperation, fmt::format("send has {} elements, recv has {}", send.count, recv.count));
   check_overlap(kOperation, send, recv, send.data, recv.data);
-  return {.contract = {.count = send.count, .operation = kOperation, .dtype = send.dtype, .reduce = op},
+  return {.contract = {.count = send.count,
+                       .operation = kOperation,
+                       .dtype = send.dtype,
+                       .reduce = how.op(),
+                       .variant = variant(how)},
           .send = send.data,
-          .recv = recv.data};
+          .recv = recv.data,
+          .scale = how.scale(),
+          .user = how.function()};
 }
 
-Call Validator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, ReduceOp op) const {
+Call Validator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, Reduction const& how) const {
   constexpr auto kOperation = Operation::reduce_scatter;
   check_view(kOperation, "send", send);
   check_view(kOperation, "recv", recv);
   check_same_type(kOperation, send, recv);
-  check_op(kOperation, op);
+  check_reduction(kOperation, how, recv);
   auto const ranks = static_cast<std::size_t>(size);
   if (send.count / ranks != recv.count || send.count % ranks != 0) {
     reject(kOperation, fmt::format("send has {} elements, needs {} (ranks) × {} (recv)", send.count, size, recv.count));
   }
   check_overlap(kOperation, send, recv, element(send, static_cast<std::size_t>(rank) * recv.count), recv.data);
-  return {.contract = {.count = recv.count, .operation = kOperation, .dtype = send.dtype, .reduce = op},
+  return {.contract = {.count = recv.count,
+                       .operation = kOperation,
+                       .dtype = send.dtype,
+                       .reduce = how.op(),
+                       .variant = variant(how)},
           .send = send.data,
-          .recv = recv.data};
+          .recv = recv.data,
+          .scale = how.scale(),
+          .user = how.function()};
 }
 
 Call Validator::all_gather(ConstBufferView const& send, BufferView const& recv) const {
@@ -158,22 +213,28 @@ Call Validator::all_gather(ConstBufferView const& send, BufferView const& recv) 
 }
 
 Call Validator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts,
-                               ReduceOp op) const {
+                               Reduction const& how) const {
   constexpr auto kOperation = Operation::reduce_scatter_v;
   check_view(kOperation, "send", send);
   check_view(kOperation, "recv", recv);
   check_same_type(kOperation, send, recv);
-  check_op(kOperation, op);
+  check_reduction(kOperation, how, recv);
   check_parts(kOperation, "send", send, parts, false);
   check_count(kOperation, "recv", recv.count, parts.counts[static_cast<std::size_t>(rank)]);
+  if (how.op() == ReduceOp::user) {
+    for (auto const count : parts.counts) examine_reduction(kOperation, how, {send.data, count, send.dtype});
+  }
   Call call{.contract = {.count = total(parts),
                          .root = fingerprint(parts.counts, parts.offsets),
                          .operation = kOperation,
                          .dtype = send.dtype,
-                         .reduce = op},
+                         .reduce = how.op(),
+                         .variant = variant(how)},
             .send = send.data,
             .recv = recv.data,
-            .send_parts = parts};
+            .send_parts = parts,
+            .scale = how.scale(),
+            .user = how.function()};
   check_overlap(kOperation, send, recv, at(send.data, call.part(parts, rank).offset), recv.data);
   return call;
 }
@@ -196,12 +257,12 @@ Call Validator::all_gather(ConstBufferView const& send, BufferView const& recv, 
   return call;
 }
 
-Call Validator::reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op, int root) const {
+Call Validator::reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how, int root) const {
   constexpr auto kOperation = Operation::reduce;
   check_view(kOperation, "send", send);
   check_view(kOperation, "recv", recv);
   check_same_type(kOperation, send, recv);
-  check_op(kOperation, op);
+  check_reduction(kOperation, how, send);
   check_root(kOperation, root);
   if (rank == root) {
     check_count(kOperation, "recv", recv.count, send.count);
@@ -211,9 +272,12 @@ Call Validator::reduce(ConstBufferView const& send, BufferView const& recv, Redu
                        .root = static_cast<std::uint32_t>(root),
                        .operation = kOperation,
                        .dtype = send.dtype,
-                       .reduce = op},
+                       .reduce = how.op(),
+                       .variant = variant(how)},
           .send = send.data,
-          .recv = recv.data};
+          .recv = recv.data,
+          .scale = how.scale(),
+          .user = how.function()};
 }
 
 Call Validator::gather(ConstBufferView const& send, BufferView const& recv, int root) const {
@@ -319,18 +383,24 @@ Call Validator::all_to_all(ConstBufferView const& send, Parts const& send_parts,
           .recv_parts = recv_parts};
 }
 
-Call Validator::scan(ConstBufferView const& send, BufferView const& recv, ReduceOp op, bool inclusive) const {
+Call Validator::scan(ConstBufferView const& send, BufferView const& recv, Reduction const& how, bool inclusive) const {
   auto const operation = inclusive ? Operation::scan : Operation::exscan;
   check_view(operation, "send", send);
   check_view(operation, "recv", recv);
   check_same_type(operation, send, recv);
-  check_op(operation, op);
-  if (op == ReduceOp::avg) reject(operation, "avg has no meaning over some of the ranks; use sum");
+  check_reduction(operation, how, recv);
+  if (how.op() == ReduceOp::avg) reject(operation, "avg has no meaning over some of the ranks; use sum");
   check_count(operation, "recv", recv.count, send.count);
   check_overlap(operation, send, recv, send.data, recv.data);
-  return {.contract = {.count = send.count, .operation = operation, .dtype = send.dtype, .reduce = op},
+  return {.contract = {.count = send.count,
+                       .operation = operation,
+                       .dtype = send.dtype,
+                       .reduce = how.op(),
+                       .variant = variant(how)},
           .send = send.data,
-          .recv = recv.data};
+          .recv = recv.data,
+          .scale = how.scale(),
+          .user = how.function()};
 }
 
 Call Validator::broadcast(BufferView const& buffer, int root) const {

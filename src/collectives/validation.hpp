@@ -2,6 +2,7 @@
 
 #include "collectives/call.hpp"
 #include "weft/buffer.hpp"
+#include "weft/reduction.hpp"
 
 namespace weft {
 
@@ -13,13 +14,13 @@ struct Validator {
   int rank = 0;
   int size = 1;
 
-  [[nodiscard]] Call all_reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op) const;
-  [[nodiscard]] Call reduce_scatter(ConstBufferView const& send, BufferView const& recv, ReduceOp op) const;
+  [[nodiscard]] Call all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how) const;
+  [[nodiscard]] Call reduce_scatter(ConstBufferView const& send, BufferView const& recv, Reduction const& how) const;
   [[nodiscard]] Call all_gather(ConstBufferView const& send, BufferView const& recv) const;
   [[nodiscard]] Call reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts,
-                                    ReduceOp op) const;
+                                    Reduction const& how) const;
   [[nodiscard]] Call all_gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts) const;
-  [[nodiscard]] Call reduce(ConstBufferView const& send, BufferView const& recv, ReduceOp op, int root) const;
+  [[nodiscard]] Call reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how, int root) const;
   [[nodiscard]] Call gather(ConstBufferView const& send, BufferView const& recv, int root) const;
   [[nodiscard]] Call gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts, int root) const;
   [[nodiscard]] Call scatter(ConstBufferView const& send, BufferView const& recv, int root) const;
@@ -27,7 +28,8 @@ struct Validator {
   [[nodiscard]] Call all_to_all(ConstBufferView const& send, BufferView const& recv) const;
   [[nodiscard]] Call all_to_all(ConstBufferView const& send, Parts const& send_parts, BufferView const& recv,
                                 Parts const& recv_parts) const;
-  [[nodiscard]] Call scan(ConstBufferView const& send, BufferView const& recv, ReduceOp op, bool inclusive) const;
+  [[nodiscard]] Call scan(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
+                          bool inclusive) const;
   [[nodiscard]] Call broadcast(BufferView const& buffer, int root) const;
   [[nodiscard]] Call send(ConstBufferView const& buffer, int to) const;
   [[nodiscard]] Call recv(BufferView const& buffer, int from) const;
@@ -47,7 +49,12 @@ struct Validator {
   void check_same_type(Operation operation, ConstBufferView const& send, ConstBufferView const& recv) const;
   void check_overlap(Operation operation, ConstBufferView const& send, ConstBufferView const& recv,
                      void const* in_place_send, void const* in_place_recv) const;
-  void check_op(Operation operation, ReduceOp op) const;
+  /// `part`: what of a buffer is reduced by itself.
+  void check_reduction(Operation operation, Reduction const& how, ConstBufferView const& part) const {
+    if (!supports(part.dtype, how.op()) || how.op() >= ReduceOp::premul_sum) [[unlikely]]
+      examine_reduction(operation, how, part);
+  }
+  void examine_reduction(Operation operation, Reduction const& how, ConstBufferView const& part) const;
   void check_root(Operation operation, int root) const;
   void check_peer(Operation operation, int peer) const;
   /// As many counts and offsets as ranks, all parts inside `view`; parts that are written may not overlap.

@@ -12,7 +12,7 @@
 
 namespace weft::shm {
 void ShmBackend::all_reduce(Call const& call) {
-  if (call.bytes() <= kInlineBytes) return all_reduce_inline(call);
+  if (call.bytes() <= inline_bytes(call)) return all_reduce_inline(call);
   if (call.bytes() <= tuning_.staged_bytes)
     return swaps() ? all_reduce_swapped(call, false) : all_reduce_staged(call, false);
   if (auto const buffers = negotiate(call, call.bytes(), keeps_result(call) ? call.bytes() : 0, Needs::both))
@@ -36,12 +36,14 @@ void ShmBackend::all_reduce_inline(Call const& call) {
   std::array<void const*, kMaxRanks> sources;
   for (int peer = 0; peer < size(); ++peer) sources[peer] = channel_.payload(peer);
   sources[rank()] = mine;
-  reduce_to(call, kLine / size_of(call.contract.dtype), sources, result, kernels::Store::cached);
+  auto const bytes =
+      call.contract.reduce == ReduceOp::user ? call.bytes() : kLine;  // a user's function sees no garbage
+  reduce_to(call, bytes / call.grain(), sources, result, kernels::Store::cached);
   std::memcpy(call.recv, result, call.bytes());
 }
 
 void ShmBackend::all_reduce_swapped(Call const& call, bool announced) {
-  auto const element = size_of(call.contract.dtype);
+  auto const element = call.grain();
   auto const store = store_for(call.bytes(), call.send == call.recv);
   auto const peer_keeps = call.contract.operation != Operation::reduce || call.is_root(peer());
   std::array<void const*, kMaxRanks> sources;
@@ -59,8 +61,8 @@ void ShmBackend::all_reduce_swapped(Call const& call, bool announced) {
 }
 
 void ShmBackend::all_reduce_staged(Call const& call, bool announced) {
-  auto const element = size_of(call.contract.dtype);
-  auto const count = call.contract.count;
+  auto const element = call.grain();
+  auto const count = call.bytes() / element;
   auto const block = (announced ? tuning_.chunk_bytes : tuning_.staged_bytes) / element;
   std::size_t claimed = 0;
   for (std::size_t index = 0; index * block < count; ++index) {
@@ -77,13 +79,13 @@ void ShmBackend::all_reduce_staged(Call const& call, bool announced) {
 void ShmBackend::all_reduce_block(Call const& call, std::size_t offset, std::size_t first, std::size_t count,
                                   std::size_t& claimed) {
   auto const& contract = call.contract;
-  auto const element = size_of(contract.dtype);
+  auto const element = call.grain();
   auto const ranks = static_cast<std::size_t>(size());
   auto const store = store_for(call.bytes(), call.send == call.recv);
   std::array<void const*, kMaxRanks> sources;
   auto const reduce_range = [&](Range range, std::span<void* const> destinations, kernels::Store how) {
     for (int peer = 0; peer < size(); ++peer) sources[peer] = ring_.at(peer, offset + range.first * element);
-    kernels::reduce(destinations, {sources.data(), ranks}, range.count, contract.dtype, contract.reduce, how);
+    kernels::reduce(destinations, {sources.data(), ranks}, range.count, contract.dtype, reducer(call), how);
   };
 
   if (count * element <= tuning_.one_phase_bytes) {
@@ -123,7 +125,8 @@ void ShmBackend::all_reduce_block(Call const& call, std::size_t offset, std::siz
 
 void ShmBackend::all_reduce_direct(Call const& call, Symmetric const& buffers) {
   auto const& contract = call.contract;
-  auto const element = size_of(contract.dtype);
+  auto const element = call.grain();
+  auto const count = call.bytes() / element;
   auto const ranks = static_cast<std::size_t>(size());
   auto const store = store_for(call.bytes(), call.send == call.recv);
   auto const reduce_range = [&](Range range) {
@@ -134,20 +137,20 @@ void ShmBackend::all_reduce_direct(Call const& call, Symmetric const& buffers) {
       sources[peer] = at(buffers.send[peer], range.first * element);
       if (buffers.recv[peer] != nullptr) destinations[kept++] = at(buffers.recv[peer], range.first * element);
     }
-    kernels::reduce({destinations.data(), kept}, {sources.data(), ranks}, range.count, contract.dtype, contract.reduce,
+    kernels::reduce({destinations.data(), kept}, {sources.data(), ranks}, range.count, contract.dtype, reducer(call),
                     store);
   };
 
   if (tuning_.share_work) {
     auto const chunk = tuning_.claim_bytes / element;
-    auto const chunks = ceil_div(contract.count, chunk);
+    auto const chunks = ceil_div(count, chunk);
     while (auto const taken = channel_.claim(chunks)) {
-      reduce_range(block_of(contract.count, *taken, chunk));
+      reduce_range(block_of(count, *taken, chunk));
       channel_.finish_claimed(chunks);
     }
     return channel_.await_claimed(chunks);
   }
-  reduce_range(part_of(contract.count, static_cast<std::size_t>(rank()), ranks, element));
+  reduce_range(part_of(count, static_cast<std::size_t>(rank()), ranks, element));
   channel_.meet();
 }
 

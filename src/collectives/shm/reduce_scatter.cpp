@@ -13,7 +13,7 @@ void ShmBackend::reduce_scatter(Call const& call) {
   auto const equal = call.send_parts.counts.empty();
   auto const send_bytes = call.bytes() * (equal ? static_cast<std::size_t>(size()) : 1);
   if (call.contract.count == 0) return barrier(call);
-  if (equal && send_bytes <= kInlineBytes) return reduce_scatter_inline(call);
+  if (equal && send_bytes <= inline_bytes(call)) return reduce_scatter_inline(call);
   if (send_bytes <= tuning_.staged_bytes) {
     return swaps() ? reduce_scatter_swapped(call, false) : reduce_scatter_staged(call, false);
   }
@@ -30,7 +30,7 @@ void ShmBackend::reduce_scatter_inline(Call const& call) {
   auto const shard = static_cast<std::size_t>(rank()) * call.bytes();
   for (int peer = 0; peer < size(); ++peer)
     sources[peer] = at(peer == rank() ? call.send : channel_.payload(peer), shard);
-  reduce_to(call, call.contract.count, sources, call.recv, kernels::Store::cached);
+  reduce_to(call, call.bytes() / call.grain(), sources, call.recv, kernels::Store::cached);
 }
 
 void ShmBackend::reduce_scatter_swapped(Call const& call, bool announced) {
@@ -46,20 +46,19 @@ void ShmBackend::reduce_scatter_swapped(Call const& call, bool announced) {
       [&](std::byte const* block, std::size_t first, std::size_t length) {
         sources[rank()] = at(call.send, mine.offset + first);
         sources[peer()] = block;
-        reduce_to(call, overlap(mine, first, length) / size_of(call.contract.dtype), sources, at(call.recv, first),
-                  store);
+        reduce_to(call, overlap(mine, first, length) / call.grain(), sources, at(call.recv, first), store);
       });
 }
 
 void ShmBackend::reduce_scatter_staged(Call const& call, bool announced) {
-  auto const element = size_of(call.contract.dtype);
+  auto const element = call.grain();
   auto const ranks = static_cast<std::size_t>(size());
   auto const mine = call.part(call.send_parts, rank());
   std::size_t longest = 0;
   for (int shard = 0; shard < size(); ++shard) longest = std::max(longest, call.part(call.send_parts, shard).length);
   // A block holds the same range of every rank's shard, each at a cache line of its own.
   auto const limit = announced ? tuning_.chunk_bytes : tuning_.staged_bytes;
-  auto const block = std::max<std::size_t>(kLine, limit / ranks / kLine * kLine);
+  auto const block = call.whole_grains(std::max({kLine, element, limit / ranks / kLine * kLine}));
   auto const store = store_for(mine.length, false);
   for (std::size_t first = 0; first < longest; first += block) {
     auto const length = std::min(block, longest - first);
@@ -82,7 +81,7 @@ void ShmBackend::reduce_scatter_direct(Call const& call, Symmetric const& buffer
   auto const mine = call.part(call.send_parts, rank());
   std::array<void const*, kMaxRanks> sources;
   for (int peer = 0; peer < size(); ++peer) sources[peer] = at(buffers.send[peer], mine.offset);
-  reduce_to(call, mine.length / size_of(call.contract.dtype), sources, call.recv, store_for(mine.length, false));
+  reduce_to(call, mine.length / call.grain(), sources, call.recv, store_for(mine.length, false));
   channel_.meet();  // the peers may write their send buffers once all have read them
 }
 

@@ -10,10 +10,10 @@ void ShmBackend::scan(Call const& call) {
   auto const contributors = static_cast<std::size_t>(rank()) + (call.contract.operation == Operation::scan ? 1U : 0U);
   std::array<void const*, kMaxRanks> sources;
   auto const combine = [&](void* destination, std::size_t bytes) {
-    kernels::reduce({&destination, 1}, {sources.data(), contributors}, bytes / size_of(call.contract.dtype),
-                    call.contract.dtype, call.contract.reduce);
+    kernels::reduce({&destination, 1}, {sources.data(), contributors}, bytes / call.grain(), call.contract.dtype,
+                    reducer(call));
   };
-  if (call.bytes() <= kInlineBytes) {
+  if (call.bytes() <= inline_bytes(call)) {
     alignas(kLine) std::array<std::byte, kLine> mine{};
     std::memcpy(mine.data(), call.send, call.bytes());
     announce(call, mine.data(), call.bytes());
@@ -23,8 +23,9 @@ void ShmBackend::scan(Call const& call) {
     if (contributors > 0) combine(call.recv, call.bytes());
     return;
   }
-  for (std::size_t first = 0; first < call.bytes(); first += tuning_.chunk_bytes) {
-    auto const length = std::min(tuning_.chunk_bytes, call.bytes() - first);
+  auto const block = call.whole_grains(tuning_.chunk_bytes);
+  for (std::size_t first = 0; first < call.bytes(); first += block) {
+    auto const length = std::min(block, call.bytes() - first);
     auto const offset = ring_.take(length);
     kernels::copy(ring_.at(rank(), offset), at(call.send, first), length);
     exchange_block(call, first > 0);

@@ -78,9 +78,12 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& 
   auto const topology = discover_topology();
   auto const tuning =
       tell_all(bootstrap, make_tuning(topology, config, size, shares.cores, shares.ranks_share_cores)).front();
-  if (StagingRing(nullptr, tuning.ring_bytes).max_block() < 4096) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("WEFT_STAGING_BYTES={} is too small; at least 32K", tuning.ring_bytes));
+  // A block holds an element of any reduction for every rank.
+  auto const least_bytes = std::max<std::size_t>(
+      32 * 1024, StagingRing::kBlocks * static_cast<std::size_t>(size + 1) * Reduction::kMaxElementBytes);
+  if (tuning.ring_bytes < least_bytes) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("WEFT_STAGING_BYTES={} is too small; at least {}K",
+                                                         tuning.ring_bytes, (least_bytes + 1023) / 1024));
   }
 
   Exchange const exchange = [&](std::span<std::byte const> bytes) { return bootstrap.all_gather(bytes); };
@@ -106,7 +109,11 @@ ShmBackend::ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping
       heap_(rank) {}
 
 void ShmBackend::announce(Call const& call, void const* payload, std::size_t bytes) {
-  channel_.announce(call, payload, bytes);
+  if (call.contract.reduce != ReduceOp::premul_sum) return channel_.announce(call, payload, bytes);
+  std::array<std::byte, kInlineBytes> with_scale{};
+  if (bytes > 0) std::memcpy(with_scale.data(), payload, bytes);
+  std::memcpy(with_scale.data() + kScaleOffset, &call.scale, sizeof call.scale);
+  channel_.announce(call, with_scale.data(), with_scale.size());
 }
 
 void ShmBackend::await_announcements() {
@@ -131,6 +138,16 @@ void ShmBackend::exchange_block(Call const& call, bool announced) {
   }
 }
 
+kernels::Reducer ShmBackend::reducer(Call const& call) noexcept {
+  if (call.contract.reduce == ReduceOp::premul_sum) {
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != rank()) std::memcpy(&scales_[peer], channel_.payload(peer) + kScaleOffset, sizeof(double));
+    }
+    scales_[rank()] = call.scale;
+  }
+  return {call.contract.reduce, scales_.data(), call.user};
+}
+
 kernels::Store ShmBackend::store_for(std::size_t bytes, bool in_place) const noexcept {
   return bytes >= tuning_.streaming_bytes && !in_place ? kernels::Store::streaming : kernels::Store::cached;
 }
@@ -141,7 +158,7 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
     Placement send;
     Placement recv;
   };
-  static_assert(sizeof(Offer) <= kInlineBytes);
+  static_assert(sizeof(Offer) <= kScaleOffset);
   Offer offer;
   auto const place = [&](void const* data, std::size_t bytes) {
     return bytes > 0 ? heap_.find(data, bytes) : Placement{0, Placement::kAnywhere};
@@ -186,9 +203,9 @@ std::shared_ptr<Mapping> ShmBackend::resolve(std::array<Placement, kMaxRanks> co
 }
 
 void ShmBackend::reduce_to(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
-                           void* destination, kernels::Store store) const {
+                           void* destination, kernels::Store store) {
   kernels::reduce({&destination, 1}, {sources.data(), static_cast<std::size_t>(size())}, count, call.contract.dtype,
-                  call.contract.reduce, store);
+                  reducer(call), store);
 }
 
 void ShmBackend::barrier(Call const& call) {

@@ -65,6 +65,9 @@ class ShmBackend final : public Backend {
   /// Which buffers a direct algorithm reaches on the peers; nothing: this rank must not take part in one.
   enum class Needs { nothing, send, recv, both };
 
+  /// Where in an announcement's payload a premul_sum's rank tells its scale.
+  static constexpr std::size_t kScaleOffset = kInlineBytes - sizeof(double);
+
   [[nodiscard]] int rank() const noexcept { return channel_.rank(); }
   [[nodiscard]] int size() const noexcept { return channel_.size(); }
   void announce(Call const& call, void const* payload = nullptr, std::size_t bytes = 0);
@@ -78,13 +81,19 @@ class ShmBackend final : public Backend {
   /// Peers may have this rank's current block: announces (first block of an unannounced call) or publishes, then waits
   /// for theirs.
   void exchange_block(Call const& call, bool announced);
+  /// How the announced call combines contributions; valid until the next call.
+  [[nodiscard]] kernels::Reducer reducer(Call const& call) noexcept;
+  /// Payload that fits an announcement of `call` beside what announce() itself tells.
+  [[nodiscard]] static std::size_t inline_bytes(Call const& call) noexcept {
+    return call.contract.reduce == ReduceOp::premul_sum ? kScaleOffset : kInlineBytes;
+  }
   /// How results of `bytes` are written: past the caches when they would not stay there, unless they take the place of
   /// what was just read.
   [[nodiscard]] kernels::Store store_for(std::size_t bytes, bool in_place) const noexcept;
 
   /// destination[i] = op over sources[r][i], for i in [0, count).
   void reduce_to(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
-                 void* destination, kernels::Store store) const;
+                 void* destination, kernels::Store store);
 
   /// Two ranks with a core each. For each block of `bytes` that both ranks give each other: stage(block, first, length)
   /// fills this rank's block with its bytes [first, first + length), consume(block, first, length) takes the peer's.
@@ -126,12 +135,14 @@ class ShmBackend final : public Backend {
   StagingRing ring_;
   SwapBlocks swap_;
   SymmetricHeap heap_;
+  std::array<double, kMaxRanks> scales_{};  // the current call's, of premul_sum
 };
 
 template <typename Stage, typename Consume>
 void ShmBackend::swap_blocks(Call const& call, bool announced, std::size_t bytes, Stage stage, Consume consume) {
-  for (std::size_t first = 0; first < bytes; first += swap_.block_bytes()) {
-    auto const length = std::min(swap_.block_bytes(), bytes - first);
+  auto const block = call.whole_grains(swap_.block_bytes());
+  for (std::size_t first = 0; first < bytes; first += block) {
+    auto const length = std::min(block, bytes - first);
     stage(swap_.of(rank()), first, length);
     exchange_block(call, announced || first > 0);
     consume(swap_.of(peer()), first, length);

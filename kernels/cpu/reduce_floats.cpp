@@ -1,0 +1,48 @@
+#include "kernels/cpu/reduce_task.hpp"
+
+#include "kernels/cpu/targets.hpp"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/reduce_floats.cpp"
+#include <hwy/foreach_target.h>
+//
+#include <hwy/highway.h>
+
+#include "kernels/cpu/reduce_kernel-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels::HWY_NAMESPACE {
+
+template <typename Element>
+void reduce_elements(ReduceTask const& task) {
+  switch (task.how.op) {
+    case ReduceOp::sum: return run_pairs<Element, Sum>(task);
+    case ReduceOp::avg: return run_pairs<Element, Average>(task);
+    case ReduceOp::prod: return run_any<Element, Product, Effort::tuned>(task);
+    case ReduceOp::min: return run_any<Element, Min, Effort::tuned>(task);
+    case ReduceOp::max: return run_any<Element, Max, Effort::tuned>(task);
+    case ReduceOp::premul_sum: return run_any<Element, ScaledSum, Effort::tuned>(task);
+    case ReduceOp::land: return run_any<Element, LogicalAnd>(task);
+    case ReduceOp::lor: return run_any<Element, LogicalOr>(task);
+    case ReduceOp::lxor: return run_any<Element, LogicalXor>(task);
+    default: return;  // supports() no other
+  }
+}
+
+void reduce_floats_kernel(ReduceTask const& task) {
+  task.dtype == DataType::f32 ? reduce_elements<Plain<float>>(task) : reduce_elements<Plain<double>>(task);
+}
+
+}  // namespace weft::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace weft::kernels {
+
+HWY_EXPORT(reduce_floats_kernel);
+
+void reduce_floats(ReduceTask const& task) {
+  HWY_DYNAMIC_DISPATCH(reduce_floats_kernel)(task);
+}
+
+}  // namespace weft::kernels
+#endif

@@ -1,0 +1,189 @@
+// The loops of reduce(); included once per SIMD target.
+#if defined(WEFT_KERNELS_CPU_REDUCE_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef WEFT_KERNELS_CPU_REDUCE_KERNEL_INL_H_
+#undef WEFT_KERNELS_CPU_REDUCE_KERNEL_INL_H_
+#else
+#define WEFT_KERNELS_CPU_REDUCE_KERNEL_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/elements-inl.h"
+#include "kernels/cpu/operations-inl.h"
+#include "kernels/cpu/reduce_task.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels::HWY_NAMESPACE {
+
+/// Vectors reduced together: enough independent chains to cover an addition's latency, few enough to stay in registers.
+constexpr std::size_t kBlockVectors = 4;
+constexpr std::size_t kPageBytes = 4096;
+/// Pages read at once, of all sources together; prefetchers of current processors follow 16 to 32 streams.
+constexpr std::size_t kReadStreams = 16;
+
+template <typename T>
+HWY_INLINE T const* at(void const* base, std::size_t index) {
+  return reinterpret_cast<T const*>(static_cast<char const*>(base) + index * sizeof(T));
+}
+template <typename T>
+HWY_INLINE T* at(void* base, std::size_t index) {
+  return reinterpret_cast<T*>(static_cast<char*>(base) + index * sizeof(T));
+}
+
+/// How much code a kernel is worth, for every instance costs compile time.
+enum class Effort {
+  lean,   ///< one loop, by vectors
+  tuned,  ///< blocks, prefetching pages, streaming stores
+};
+
+/// One kernel per element type and operation. kSources, kDestinations: known numbers, or 0 for any.
+template <typename Element, template <typename> typename Operation, Effort kEffort, std::size_t kSources,
+          std::size_t kDestinations>
+class Kernel {
+  using T = typename Element::Stored;
+  using D = typename Element::D;
+  using V = typename Element::V;
+
+ public:
+  explicit Kernel(ReduceTask const& task)
+      : dsts_(task.dsts.data()),
+        srcs_(task.srcs.data()),
+        n_dsts_(task.dsts.size()),
+        n_srcs_(task.srcs.size()),
+        operation_(task) {}
+
+  void run(std::size_t count, bool streaming) const {
+    std::size_t i = 0;
+    if constexpr (kEffort == Effort::tuned) i = blocks(count, streaming);
+    for (; i + lanes() <= count; i += lanes()) vector(i);
+    if (i < count) partial(i, count - i);
+  }
+
+ private:
+  /// Reduces as many whole blocks as there are, and what comes before the first; where it stopped.
+  HWY_INLINE std::size_t blocks(std::size_t count, bool streaming) const {
+    std::size_t i = 0;
+    if (streaming) {
+      std::size_t const head = elements_to_alignment();
+      if (head <= count) {
+        for (; i < head; i += std::min(lanes(), head - i)) partial(i, std::min(lanes(), head - i));
+        i = head;
+        for (; i + kBlockVectors * lanes() <= count; i += kBlockVectors * lanes()) block<true>(i);
+        hwy::FlushStream();
+      }
+    }
+    // Several pages at a time: hardware prefetchers stop at page ends, and follow several streams better than one.
+    std::size_t const page = kPageBytes / sizeof(T);
+    std::size_t const pages = std::max<std::size_t>(1, kReadStreams / sources());
+    for (; i + pages * page <= count; i += pages * page) {
+      for (std::size_t j = i; j < i + page; j += kBlockVectors * lanes()) {
+        for (std::size_t k = 0; k < pages; ++k) block<false>(j + k * page);
+      }
+    }
+    for (; i + kBlockVectors * lanes() <= count; i += kBlockVectors * lanes()) block<false>(i);
+    return i;
+  }
+
+  static HWY_INLINE std::size_t lanes() { return hn::Lanes(D()); }
+  HWY_INLINE std::size_t sources() const { return kSources != 0 ? kSources : n_srcs_; }
+  HWY_INLINE std::size_t destinations() const { return kDestinations != 0 ? kDestinations : n_dsts_; }
+
+  /// Elements before every destination is aligned for streaming stores; SIZE_MAX when they are never aligned together.
+  std::size_t elements_to_alignment() const {
+    std::size_t const alignment = std::max<std::size_t>(64, lanes() * sizeof(T));
+    auto const offset = reinterpret_cast<std::uintptr_t>(dsts_[0]) % alignment;
+    for (std::size_t k = 1; k < destinations(); ++k) {
+      if (reinterpret_cast<std::uintptr_t>(dsts_[k]) % alignment != offset) return SIZE_MAX;
+    }
+    if (offset % sizeof(T) != 0) return SIZE_MAX;
+    return (alignment - offset) % alignment / sizeof(T);
+  }
+
+  template <bool kStream>
+  HWY_INLINE void block(std::size_t i) const {
+    std::size_t const n = lanes();
+    V a = operation_.begin(Element::load(at<T>(srcs_[0], i)));
+    V b = operation_.begin(Element::load(at<T>(srcs_[0], i + n)));
+    V c = operation_.begin(Element::load(at<T>(srcs_[0], i + 2 * n)));
+    V d = operation_.begin(Element::load(at<T>(srcs_[0], i + 3 * n)));
+    for (std::size_t r = 1; r < sources(); ++r) {
+      a = operation_.combine(a, Element::load(at<T>(srcs_[r], i)), r);
+      b = operation_.combine(b, Element::load(at<T>(srcs_[r], i + n)), r);
+      c = operation_.combine(c, Element::load(at<T>(srcs_[r], i + 2 * n)), r);
+      d = operation_.combine(d, Element::load(at<T>(srcs_[r], i + 3 * n)), r);
+    }
+    a = operation_.finish(a);
+    b = operation_.finish(b);
+    c = operation_.finish(c);
+    d = operation_.finish(d);
+    for (std::size_t k = 0; k < destinations(); ++k) {
+      put<kStream>(a, at<T>(dsts_[k], i));
+      put<kStream>(b, at<T>(dsts_[k], i + n));
+      put<kStream>(c, at<T>(dsts_[k], i + 2 * n));
+      put<kStream>(d, at<T>(dsts_[k], i + 3 * n));
+    }
+  }
+
+  template <bool kStream>
+  static HWY_INLINE void put(V value, T* to) {
+    if constexpr (kStream) {
+      Element::stream(value, to);
+    } else {
+      Element::store(value, to);
+    }
+  }
+
+  HWY_INLINE void vector(std::size_t i) const {
+    V a = operation_.begin(Element::load(at<T>(srcs_[0], i)));
+    for (std::size_t r = 1; r < sources(); ++r) a = operation_.combine(a, Element::load(at<T>(srcs_[r], i)), r);
+    a = operation_.finish(a);
+    for (std::size_t k = 0; k < destinations(); ++k) Element::store(a, at<T>(dsts_[k], i));
+  }
+
+  /// Fewer elements than a vector has lanes, through the same arithmetic, so that bits cannot depend on where a range
+  /// is split.
+  void partial(std::size_t i, std::size_t count) const {
+    HWY_ALIGN T lanes_of[hn::MaxLanes(D())] = {};
+    std::size_t const bytes = count * sizeof(T);
+    std::memcpy(lanes_of, at<T>(srcs_[0], i), bytes);
+    V a = operation_.begin(Element::load(lanes_of));
+    for (std::size_t r = 1; r < sources(); ++r) {
+      std::memcpy(lanes_of, at<T>(srcs_[r], i), bytes);
+      a = operation_.combine(a, Element::load(lanes_of), r);
+    }
+    Element::store(operation_.finish(a), lanes_of);
+    for (std::size_t k = 0; k < destinations(); ++k) std::memcpy(at<T>(dsts_[k], i), lanes_of, bytes);
+  }
+
+  void* const* dsts_;
+  void const* const* srcs_;
+  std::size_t n_dsts_;
+  std::size_t n_srcs_;
+  Operation<D> operation_;
+};
+
+/// Any numbers of sources and destinations.
+template <typename Element, template <typename> typename Operation, Effort kEffort = Effort::lean>
+void run_any(ReduceTask const& task) {
+  Kernel<Element, Operation, kEffort, 0, 0>(task).run(task.count, task.streaming);
+}
+
+/// What two local ranks do all day is worth loops without inner loops.
+template <typename Element, template <typename> typename Operation>
+void run_pairs(ReduceTask const& task) {
+  if (task.srcs.size() == 2 && task.dsts.size() == 1)
+    return Kernel<Element, Operation, Effort::tuned, 2, 1>(task).run(task.count, task.streaming);
+  if (task.srcs.size() == 2 && task.dsts.size() == 2)
+    return Kernel<Element, Operation, Effort::tuned, 2, 2>(task).run(task.count, task.streaming);
+  run_any<Element, Operation, Effort::tuned>(task);
+}
+
+}  // namespace weft::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "kernels/cpu/reduce.hpp"
+
+namespace weft::kernels {
+
+/// The arguments of one reduce(), for the function of its element type.
+struct ReduceTask {
+  std::span<void* const> dsts;
+  std::span<void const* const> srcs;
+  std::size_t count;
+  DataType dtype;
+  Reducer const& how;
+  bool streaming;
+};
+
+void reduce_floats(ReduceTask const& task);         ///< f32 f64
+void reduce_narrow_floats(ReduceTask const& task);  ///< f16 bf16
+void reduce_byte_floats(ReduceTask const& task);    ///< f8e4m3 f8e5m2
+void reduce_integers(ReduceTask const& task);
+void reduce_complex_product(ReduceTask const& task);
+void reduce_user(ReduceTask const& task);
+
+}  // namespace weft::kernels
