@@ -16,8 +16,9 @@ struct Config {
   std::optional<std::size_t>
       staging_bytes;  ///< WEFT_STAGING_BYTES: staging ring per rank (e.g. 4M); default from the caches
   std::optional<std::chrono::microseconds>
-      spin;          ///< WEFT_SPIN: polling before a wait sleeps (e.g. 50us, 0us); default by cores to spare
-  bool bind = true;  ///< WEFT_BIND: 0 leaves threads unbound
+      spin;                ///< WEFT_SPIN: polling before a wait sleeps (e.g. 50us, 0us); default by cores to spare
+  bool bind = true;        ///< WEFT_BIND: 0 leaves threads unbound
+  bool mpi_stats = false;  ///< WEFT_MPI_STATS: libweft_mpi.so reports the calls it served and passed on
   std::size_t flight_recorder = 256;            ///< WEFT_FLIGHT_RECORDER: calls remembered per communicator; 0 none
   std::optional<std::string> flight_directory;  ///< WEFT_FLIGHT_DIR: where failing communicators write them down
 

@@ -83,6 +83,12 @@ bool parse_flight_directory(Config& config, std::string const& value) {
   return true;
 }
 
+bool parse_mpi_stats(Config& config, std::string const& value) {
+  if (value != "0" && value != "1") return false;
+  config.mpi_stats = value == "1";
+  return true;
+}
+
 struct Variable {
   std::string_view name;
   std::string_view allowed;  ///< for messages
@@ -95,6 +101,7 @@ constexpr std::array kVariables{
     Variable{"WEFT_STAGING_BYTES", "a size of at least 64K such as 4M or 1048576", parse_staging},
     Variable{"WEFT_SPIN", "a duration of at most 1s such as 50us or 0us", parse_spin},
     Variable{"WEFT_BIND", "0 or 1", parse_bind},
+    Variable{"WEFT_MPI_STATS", "0 or 1", parse_mpi_stats},
     Variable{"WEFT_FLIGHT_RECORDER", "a number of calls from 0 to 1048576", parse_flight_recorder},
     Variable{"WEFT_FLIGHT_DIR", "the name of a folder", parse_flight_directory},
 };

@@ -1,0 +1,164 @@
+#include "preload/packing.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <numeric>
+
+#include "weft/error.hpp"
+
+namespace weft::preload {
+namespace {
+
+/// MPI counts a packed buffer's bytes in an int: elements are packed in groups that fit.
+std::size_t group_of(Layout const& layout) {
+  if (layout.bytes > INT_MAX)
+    throw Error(ErrorCode::unsupported, fmt::format("one element of a derived type has {} bytes", layout.bytes));
+  return layout.bytes == 0 ? INT_MAX : INT_MAX / layout.bytes;
+}
+
+void check(int status, int position, std::size_t expected, char const* call) {
+  if (status == MPI_SUCCESS && static_cast<std::size_t>(position) == expected) return;
+  throw Error(ErrorCode::system, fmt::format("{} moved {} of {} bytes (code {})", call, position, expected, status));
+}
+
+std::byte* pack(std::byte* to, void const* from, std::size_t count, Layout const& layout, MPI_Comm scratch) {
+  auto const* source = static_cast<std::byte const*>(from);
+  if (layout.dense) {
+    if (count > 0) std::memcpy(to, source, count * layout.bytes);
+    return to + count * layout.bytes;
+  }
+  for (auto const group = group_of(layout); count > 0;) {
+    auto const now = std::min(count, group);
+    auto const bytes = now * layout.bytes;
+    int position = 0;
+    auto const status =
+        PMPI_Pack(source, static_cast<int>(now), layout.type, to, static_cast<int>(bytes), &position, scratch);
+    check(status, position, bytes, "MPI_Pack");
+    source += static_cast<std::ptrdiff_t>(now) * layout.extent;
+    to += bytes;
+    count -= now;
+  }
+  return to;
+}
+
+std::byte const* unpack(void* to, std::byte const* from, std::size_t count, Layout const& layout, MPI_Comm scratch) {
+  auto* target = static_cast<std::byte*>(to);
+  if (layout.dense) {
+    if (count > 0) std::memcpy(target, from, count * layout.bytes);
+    return from + count * layout.bytes;
+  }
+  for (auto const group = group_of(layout); count > 0;) {
+    auto const now = std::min(count, group);
+    auto const bytes = now * layout.bytes;
+    int position = 0;
+    auto const status =
+        PMPI_Unpack(from, static_cast<int>(bytes), &position, target, static_cast<int>(now), layout.type, scratch);
+    check(status, position, bytes, "MPI_Unpack");
+    target += static_cast<std::ptrdiff_t>(now) * layout.extent;
+    from += bytes;
+    count -= now;
+  }
+  return from;
+}
+
+/// Whether Weft can address the parts where they are, and where.
+bool in_place(MpiParts const& parts, Layout const& layout, std::vector<std::size_t>& offsets, std::size_t& end) {
+  if (!layout.dense) return false;
+  for (int rank = 0; rank < parts.ranks; ++rank) {
+    // Where nothing is moved, the displacement means nothing either.
+    auto const first = parts.counts[rank] == 0 ? 0 : parts.displacements[rank];
+    if (first < 0) return false;
+    offsets.push_back(static_cast<std::size_t>(first) * layout.bytes);
+    end = std::max(end, offsets.back() + static_cast<std::size_t>(parts.counts[rank]) * layout.bytes);
+  }
+  return true;
+}
+
+std::vector<std::size_t> counts_in_bytes(MpiParts const& parts, Layout const& layout) {
+  std::vector<std::size_t> counts;
+  for (int rank = 0; rank < parts.ranks; ++rank)
+    counts.push_back(static_cast<std::size_t>(parts.counts[rank]) * layout.bytes);
+  return counts;
+}
+
+std::size_t sum(std::vector<std::size_t> const& values) {
+  return std::accumulate(values.begin(), values.end(), std::size_t{0});
+}
+
+std::unique_ptr<std::byte[]> room_for(std::size_t bytes) {
+  return std::make_unique_for_overwrite<std::byte[]>(std::max<std::size_t>(bytes, 1));
+}
+
+}  // namespace
+
+bool MpiParts::valid() const noexcept {
+  return counts != nullptr && displacements != nullptr &&
+         std::all_of(counts, counts + ranks, [](int count) { return count >= 0; });
+}
+
+Outgoing::Outgoing(void const* buffer, std::size_t count, Layout const& layout, MPI_Comm scratch)
+    : data_(static_cast<std::byte const*>(buffer)), bytes_(count * layout.bytes) {
+  if (layout.dense) return;
+  packed_ = room_for(bytes_);
+  pack(packed_.get(), buffer, count, layout, scratch);
+  data_ = packed_.get();
+}
+
+Outgoing::Outgoing(void const* buffer, MpiParts const& parts, Layout const& layout, MPI_Comm scratch, bool copy)
+    : counts_(counts_in_bytes(parts, layout)) {
+  if (!copy && in_place(parts, layout, offsets_, bytes_)) {
+    data_ = static_cast<std::byte const*>(buffer);
+    return;
+  }
+  offsets_.clear();
+  bytes_ = sum(counts_);
+  packed_ = room_for(bytes_);
+  data_ = packed_.get();
+  auto* to = packed_.get();
+  for (int rank = 0; rank < parts.ranks; ++rank) {
+    if (parts.counts[rank] == 0) continue;
+    auto const* const from = static_cast<std::byte const*>(buffer) + parts.displacements[rank] * layout.extent;
+    to = pack(to, from, static_cast<std::size_t>(parts.counts[rank]), layout, scratch);
+  }
+}
+
+std::size_t Outgoing::offset_of(std::size_t rank) const noexcept {
+  return offsets_.empty()
+             ? std::accumulate(counts_.begin(), counts_.begin() + static_cast<std::ptrdiff_t>(rank), std::size_t{0})
+             : offsets_[rank];
+}
+
+Incoming::Incoming(void* buffer, std::size_t count, Layout const& layout, MPI_Comm scratch)
+    : layout_(layout), scratch_(scratch), data_(static_cast<std::byte*>(buffer)), bytes_(count * layout.bytes) {
+  if (layout.dense) return;
+  stretches_.push_back({data_, count});
+  packed_ = room_for(bytes_);
+  data_ = packed_.get();
+}
+
+Incoming::Incoming(void* buffer, MpiParts const& parts, Layout const& layout, MPI_Comm scratch)
+    : layout_(layout), scratch_(scratch), counts_(counts_in_bytes(parts, layout)) {
+  if (in_place(parts, layout, offsets_, bytes_)) {
+    data_ = static_cast<std::byte*>(buffer);
+    return;
+  }
+  offsets_.clear();
+  bytes_ = sum(counts_);
+  packed_ = room_for(bytes_);
+  data_ = packed_.get();
+  for (int rank = 0; rank < parts.ranks; ++rank) {
+    if (parts.counts[rank] == 0) continue;
+    stretches_.push_back({static_cast<std::byte*>(buffer) + parts.displacements[rank] * layout.extent,
+                          static_cast<std::size_t>(parts.counts[rank])});
+  }
+}
+
+void Incoming::deliver() const {
+  std::byte const* from = packed_.get();
+  for (auto const& stretch : stretches_) from = unpack(stretch.at, from, stretch.count, layout_, scratch_);
+}
+
+}  // namespace weft::preload
