@@ -17,6 +17,16 @@
 #include "weft/error.hpp"
 
 namespace weft {
+namespace {
+
+/// Until the rank has its own handler: the default would end it.
+void ignore_unless_handled(int signal) {
+  struct sigaction action {};
+  sigaction(signal, nullptr, &action);
+  if (action.sa_handler == SIG_DFL) ::signal(signal, SIG_IGN);
+}
+
+}  // namespace
 
 /// One byte per rank that survives its process.
 class RankProcesses::Reports {
@@ -45,7 +55,7 @@ class RankProcesses::Reports {
 RankProcesses::RankProcesses(int ranks)
     : pids_(static_cast<std::size_t>(ranks), 0), reports_(std::make_unique<Reports>(pids_.size())) {
   sigemptyset(&handled_);
-  for (int const signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&handled_, signal);
+  for (int const signal : {SIGINT, SIGTERM, SIGUSR2, SIGCHLD}) sigaddset(&handled_, signal);
   pthread_sigmask(SIG_BLOCK, &handled_, &old_mask_);
   struct sigaction defaults {};
   defaults.sa_handler = SIG_DFL;  // an inherited SIG_IGN would make the kernel reap for us and lose the exit codes
@@ -79,6 +89,7 @@ void RankProcesses::run_child(int rank, std::function<RankResult(int)> const& bo
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(128 + SIGKILL);  // the parent died before the signal was asked for
   sigaction(SIGCHLD, &old_child_action_, nullptr);
+  ignore_unless_handled(SIGUSR2);
   pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
   RankResult const result = body(rank);
   std::cout.flush();
@@ -134,6 +145,7 @@ int RankProcesses::wait(std::chrono::milliseconds grace) {
     }
     timespec const period{0, 100'000'000};  // SIGCHLDs merge and may be missed, so look again now and then
     int const signal = sigtimedwait(&handled_, nullptr, &period);
+    if (signal == SIGUSR2) signal_all(signal);  // every rank writes down its last calls
     if (signal != SIGINT && signal != SIGTERM) continue;
     stopping_ = true;
     signal_all(signal);

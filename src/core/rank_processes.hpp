@@ -28,7 +28,7 @@ struct RankResult {
 /// Forks ranks, forwards signals to them and reaps them. Nothing is left behind: not even after an exception.
 class RankProcesses {
  public:
-  /// Blocks SIGINT, SIGTERM and SIGCHLD in this thread, which must be the only one, until destroyed.
+  /// Blocks SIGINT, SIGTERM, SIGUSR2 and SIGCHLD in this thread, which must be the only one, until destroyed.
   explicit RankProcesses(int ranks);
   RankProcesses(RankProcesses const&) = delete;
   RankProcesses& operator=(RankProcesses const&) = delete;

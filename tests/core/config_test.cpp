@@ -42,6 +42,14 @@ TEST(Config, ReadsEveryVariable) {
   EXPECT_FALSE(config.bind);
 }
 
+TEST(Config, ReadsTheFlightRecorders) {
+  EXPECT_EQ(read({}).flight_recorder, 256U);
+  EXPECT_FALSE(read({}).flight_directory.has_value());
+  Config const config = read({"WEFT_FLIGHT_RECORDER=0", "WEFT_FLIGHT_DIR=/tmp/dumps"});
+  EXPECT_EQ(config.flight_recorder, 0U);
+  EXPECT_EQ(config.flight_directory, "/tmp/dumps");
+}
+
 TEST(Config, ZeroSpinIsNotTheDefault) {
   EXPECT_EQ(read({"WEFT_SPIN=0us"}).spin, 0us);
 }
@@ -66,15 +74,16 @@ TEST_P(BadValue, IsAnErrorNamingVariableValueAndWhatIsAllowed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Variables, BadValue,
-                         testing::Values(Bad{"WEFT_TIMEOUT=soon", "500ms"}, Bad{"WEFT_TIMEOUT=", "500ms"},
-                                         Bad{"WEFT_TIMEOUT=0s", "1ms"}, Bad{"WEFT_TIMEOUT=-3s", "500ms"},
-                                         Bad{"WEFT_TIMEOUT=400000000s", "a year"},
-                                         Bad{"WEFT_LOG_LEVEL=loud", "trace, debug, info, warn, error, off"},
-                                         Bad{"WEFT_LOG_LEVEL=WARN", "trace"}, Bad{"WEFT_STAGING_BYTES=4Q", "4M"},
-                                         Bad{"WEFT_STAGING_BYTES=1K", "64K"}, Bad{"WEFT_SPIN=fast", "50us"},
-                                         Bad{"WEFT_SPIN=2s", "1s"}, Bad{"WEFT_BIND=yes", "0 or 1"},
-                                         Bad{"WEFT_BIND=", "0 or 1"}));
+INSTANTIATE_TEST_SUITE_P(
+    Variables, BadValue,
+    testing::Values(Bad{"WEFT_TIMEOUT=soon", "500ms"}, Bad{"WEFT_TIMEOUT=", "500ms"}, Bad{"WEFT_TIMEOUT=0s", "1ms"},
+                    Bad{"WEFT_TIMEOUT=-3s", "500ms"}, Bad{"WEFT_TIMEOUT=400000000s", "a year"},
+                    Bad{"WEFT_LOG_LEVEL=loud", "trace, debug, info, warn, error, off"},
+                    Bad{"WEFT_LOG_LEVEL=WARN", "trace"}, Bad{"WEFT_STAGING_BYTES=4Q", "4M"},
+                    Bad{"WEFT_STAGING_BYTES=1K", "64K"}, Bad{"WEFT_SPIN=fast", "50us"}, Bad{"WEFT_SPIN=2s", "1s"},
+                    Bad{"WEFT_BIND=yes", "0 or 1"}, Bad{"WEFT_BIND=", "0 or 1"},
+                    Bad{"WEFT_FLIGHT_RECORDER=many", "0 to 1048576"}, Bad{"WEFT_FLIGHT_RECORDER=-1", "0 to 1048576"},
+                    Bad{"WEFT_FLIGHT_RECORDER=4K", "0 to 1048576"}, Bad{"WEFT_FLIGHT_DIR=", "folder"}));
 
 TEST(Config, UnknownNameWarnsWithTheNearest) {
   EXPECT_EQ(warnings_of({"WEFT_TIMEOUTS=3s"}),

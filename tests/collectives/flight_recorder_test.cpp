@@ -1,0 +1,173 @@
+#include "collectives/flight/flight_recorder.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "weft/flight_recorder.hpp"
+
+namespace weft {
+namespace {
+
+Call numbered(std::uint64_t sequence, bool on_stream = false) {
+  Call call;
+  call.sequence = sequence;
+  call.on_stream = on_stream;
+  // Everything is made from the number, so that a mixture of two calls shows.
+  call.contract = {.count = sequence * 3,
+                   .root = static_cast<std::uint32_t>(sequence * 7),
+                   .operation = Operation::broadcast,
+                   .dtype = DataType::f32};
+  return call;
+}
+
+void run(FlightRing& ring, Call const& call) {
+  ring.start(call);
+  ring.finish(call);
+}
+
+TEST(FlightRing, KeepsTheLastCallsInOrder) {
+  FlightRing ring(6);
+  EXPECT_EQ(ring.capacity(), 8U);
+  for (std::uint64_t sequence = 1; sequence <= 20; ++sequence) run(ring, numbered(sequence));
+  auto const entries = ring.entries();
+  ASSERT_EQ(entries.size(), 8U);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    EXPECT_EQ(entries[i].sequence, 13 + i);
+    EXPECT_EQ(entries[i].state, FlightState::finished);
+    EXPECT_EQ(entries[i].contract, numbered(13 + i).contract);
+    EXPECT_LE(entries[i].started, entries[i].finished);
+  }
+  EXPECT_EQ(ring.ended(), 20U);
+}
+
+TEST(FlightRing, WithoutRoomRecordsNothing) {
+  FlightRing ring(0);
+  ring.enqueue(numbered(1));
+  run(ring, numbered(1));
+  EXPECT_TRUE(ring.entries().empty());
+}
+
+TEST(FlightRing, StatesFollowTheCall) {
+  FlightRing ring(4);
+  auto const state = [&] { return ring.entries().back().state; };
+  auto const call = numbered(1, true);
+  auto const before = std::chrono::steady_clock::now();
+  ring.enqueue(call);
+  EXPECT_EQ(state(), FlightState::enqueued);
+  ring.start(call);
+  EXPECT_EQ(state(), FlightState::started);
+  ring.finish(call, FlightState::failed);
+  EXPECT_EQ(state(), FlightState::failed);
+  auto const entry = ring.entries().back();
+  EXPECT_TRUE(entry.on_stream);
+  EXPECT_LE(before, entry.enqueued);
+  EXPECT_LE(entry.enqueued, entry.started);
+  EXPECT_LE(entry.started, entry.finished);
+  EXPECT_LE(entry.finished, std::chrono::steady_clock::now());
+}
+
+TEST(FlightRing, CallsFarAheadDoNotPushOutTheRunningOne) {
+  FlightRing ring(4);
+  for (std::uint64_t sequence = 1; sequence <= 10; ++sequence) ring.enqueue(numbered(sequence, true));
+  ring.start(numbered(1, true));
+  auto const entries = ring.entries();
+  ASSERT_EQ(entries.size(), 4U);
+  EXPECT_EQ(entries.front().sequence, 1U);
+  EXPECT_EQ(entries.front().state, FlightState::started);
+  EXPECT_EQ(entries.back().sequence, 4U);
+  EXPECT_EQ(ring.issued(), 10U);
+  ring.finish(numbered(1, true));
+  for (std::uint64_t sequence = 2; sequence <= 10; ++sequence) run(ring, numbered(sequence, true));
+  EXPECT_EQ(ring.entries().back().sequence, 10U);
+}
+
+TEST(FlightRing, AReaderNeverSeesHalfACall) {
+  FlightRing ring(8);
+  std::atomic<bool> done{false};
+  std::thread writer([&] {
+    for (std::uint64_t sequence = 1; !done.load(std::memory_order_relaxed); ++sequence) {
+      if (sequence % 3 == 0) ring.enqueue(numbered(sequence));
+      run(ring, numbered(sequence));
+    }
+  });
+  std::size_t seen = 0;
+  auto const end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+  while (std::chrono::steady_clock::now() < end) {
+    for (auto const& entry : ring.entries()) {
+      ASSERT_EQ(entry.contract, numbered(entry.sequence).contract);
+      ASSERT_GT(entry.started.time_since_epoch().count() + entry.enqueued.time_since_epoch().count(), 0);
+      ++seen;
+    }
+  }
+  done = true;
+  writer.join();
+  EXPECT_GT(seen, 0U);
+}
+
+TEST(FlightRecorder, WritesErrorsDown) {
+  FlightRecorder recorder({.communicator = 0xabc, .rank = 1, .size = 2, .pid = 7, .host = "node1"}, Config{});
+  recorder.record(numbered(1), [] {});
+  EXPECT_THROW(recorder.record(numbered(2), [] { throw Error(ErrorCode::timeout, "rank 0 did not come"); }), Error);
+  EXPECT_THROW(recorder.record(numbered(3), [] { throw std::runtime_error("odd \xff"); }), std::runtime_error);
+  auto const file = nlohmann::json::parse(recorder.to_json("request"));
+  EXPECT_EQ(file["communicator"], "0000000000000abc");
+  EXPECT_EQ(file["rank"], 1);
+  ASSERT_EQ(file["calls"].size(), 3U);
+  EXPECT_EQ(file["calls"][0]["state"], "finished");
+  EXPECT_EQ(file["calls"][0]["call"], "broadcast(3 × f32, root 7)");
+  EXPECT_EQ(file["calls"][0]["bytes"], 12);
+  EXPECT_EQ(file["calls"][1]["state"], "failed");
+  EXPECT_EQ(file["calls"][1]["error"]["code"], "timeout");
+  EXPECT_EQ(file["calls"][1]["error"]["text"], "rank 0 did not come");
+  EXPECT_EQ(file["calls"][2]["error"]["code"], "other");
+  auto const unix_now = std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  EXPECT_NEAR(file["calls"][0]["started_ns"].get<double>(), static_cast<double>(unix_now), 10e9);
+}
+
+TEST(FlightRecorder, AFolderThatCannotBeWrittenIsNoCrash) {
+  Config config;
+  config.flight_directory = "/proc/weft";
+  FlightRecorder recorder({}, config);
+  EXPECT_THROW(recorder.record(numbered(1), [] { throw Error(ErrorCode::timeout, "late"); }), Error);
+  try {
+    (void)recorder.dump("request");
+    FAIL();
+  } catch (Error const& error) {
+    EXPECT_EQ(error.code(), ErrorCode::system);
+    EXPECT_NE(std::string(error.what()).find("WEFT_FLIGHT_DIR"), std::string::npos) << error.what();
+  }
+}
+
+std::atomic<int> g_handled{0};
+
+struct sigaction current_action() {
+  struct sigaction action {};
+  sigaction(SIGUSR2, nullptr, &action);
+  return action;
+}
+
+TEST(FlightDumpSignal, CallsTheHandlerThatWasThereAndPutsItBack) {
+  ::signal(SIGUSR2, [](int) { ++g_handled; });
+  auto const before = current_action().sa_handler;
+  {
+    FlightDumpSignal const one;
+    FlightDumpSignal const another;
+    ::raise(SIGUSR2);
+    EXPECT_EQ(g_handled, 1);
+  }
+  EXPECT_EQ(current_action().sa_handler, before);
+  {
+    FlightDumpSignal const again;
+    ::raise(SIGUSR2);
+    EXPECT_EQ(g_handled, 2);
+  }
+  ::signal(SIGUSR2, SIG_DFL);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,47 @@
+#include <fstream>
+
+#include "job.hpp"
+
+namespace weft::test {
+namespace {
+
+std::string write(DumpFolder const& folder, std::string const& name, std::string const& text) {
+  auto const path = folder.path() + "/" + name;
+  std::ofstream(path) << text;
+  return path;
+}
+
+std::string dump_of(std::string const& communicator, int pid) {
+  return R"({"weft_flight":1,"communicator":")" + communicator + R"(","rank":0,"size":1,"pid":)" + std::to_string(pid) +
+         R"(,"host":"h","reason":"request","written_ns":1,"issued":0,"ended":0,"calls":[]})";
+}
+
+/// One line on stderr with these words, exit code 2.
+void expect_refused(std::string const& arguments, std::string const& words) {
+  auto const result = run_doctor(arguments);
+  expect_says(result, 2, words);
+  EXPECT_EQ(result.output.rfind("weft-doctor: ", 0), 0U) << result.output;
+  EXPECT_EQ(result.output.find('\n'), result.output.size() - 1) << result.output;
+}
+
+TEST(BadInput, IsOneLineAndExitCodeTwo) {
+  DumpFolder const folder;
+  expect_refused(folder.path() + "/absent.json", "cannot read");
+  expect_refused(folder.path(), "there is no weft-flight.*.json in");
+  expect_refused(write(folder, "empty.json", ""), "empty.json is empty");
+  expect_refused(write(folder, "garbage.json", "\x01\x02 not json"), "garbage.json is no flight recorder's dump");
+  expect_refused(write(folder, "other.json", "{\"traceEvents\": []}"), "weft_flight");
+  auto const a = write(folder, "a.json", dump_of("a", 1));
+  auto const b = write(folder, "b.json", dump_of("b", 2));
+  expect_refused(a + " " + b, "different jobs");
+}
+
+TEST(BadInput, WrongUsageIsExitCodeTwo) {
+  EXPECT_EQ(run_doctor("").code, 2);
+  EXPECT_EQ(run_doctor("--what").code, 2);
+  EXPECT_EQ(run_doctor("--least-wait soon x").code, 2);
+  expect_says(run_doctor("--help"), 0, "Exit code 0");
+}
+
+}  // namespace
+}  // namespace weft::test

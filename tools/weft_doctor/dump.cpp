@@ -1,0 +1,114 @@
+#include "weft_doctor/dump.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+namespace weft::doctor {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kSchema = 1;
+
+std::string first_line(std::string const& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+State parse_state(std::string const& name) {
+  if (name == "enqueued") return State::enqueued;
+  if (name == "started") return State::started;
+  if (name == "finished") return State::finished;
+  if (name == "failed") return State::failed;
+  throw BadInput(fmt::format("unknown state '{}'", name));
+}
+
+std::optional<std::int64_t> parse_time(json const& call, char const* name) {
+  auto const& time = call.at(name);
+  return time.is_null() ? std::nullopt : std::optional(time.get<std::int64_t>());
+}
+
+RecordedCall parse_call(json const& from) {
+  RecordedCall call{.sequence = from.at("sequence").get<std::uint64_t>(),
+                    .text = from.at("call").get<std::string>(),
+                    .state = parse_state(from.at("state").get<std::string>()),
+                    .enqueued_ns = parse_time(from, "enqueued_ns"),
+                    .started_ns = parse_time(from, "started_ns"),
+                    .finished_ns = parse_time(from, "finished_ns")};
+  if (from.contains("error")) {
+    call.error_code = from["error"].at("code").get<std::string>();
+    call.error_text = from["error"].at("text").get<std::string>();
+  }
+  return call;
+}
+
+Dump parse_fields(json const& from) {
+  if (from.at("weft_flight").get<int>() != kSchema) {
+    throw BadInput(fmt::format("its format is {}, this weft-doctor reads {}", from["weft_flight"].get<int>(), kSchema));
+  }
+  Dump dump{.file = {},
+            .communicator = from.at("communicator").get<std::string>(),
+            .rank = from.at("rank").get<int>(),
+            .size = from.at("size").get<int>(),
+            .pid = from.at("pid").get<long>(),
+            .host = from.at("host").get<std::string>(),
+            .written_ns = from.at("written_ns").get<std::int64_t>(),
+            .calls = {}};
+  if (dump.size < 1 || dump.rank < 0 || dump.rank >= dump.size) {
+    throw BadInput(fmt::format("it says rank {} of {}", dump.rank, dump.size));
+  }
+  for (auto const& call : from.at("calls")) dump.calls.push_back(parse_call(call));
+  std::sort(dump.calls.begin(), dump.calls.end(), [](auto const& a, auto const& b) { return a.sequence < b.sequence; });
+  return dump;
+}
+
+std::string read_file(std::filesystem::path const& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw BadInput(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::filesystem::path> dumps_in(std::filesystem::path const& folder) {
+  std::vector<std::filesystem::path> found;
+  for (auto const& entry : std::filesystem::directory_iterator(folder)) {
+    auto const name = entry.path().filename().string();
+    if (name.rfind("weft-flight.", 0) == 0 && entry.path().extension() == ".json") found.push_back(entry.path());
+  }
+  if (found.empty()) throw BadInput(fmt::format("there is no weft-flight.*.json in {}", folder.string()));
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace
+
+Dump parse_dump(std::string const& file, std::string const& text) {
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) throw BadInput(fmt::format("{} is empty", file));
+  try {
+    auto dump = parse_fields(json::parse(text));
+    dump.file = file;
+    return dump;
+  } catch (std::exception const& trouble) {
+    throw BadInput(fmt::format("{} is no flight recorder's dump: {}", file, first_line(trouble.what())));
+  }
+}
+
+std::vector<Dump> read_dumps(std::vector<std::string> const& paths) {
+  std::vector<Dump> dumps;
+  for (auto const& path : paths) {
+    std::error_code none;
+    if (std::filesystem::is_directory(path, none)) {
+      for (auto const& file : dumps_in(path)) dumps.push_back(parse_dump(file.string(), read_file(file)));
+    } else {
+      dumps.push_back(parse_dump(path, read_file(path)));
+    }
+  }
+  return dumps;
+}
+
+}  // namespace weft::doctor

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace weft::doctor {
+
+/// One line that says which dump cannot be used, and why.
+struct BadInput : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+enum class State { enqueued, started, finished, failed };
+
+/// One call of one rank. Times are nanoseconds of Unix time, absent where unknown.
+struct RecordedCall {
+  std::uint64_t sequence = 0;  ///< from 1
+  std::string text;            ///< "all_reduce(1024 × f32, sum)": equal on ranks that made equal calls
+  State state = State::finished;
+  std::optional<std::int64_t> enqueued_ns{};
+  std::optional<std::int64_t> started_ns{};
+  std::optional<std::int64_t> finished_ns{};
+  std::string error_code{};  ///< of a failed call: "timeout", "peer_lost", …
+  std::string error_text{};
+};
+
+/// What one rank of one communicator wrote down; the file's format is in docs/debugging-hangs.md.
+struct Dump {
+  std::string file;
+  std::string communicator;
+  int rank = 0;
+  int size = 1;
+  long pid = 0;
+  std::string host;
+  std::int64_t written_ns = 0;
+  std::vector<RecordedCall> calls;  ///< by sequence
+};
+
+/// `file` is for messages. @throws BadInput
+[[nodiscard]] Dump parse_dump(std::string const& file, std::string const& text);
+
+/// Reads files, and of folders every weft-flight.*.json. @throws BadInput
+[[nodiscard]] std::vector<Dump> read_dumps(std::vector<std::string> const& paths);
+
+}  // namespace weft::doctor

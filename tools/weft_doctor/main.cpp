@@ -1,0 +1,79 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "weft_doctor/diagnosis.hpp"
+
+namespace {
+
+using weft::doctor::Finding;
+using weft::doctor::Verdict;
+
+constexpr int kCulprit = 1;
+constexpr int kBadInput = 2;
+
+void print_text(std::vector<Verdict> const& verdicts) {
+  for (auto const& verdict : verdicts) {
+    fmt::print("communicator {} ({} rank{}): {}\n", verdict.communicator, verdict.size, verdict.size == 1 ? "" : "s",
+               verdict.sentence);
+  }
+}
+
+void print_json(std::vector<Verdict> const& verdicts) {
+  auto all = nlohmann::json::array();
+  for (auto const& verdict : verdicts) {
+    auto const call = verdict.call ? nlohmann::json(*verdict.call) : nlohmann::json();
+    all.push_back({{"communicator", verdict.communicator},
+                   {"size", verdict.size},
+                   {"finding", to_string(verdict.finding)},
+                   {"culprits", verdict.culprits},
+                   {"call", call},
+                   {"sentence", verdict.sentence}});
+  }
+  fmt::print("{}\n", all.dump(2));
+}
+
+int examine(std::vector<std::string> const& paths, double least_wait_s, bool as_json) {
+  auto const dumps = weft::doctor::read_dumps(paths);
+  std::chrono::duration<double> const least_wait(least_wait_s);
+  auto const verdicts =
+      weft::doctor::diagnose(dumps, {.least_wait = std::chrono::duration_cast<std::chrono::nanoseconds>(least_wait)});
+  if (as_json) {
+    print_json(verdicts);
+  } else {
+    print_text(verdicts);
+  }
+  bool const healthy = std::all_of(verdicts.begin(), verdicts.end(),
+                                   [](auto const& verdict) { return verdict.finding == Finding::nothing; });
+  return healthy ? 0 : kCulprit;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "Reads what the ranks of a job wrote down about their last calls, and says which rank is missing from which call "
+      "and what it does instead.\nExit code 0: nothing is wrong; 1: something is; 2: the dumps cannot be used."};
+  std::vector<std::string> paths;
+  double least_wait_s = 1;
+  bool as_json = false;
+  app.add_option("dumps", paths, "weft-flight.*.json files of all ranks, or folders of them")->required();
+  app.add_option("--least-wait", least_wait_s, "seconds that a rank must have waited for another before that counts")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  app.add_flag("--json", as_json, "print the verdicts as JSON");
+  try {
+    app.parse(argc, argv);
+  } catch (CLI::ParseError const& error) {
+    return app.exit(error) == 0 ? 0 : kBadInput;
+  }
+  try {
+    return examine(paths, least_wait_s, as_json);
+  } catch (std::exception const& trouble) {
+    fmt::print(stderr, "weft-doctor: {}\n", trouble.what());
+    return kBadInput;
+  }
+}
