@@ -74,6 +74,12 @@ class Communicator {
   /// this one.
   [[nodiscard]] Communicator duplicate(CommunicatorOptions const& options);
 
+  /// Collective: ranks that pass the same `color` become a new communicator, ranked by `key`, then by their rank here.
+  /// Independent of this one. Empty for ranks that pass kNoColor.
+  [[nodiscard]] std::optional<Communicator> split(int color, int key, CommunicatorOptions const& options);
+  [[nodiscard]] std::optional<Communicator> split(int color, int key = 0) { return split(color, key, options()); }
+  static constexpr int kNoColor = -1;
+
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
   /// Local: waits for this rank's own enqueued calls (bounded by their timeout), tells the peers this rank has left,

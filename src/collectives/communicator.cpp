@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <span>
@@ -13,6 +14,7 @@
 #include "collectives/emulated_link.hpp"
 #include "collectives/flight/flight_recorder.hpp"
 #include "collectives/shm/shm_backend.hpp"
+#include "collectives/subset_bootstrap.hpp"
 #include "collectives/validation.hpp"
 #include "runtime/deadline.hpp"
 #include "runtime/work_state.hpp"
@@ -171,6 +173,26 @@ Communicator Communicator::create(std::shared_ptr<Bootstrap> bootstrap, Communic
 
 Communicator Communicator::duplicate(CommunicatorOptions const& options) {
   return create(std::make_shared<CommunicatorBootstrap>(*this), options);
+}
+
+std::optional<Communicator> Communicator::split(int color, int key, CommunicatorOptions const& options) {
+  if (color < kNoColor) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("rank {}: split: color {} is negative; kNoColor ({}) leaves a rank out", rank(), color, kNoColor));
+  }
+  std::array<std::int32_t, 2> const mine{color, key};
+  std::vector<std::int32_t> all(2 * static_cast<std::size_t>(size()));
+  all_gather(std::span<std::int32_t const>(mine), std::span(all));
+  if (color == kNoColor) return std::nullopt;
+  std::vector<int> members;
+  auto const key_of = [&](int member) { return all[2 * static_cast<std::size_t>(member) + 1]; };
+  for (int r = 0; r < size(); ++r) {
+    if (all[2 * static_cast<std::size_t>(r)] == color) members.push_back(r);
+  }
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return key_of(a) < key_of(b); });
+  auto const me = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+  return create(std::make_shared<SubsetBootstrap>(*this, members, me), options);
 }
 
 Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
