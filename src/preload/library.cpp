@@ -31,9 +31,12 @@ struct Recent {
 };
 constinit thread_local Recent recent{nullptr, 0, nullptr};
 
-/// MPI programs may compute for hours between collectives: without WEFT_TIMEOUT a rank waits as long as MPI would.
-Config patient(Config config) {
+/// What suits programs that do not know of Weft, where the environment says nothing else.
+Config adapted(Config config) {
+  // They may compute for hours between collectives: a rank waits as long as MPI would.
   if (std::getenv("WEFT_TIMEOUT") == nullptr) config.timeout = std::chrono::hours(8760);
+  // Signals and threads are theirs.
+  if (std::getenv("WEFT_FLIGHT_RECORDER") == nullptr) config.flight_recorder = 0;
   return config;
 }
 
@@ -68,7 +71,7 @@ Library* Library::start() {
 Library::Library(MPI_Comm scratch) : scratch_(scratch) {
   std::optional<Config> config;
   try {
-    config = patient(Config::from_environment());
+    config = adapted(Config::from_environment());
     keeps_statistics_ = config->mpi_stats;
   } catch (Error const& error) {
     log(LogLevel::error, fmt::format("MPI keeps all collectives: {}", error.what()));

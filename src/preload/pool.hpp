@@ -31,7 +31,7 @@ struct Team {
 /// the same ranks in the same order. Any thread.
 class Pool {
  public:
-  static constexpr std::size_t kMostTeams = 128;  ///< of one process, free ones included
+  static constexpr std::size_t kMostTeams = 64;  ///< of one process, free ones included
   static constexpr int kMostRanks = 64;
 
   /// `config` is empty when this rank cannot serve; then no communicator it belongs to is served.

@@ -1,0 +1,200 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace weft {
+namespace {
+
+struct Outcome {
+  int code = -1;
+  std::string output;  ///< both streams, lines sorted: ranks print when they like
+};
+
+Outcome shell(std::string const& command) {
+  FILE* const pipe = popen(("timeout -k 2 100 " + command + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return {};
+  Outcome outcome;
+  std::array<char, 4096> block{};
+  while (std::size_t const got = fread(block.data(), 1, block.size(), pipe)) outcome.output.append(block.data(), got);
+  int const status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  std::vector<std::string> lines;
+  std::istringstream in(outcome.output);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  outcome.output.clear();
+  for (auto const& line : lines) outcome.output += line + "\n";
+  return outcome;
+}
+
+std::string mpirun(int ranks, std::string const& options = {}) {
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  return std::string(WEFT_MPIRUN) + " --oversubscribe -np " + std::to_string(ranks) + " " + options + " ";
+}
+
+Outcome plain(int ranks, std::string const& program) {
+  return shell(mpirun(ranks) + program);
+}
+
+Outcome preloaded(int ranks, std::string const& program, std::string const& options = {}) {
+  return shell(mpirun(ranks, options + " -x LD_PRELOAD=" WEFT_PRELOAD_LIBRARY) + program);
+}
+
+bool contains(std::string const& text, std::string const& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Without its report, which only one of two runs has.
+std::string without_statistics(std::string const& text) {
+  std::istringstream in(text);
+  std::string kept;
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with("weft: collectives") && !line.starts_with("MPI_")) kept += line + "\n";
+  }
+  return kept;
+}
+
+void expect_same_answers(int ranks, std::string const& program) {
+  auto const expected = plain(ranks, program);
+  auto const got = preloaded(ranks, program, "-x WEFT_MPI_STATS=1");
+  ASSERT_EQ(expected.code, 0) << expected.output;
+  ASSERT_EQ(got.code, 0) << got.output;
+  EXPECT_FALSE(expected.output.empty());
+  EXPECT_EQ(without_statistics(got.output), expected.output);
+  EXPECT_TRUE(contains(got.output, "weft: collectives of rank 0")) << got.output;
+}
+
+TEST(Preload, GivesTheSameAnswers) {
+  auto const base = std::random_device{}() % 100000;
+  RecordProperty("seed", static_cast<int>(base));
+  std::printf("seed %u\n", base);
+  for (int const ranks : {2, 3, 4}) {
+    for (unsigned i = 0; i < 2; ++i) expect_same_answers(ranks, WEFT_SEMANTICS " " + std::to_string(base + i) + " 300");
+  }
+}
+
+TEST(Preload, ServesEveryFunction) {
+  auto const run = preloaded(2, WEFT_SEMANTICS " 7 800", "-x WEFT_MPI_STATS=1");
+  ASSERT_EQ(run.code, 0) << run.output;
+  for (char const* name :
+       {"Barrier", "Bcast", "Reduce", "Allreduce", "Reduce_scatter", "Reduce_scatter_block", "Scan", "Exscan", "Gather",
+        "Gatherv", "Scatter", "Scatterv", "Allgather", "Allgatherv", "Alltoall", "Alltoallv"}) {
+    auto const line = std::string("MPI_") + name + ": ";
+    EXPECT_TRUE(contains(run.output, line)) << name;
+    EXPECT_FALSE(contains(run.output, line + "0 served")) << name;
+  }
+  EXPECT_TRUE(contains(run.output, "operation or type unknown to Weft"));
+  EXPECT_TRUE(contains(run.output, "one rank"));
+}
+
+class Trap : public testing::TestWithParam<char const*> {};
+
+TEST_P(Trap, KeepsMpisMeaning) {
+  for (int const ranks : {2, 4}) {
+    auto const run = preloaded(ranks, std::string(WEFT_TRAPS " ") + GetParam(), "-x WEFT_MPI_STATS=1");
+    EXPECT_EQ(run.code, 0) << run.output;
+    EXPECT_TRUE(contains(run.output, "weft: collectives of rank 0")) << run.output;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Preload, Trap,
+                         testing::Values("progress_in_waits", "progress_in_loops",
+                                         "progress_beside_unexpected_messages", "handles_are_reused",
+                                         "freed_in_any_order", "a_thousand_communicators", "many_at_once", "threads",
+                                         "own_attributes", "inter_communicators", "a_late_rank", "never_freed"),
+                         [](auto const& info) { return std::string(info.param); });
+
+TEST(Preload, BadArgumentsReachTheErrorHandlerAsMpisDo) {
+  expect_same_answers(2, WEFT_TRAPS " error_handlers");
+}
+
+TEST(Preload, ADeadRankReachesTheErrorHandler) {
+  auto const run = preloaded(3, WEFT_TRAPS " dead_peer", "--enable-recovery");
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_TRUE(contains(run.output, "MPI_Allreduce: rank 1 (pid ")) << run.output;
+  EXPECT_TRUE(contains(run.output, " after 0.")) << run.output;
+}
+
+TEST(Preload, OtherHostsPassThrough) {
+  auto const half = [](int id) {
+    return "-np 1 -x LD_PRELOAD=" WEFT_PRELOAD_LIBRARY " -x WEFT_MPI_STATS=1 -x WEFT_HOST_ID=host" +
+           std::to_string(id) + " " WEFT_TRAPS " never_freed";
+  };
+  mpirun(2);  // for the environment
+  auto const run = shell(std::string(WEFT_MPIRUN) + " --oversubscribe " + half(0) + " : " + half(1));
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_TRUE(contains(run.output, "MPI_Allreduce: 0 served; 2 passed on (several hosts 2)")) << run.output;
+}
+
+TEST(Preload, OneRankThatCannotStartMakesAllPassOn) {
+  auto const half = [](char const* setting) {
+    return std::string("-np 1 -x LD_PRELOAD=" WEFT_PRELOAD_LIBRARY " -x WEFT_MPI_STATS=1 ") + setting +
+           " " WEFT_TRAPS " never_freed";
+  };
+  mpirun(2);
+  auto const run =
+      shell(std::string(WEFT_MPIRUN) + " --oversubscribe " + half("") + " : " + half("-x WEFT_TIMEOUT=soon"));
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_TRUE(contains(run.output, "WEFT_TIMEOUT=soon: expected")) << run.output;
+  EXPECT_TRUE(contains(run.output, "MPI_Allreduce: 0 served; 2 passed on (Weft could not start 2)")) << run.output;
+}
+
+TEST(Preload, DoesNothingInProcessesThatAreNotMpis) {
+  auto const run = shell("env LD_PRELOAD=" WEFT_PRELOAD_LIBRARY
+                         " WEFT_MPI_STATS=1 WEFT_TIMEOUT=soon sh -c 'echo one; sh -c "
+                         "\"echo two\"'");
+  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(run.output, "one\ntwo\n");
+}
+
+TEST(Preload, MpirunAndShellsMayInheritIt) {
+  mpirun(2);
+  auto const run = shell("env LD_PRELOAD=" WEFT_PRELOAD_LIBRARY " WEFT_MPI_STATS=1 " WEFT_MPIRUN
+                         " --oversubscribe -np 2 sh -c '" WEFT_TRAPS " never_freed'");
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_TRUE(contains(run.output, "MPI_Allreduce: 2 served; 0 passed on")) << run.output;
+}
+
+TEST(Preload, SaysNothingUnlessAsked) {
+  auto const run = preloaded(2, WEFT_TRAPS " never_freed");
+  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(run.output, "");
+}
+
+TEST(Preload, LeavesNoSharedMemoryBehind) {
+  auto const before = shell("ls -1 /dev/shm");
+  EXPECT_EQ(preloaded(2, WEFT_TRAPS " many_at_once").code, 0);
+  EXPECT_EQ(shell("ls -1 /dev/shm").output, before.output);
+}
+
+TEST(Preload, ShowsNothingButMpisNames) {
+  auto const names = shell("nm -D --defined-only " WEFT_PRELOAD_LIBRARY " | awk '{print $3}' | grep -vi ^mpi_");
+  EXPECT_EQ(names.output, "");
+}
+
+#if WEFT_TEST_FORTRAN
+TEST(Preload, FortranGivesTheSameAnswers) {
+  expect_same_answers(2, WEFT_FORTRAN_PROGRAM);
+  auto const run = preloaded(3, WEFT_FORTRAN_PROGRAM, "-x WEFT_MPI_STATS=1");
+  for (char const* name : {"Allreduce", "Bcast", "Allgatherv", "Alltoall", "Gather", "Scan", "Barrier"})
+    EXPECT_TRUE(contains(run.output, std::string("MPI_") + name + ": 1 served; 0 passed on")) << run.output;
+}
+
+TEST(Preload, Fortran2008GivesTheSameAnswers) {
+  expect_same_answers(2, WEFT_FORTRAN_2008_PROGRAM);
+  auto const run = preloaded(3, WEFT_FORTRAN_2008_PROGRAM, "-x WEFT_MPI_STATS=1");
+  EXPECT_TRUE(contains(run.output, "MPI_Allreduce: 1 served; 0 passed on")) << run.output;
+}
+#endif
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,341 @@
+// Programs that an interposed MPI library easily gets wrong, knowing nothing of Weft: `traps NAME` leaves with 0 when
+// MPI's meaning was kept.
+#include <mpi.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+int rank = 0;
+int size = 1;
+
+void require(bool holds, char const* what) {
+  if (holds) return;
+  std::fprintf(stderr, "rank %d: does not hold: %s\n", rank, what);
+  MPI_Abort(MPI_COMM_WORLD, 3);
+}
+
+int sum_on(MPI_Comm comm, int value) {
+  int sum = 0;
+  MPI_Allreduce(&value, &sum, 1, MPI_INT, MPI_SUM, comm);
+  return sum;
+}
+
+/// A large message needs both sides' attention: a rank that waits in a barrier has to give it.
+void progress_in_waits() {
+  std::vector<char> data(8 << 20, static_cast<char>(rank));
+  for (int round = 0; round < 5; ++round) {
+    if (rank == 0) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      MPI_Isend(data.data(), static_cast<int>(data.size()), MPI_CHAR, 1, 0, MPI_COMM_WORLD, &request);
+      MPI_Barrier(MPI_COMM_WORLD);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+    } else {
+      if (rank == 1)
+        MPI_Recv(data.data(), static_cast<int>(data.size()), MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Barrier(MPI_COMM_WORLD);
+    }
+  }
+  require(rank != 1 || data.back() == 0, "the message arrived");
+}
+
+/// The same with calls that hardly wait: ranks call until the message has arrived.
+void progress_in_loops() {
+  std::vector<char> data(8 << 20, static_cast<char>(rank));
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (rank == 0) MPI_Isend(data.data(), static_cast<int>(data.size()), MPI_CHAR, 1, 0, MPI_COMM_WORLD, &request);
+  if (rank == 1) MPI_Irecv(data.data(), static_cast<int>(data.size()), MPI_CHAR, 0, 0, MPI_COMM_WORLD, &request);
+  for (int missing = 1; missing > 0;) {
+    int done = 1;
+    if (rank == 1) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    missing = sum_on(MPI_COMM_WORLD, done == 0 ? 1 : 0);
+  }
+  if (rank == 0) MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+/// A message nobody receives yet must not keep waits from making progress.
+void progress_beside_unexpected_messages() {
+  int token = 7;
+  MPI_Request to_self = MPI_REQUEST_NULL;
+  MPI_Isend(&token, 1, MPI_INT, 0, 3, MPI_COMM_SELF, &to_self);
+  MPI_Request to_all = MPI_REQUEST_NULL;
+  MPI_Isend(&token, 1, MPI_INT, (rank + 1) % size, 3, MPI_COMM_WORLD, &to_all);
+  progress_in_waits();
+  int got = 0;
+  MPI_Recv(&got, 1, MPI_INT, 0, 3, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+  MPI_Recv(&got, 1, MPI_INT, (rank + size - 1) % size, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  MPI_Wait(&to_self, MPI_STATUS_IGNORE);
+  MPI_Wait(&to_all, MPI_STATUS_IGNORE);
+  require(got == 7, "the small messages arrived");
+}
+
+/// MPI gives the handle of a freed communicator to the next one, which may have other ranks.
+void handles_are_reused() {
+  for (int round = 0; round < 300; ++round) {
+    MPI_Comm comm = MPI_COMM_NULL;
+    auto const colour = round % 3 == 0 ? 0 : (round % 3 == 1 ? rank % 2 : rank / 2);
+    MPI_Comm_split(MPI_COMM_WORLD, colour, round % 2 == 0 ? rank : -rank, &comm);
+    int members = 0;
+    MPI_Comm_size(comm, &members);
+    require(sum_on(comm, 1) == members, "the sum is over the new communicator's ranks");
+    int own = 0;
+    MPI_Comm_rank(comm, &own);
+    int first = rank;
+    MPI_Bcast(&first, 1, MPI_INT, 0, comm);
+    require(own != 0 || first == rank, "the root is the new communicator's");
+    MPI_Comm_free(&comm);
+  }
+}
+
+/// Freed at different times, and in different orders, on different ranks.
+void freed_in_any_order() {
+  for (int round = 0; round < 10; ++round) {
+    std::vector<MPI_Comm> comms(8);
+    for (auto& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    for (auto& comm : comms) require(sum_on(comm, 1) == size, "every duplicate works");
+    // MPI_Comm_free is collective, but the callbacks run when each rank likes: disconnect the same ones at other
+    // moments.
+    for (std::size_t i = 0; i < comms.size(); ++i) {
+      if (rank % 2 == 1) usleep(200);
+      MPI_Comm_free(&comms[i]);
+    }
+  }
+}
+
+long resident_kib() {
+  long pages = 0;
+  long resident = 0;
+  if (FILE* const file = std::fopen("/proc/self/statm", "r")) {
+    if (std::fscanf(file, "%ld %ld", &pages, &resident) != 2) resident = 0;
+    std::fclose(file);
+  }
+  return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+int open_files() {
+  int count = 0;
+  for (int fd = 0; fd < 4096; ++fd) count += access(("/proc/self/fd/" + std::to_string(fd)).c_str(), F_OK) == 0 ? 1 : 0;
+  return count;
+}
+
+void a_thousand_communicators() {
+  auto const round = [] {
+    MPI_Comm comm = MPI_COMM_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    require(sum_on(comm, rank) == size * (size - 1) / 2, "the duplicate works");
+    MPI_Comm_free(&comm);
+  };
+  for (int i = 0; i < 50; ++i) round();
+  auto const before = resident_kib();
+  auto const files = open_files();
+  auto const start = MPI_Wtime();
+  for (int i = 0; i < 1000; ++i) round();
+  auto const seconds = MPI_Wtime() - start;
+  if (rank == 0) std::fprintf(stderr, "1000 communicators: %.3f s, %ld KiB more\n", seconds, resident_kib() - before);
+  require(resident_kib() - before < 20 * 1024, "memory does not grow with communicators freed");
+  // A rank that has waited long for another keeps one file, to watch it.
+  require(open_files() <= files + size, "no file stays open");
+  require(seconds < 10, "a communicator is made in milliseconds");
+}
+
+/// More at a time than anybody would give memory to.
+void many_at_once() {
+  std::vector<MPI_Comm> comms(300);
+  for (auto& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  for (int round = 0; round < 2; ++round) {
+    for (auto& comm : comms) require(sum_on(comm, 1) == size, "every one works");
+  }
+  for (auto& comm : comms) MPI_Comm_free(&comm);
+}
+
+/// Collectives on different communicators, in different threads, at once.
+void threads(int provided) {
+  if (provided != MPI_THREAD_MULTIPLE) return;
+  constexpr int kThreads = 4;
+  std::vector<MPI_Comm> comms(kThreads);
+  for (auto& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  std::vector<std::thread> running;
+  for (int t = 0; t < kThreads; ++t) {
+    running.emplace_back([&, t] {
+      for (int i = 0; i < 200; ++i) {
+        require(sum_on(comms[static_cast<std::size_t>(t)], t + i) == size * (t + i), "each thread gets its own sum");
+        int value = rank == i % size ? t * 1000 + i : -1;
+        MPI_Bcast(&value, 1, MPI_INT, i % size, comms[static_cast<std::size_t>(t)]);
+        require(value == t * 1000 + i, "each thread gets its own broadcast");
+        if (i % 50 == 0) {
+          MPI_Comm own = MPI_COMM_NULL;
+          MPI_Comm_dup(comms[static_cast<std::size_t>(t)], &own);
+          require(sum_on(own, 1) == size, "communicators are made in threads");
+          MPI_Comm_free(&own);
+        }
+      }
+    });
+  }
+  for (auto& thread : running) thread.join();
+  for (auto& comm : comms) MPI_Comm_free(&comm);
+}
+
+int handled = 0;
+int last_code = 0;
+void handler(MPI_Comm*, int* code, ...) {
+  ++handled;
+  last_code = *code;
+}
+
+int class_of(int code) {
+  int result = 0;
+  MPI_Error_class(code, &result);
+  return result;
+}
+
+/// Bad arguments reach the communicator's error handler, with MPI's own codes; the communicator works on.
+void error_handlers() {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Errhandler mine = MPI_ERRHANDLER_NULL;
+  MPI_Comm_create_errhandler(handler, &mine);
+  MPI_Comm_set_errhandler(comm, mine);
+  require(sum_on(comm, 1) == size, "works before");
+  int value = 1;
+  int result = 0;
+  int expected = 0;
+  auto const fails = [&](int code, char const* what) {
+    ++expected;
+    require(code != MPI_SUCCESS, what);
+    require(handled == expected && last_code == code, what);
+    if (rank == 0) std::printf("%s: class %d\n", what, class_of(code));
+  };
+  fails(MPI_Allreduce(&value, &result, -1, MPI_INT, MPI_SUM, comm), "negative count");
+  fails(MPI_Allreduce(&value, &result, 1, MPI_DATATYPE_NULL, MPI_SUM, comm), "no type");
+  fails(MPI_Allreduce(&value, &result, 1, MPI_INT, MPI_OP_NULL, comm), "no operation");
+  fails(MPI_Allreduce(&value, &result, 1, MPI_FLOAT, MPI_BAND, comm), "bits of a float");
+  fails(MPI_Bcast(&value, 1, MPI_INT, size, comm), "no such root");
+  fails(MPI_Bcast(&value, 1, MPI_INT, -1, comm), "negative root");
+  MPI_Datatype uncommitted = MPI_DATATYPE_NULL;
+  MPI_Type_contiguous(2, MPI_INT, &uncommitted);
+  int two[2] = {};
+  fails(MPI_Bcast(two, 1, uncommitted, 0, comm), "uncommitted type");
+  MPI_Type_free(&uncommitted);
+  fails(MPI_Gather(&value, -1, MPI_INT, two, 1, MPI_INT, 0, comm), "negative count of a gather");
+  fails(MPI_Alltoall(&value, -1, MPI_INT, two, -1, MPI_INT, comm), "negative counts of an all-to-all");
+  require(sum_on(comm, 1) == size, "works after");
+  MPI_Errhandler_free(&mine);
+  MPI_Comm_free(&comm);
+}
+
+/// Returns how the survivors learn of a dead rank; under `mpirun --enable-recovery`.
+void dead_peer() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  sum_on(MPI_COMM_WORLD, 1);
+  if (rank == 1) _exit(0);
+  auto const start = MPI_Wtime();
+  int value = 1;
+  int sum = 0;
+  auto const code = MPI_Allreduce(&value, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  std::printf("code %d after %.2f s\n", class_of(code), MPI_Wtime() - start);
+  std::fflush(stdout);
+  _exit(code != MPI_SUCCESS && MPI_Wtime() - start < 2 ? 0 : 4);
+}
+
+/// Attributes, names and communicators of the program's own are as they were, and its callbacks run.
+int deletions = 0;
+void own_attributes() {
+  int key = MPI_KEYVAL_INVALID;
+  MPI_Comm_create_keyval(
+      MPI_COMM_DUP_FN,
+      [](MPI_Comm, int, void*, void*) {
+        ++deletions;
+        return MPI_SUCCESS;
+      },
+      &key, nullptr);
+  int value = 5;
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm_set_attr(comm, key, &value);
+  require(sum_on(comm, 1) == size, "works");
+  MPI_Comm copy = MPI_COMM_NULL;
+  MPI_Comm_dup(comm, &copy);
+  require(sum_on(copy, 1) == size, "a copy of a used communicator works");
+  MPI_Comm_free(&comm);
+  require(sum_on(copy, 2) == 2 * size, "and still does after the other went");
+  MPI_Comm_free(&copy);
+  require(deletions == 2, "both deletions were told");
+  MPI_Comm_free_keyval(&key);
+}
+
+/// Inter-communicators pass through.
+void inter_communicators() {
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+  MPI_Comm between = MPI_COMM_NULL;
+  MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 0, &between);
+  int others = 0;
+  MPI_Comm_remote_size(between, &others);
+  for (int i = 0; i < 3; ++i) require(sum_on(between, 1) == others, "the sum is over the other group");
+  MPI_Barrier(between);
+  MPI_Comm_free(&between);
+  MPI_Comm_free(&half);
+}
+
+/// Some ranks wait for long, asleep: nothing times out and the call completes.
+void a_late_rank() {
+  if (rank == 0) usleep(1500000);
+  require(sum_on(MPI_COMM_WORLD, 1) == size, "the sum waits for everybody");
+}
+
+/// Left at the end: MPI_COMM_WORLD's and a communicator that is never freed.
+void never_freed() {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  require(sum_on(comm, 1) == size && sum_on(MPI_COMM_WORLD, 1) == size, "both work");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string const name = argc > 1 ? argv[1] : "";
+  int flag = 0;
+  MPI_Initialized(&flag);  // allowed before MPI_Init
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(&argc, &argv, name == "threads" ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (name == "progress_in_waits")
+    progress_in_waits();
+  else if (name == "progress_in_loops")
+    progress_in_loops();
+  else if (name == "progress_beside_unexpected_messages")
+    progress_beside_unexpected_messages();
+  else if (name == "handles_are_reused")
+    handles_are_reused();
+  else if (name == "freed_in_any_order")
+    freed_in_any_order();
+  else if (name == "a_thousand_communicators")
+    a_thousand_communicators();
+  else if (name == "many_at_once")
+    many_at_once();
+  else if (name == "threads")
+    threads(provided);
+  else if (name == "error_handlers")
+    error_handlers();
+  else if (name == "dead_peer")
+    dead_peer();
+  else if (name == "own_attributes")
+    own_attributes();
+  else if (name == "inter_communicators")
+    inter_communicators();
+  else if (name == "a_late_rank")
+    a_late_rank();
+  else if (name == "never_freed")
+    never_freed();
+  else
+    require(false, "the name is known");
+  MPI_Finalize();
+  return 0;
+}
