@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
+#include <limits>
+#include <type_traits>
 
 namespace weft::test {
 namespace {
@@ -12,6 +15,10 @@ T from_double(double value) {
     return to_half(static_cast<float>(value));
   } else if constexpr (std::is_same_v<T, BFloat16>) {
     return to_bfloat16(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<T, Float8E4M3>) {
+    return to_float8_e4m3(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<T, Float8E5M2>) {
+    return to_float8_e5m2(static_cast<float>(value));
   } else {
     return static_cast<T>(value);
   }
@@ -19,8 +26,10 @@ T from_double(double value) {
 
 template <typename T>
 double as_double(T value) {
-  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+  if constexpr (std::is_class_v<T> && sizeof(T) <= 2) {
     return to_float(value);
+  } else if constexpr (std::is_class_v<T>) {
+    return value.imag() == 0 ? static_cast<double>(value.real()) : std::numeric_limits<double>::quiet_NaN();
   } else {
     return static_cast<double>(value);
   }
@@ -39,18 +48,25 @@ void with_type(DataType dtype, Body&& body) {
     case DataType::bf16: return body(BFloat16{});
     case DataType::f32: return body(float{});
     case DataType::f64: return body(double{});
+    case DataType::f8e4m3: return body(Float8E4M3{});
+    case DataType::f8e5m2: return body(Float8E5M2{});
+    case DataType::c64: return body(std::complex<float>{});
+    case DataType::c128: return body(std::complex<double>{});
+    case DataType::boolean: return body(false);
+    case DataType::i16: return body(std::int16_t{});
+    case DataType::u16: return body(std::uint16_t{});
   }
 }
 
-bool is_floating(DataType dtype) {
-  return dtype >= DataType::f16;
-}
-bool is_signed(DataType dtype) {
-  return is_floating(dtype) || dtype == DataType::i8 || dtype == DataType::i32 || dtype == DataType::i64;
-}
-
 double combine(double a, double b, ReduceOp op) {
+  auto const bits = [](double value) { return static_cast<std::int64_t>(value); };
   switch (op) {
+    case ReduceOp::land: return a != 0 && b != 0 ? 1 : 0;
+    case ReduceOp::lor: return a != 0 || b != 0 ? 1 : 0;
+    case ReduceOp::lxor: return (a != 0) != (b != 0) ? 1 : 0;
+    case ReduceOp::band: return static_cast<double>(bits(a) & bits(b));
+    case ReduceOp::bor: return static_cast<double>(bits(a) | bits(b));
+    case ReduceOp::bxor: return static_cast<double>(bits(a) ^ bits(b));
     case ReduceOp::prod: return a * b;
     case ReduceOp::min: return std::min(a, b);
     case ReduceOp::max: return std::max(a, b);
@@ -62,7 +78,7 @@ double combine(double a, double b, ReduceOp op) {
 
 std::vector<double> make_values(std::size_t count, DataType dtype, ReduceOp op, int rank, std::uint64_t seed) {
   // Products of up to 16 ranks stay within an i8 with factors of magnitude 1 and a rare 2 from rank 0.
-  int const high = op == ReduceOp::prod ? (rank == 0 ? 2 : 1) : 7;
+  int const high = dtype == DataType::boolean ? 1 : (op == ReduceOp::prod ? (rank == 0 ? 2 : 1) : 7);
   int const low = is_signed(dtype) ? -high : 0;
   auto const choices = static_cast<std::uint64_t>(high - low + 1);
   std::vector<double> values(count);
@@ -76,13 +92,19 @@ std::vector<double> make_values(std::size_t count, DataType dtype, ReduceOp op, 
 
 std::vector<double> reduce_values(std::vector<std::vector<double>> const& contributions, DataType dtype, ReduceOp op) {
   auto result = contributions.front();
+  if (op == ReduceOp::land || op == ReduceOp::lor || op == ReduceOp::lxor) {
+    for (auto& value : result) value = value != 0 ? 1 : 0;
+  }
   for (std::size_t rank = 1; rank < contributions.size(); ++rank) {
     for (std::size_t i = 0; i < result.size(); ++i) result[i] = combine(result[i], contributions[rank][i], op);
+  }
+  if (dtype == DataType::boolean) {
+    for (auto& value : result) value = value != 0 ? 1 : 0;
   }
   if (op == ReduceOp::avg) {
     for (auto& value : result) {
       value /= static_cast<double>(contributions.size());
-      if (!is_floating(dtype)) value = std::trunc(value);
+      if (is_integer(dtype)) value = std::trunc(value);
     }
   }
   return result;
