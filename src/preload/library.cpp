@@ -60,7 +60,7 @@ Library* Library::start() {
   std::lock_guard const lock(starting);
   if (phase.load() != Phase::not_started) return the_library.load();
   MPI_Comm scratch = MPI_COMM_NULL;
-  PMPI_Comm_dup(MPI_COMM_SELF, &scratch);
+  PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &scratch);  // a duplicate would copy the program's attributes
   PMPI_Comm_set_errhandler(scratch, MPI_ERRORS_RETURN);
   auto* const library = new Library(scratch);
   the_library.store(library);

@@ -124,6 +124,13 @@ TEST(Preload, ADeadRankReachesTheErrorHandler) {
   EXPECT_TRUE(contains(run.output, " after 0.")) << run.output;
 }
 
+TEST(Preload, DifferentCallsAreAnErrorOnEveryRank) {
+  auto const run = preloaded(2, WEFT_TRAPS " different_calls");
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_TRUE(contains(run.output, "MPI_Bcast: call 1 differs between ranks")) << run.output;
+  EXPECT_FALSE(contains(run.output, "code 0")) << run.output;
+}
+
 TEST(Preload, OtherHostsPassThrough) {
   auto const half = [](int id) {
     return "-np 1 -x LD_PRELOAD=" WEFT_PRELOAD_LIBRARY " -x WEFT_MPI_STATS=1 -x WEFT_HOST_ID=host" +

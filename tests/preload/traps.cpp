@@ -243,6 +243,15 @@ void dead_peer() {
   _exit(code != MPI_SUCCESS && MPI_Wtime() - start < 2 ? 0 : 4);
 }
 
+/// Different calls at the same time, which MPI leaves undefined, are told from each other.
+void different_calls() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  int values[2] = {rank, rank};
+  auto const code = MPI_Bcast(values, rank == 0 ? 1 : 2, MPI_INT, 0, MPI_COMM_WORLD);
+  std::printf("code %d\n", class_of(code));
+  require(values[0] == rank && values[1] == rank, "nothing was moved");
+}
+
 /// Attributes, names and communicators of the program's own are as they were, and its callbacks run.
 int deletions = 0;
 void own_attributes() {
@@ -326,6 +335,8 @@ int main(int argc, char** argv) {
     error_handlers();
   else if (name == "dead_peer")
     dead_peer();
+  else if (name == "different_calls")
+    different_calls();
   else if (name == "own_attributes")
     own_attributes();
   else if (name == "inter_communicators")
