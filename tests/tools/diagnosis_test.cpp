@@ -174,7 +174,7 @@ TEST(Diagnosis, CameAfterTheOthersGaveUp) {
       only({dump(0, 3, {failed(17, kSum, 10, 9.5, "timeout")}), dump(1, 3, {failed(17, kSum, 10, 9.5, "timeout")}),
             dump(2, 3, {failed(17, kSum, 2, 2, "timeout")})});
   expect(verdict, Finding::late, {2},
-         "rank 2 came to all_reduce(1024 × f32, sum), call 17 7.5 s after the others had given it up: what the error "
+         "rank 2 came to all_reduce(1024 × f32, sum), call 17, 7.5 s after the others had given it up: what the error "
          "says");
 }
 

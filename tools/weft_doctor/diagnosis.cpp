@@ -295,7 +295,7 @@ class Examination {
     }
     if (late.empty()) return false;
     conclude(Finding::late, ranks_of(late), sequence,
-             fmt::format("{} came to {} {} after the others had given it up: {}", name_ranks(ranks_of(late)),
+             fmt::format("{} came to {}, {} after the others had given it up: {}", name_ranks(ranks_of(late)),
                          name_call(*frontier(*first)), name_duration(least), frontier(*first)->error_text));
     return true;
   }

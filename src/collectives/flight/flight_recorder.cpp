@@ -178,8 +178,8 @@ std::filesystem::path FlightRecorder::dump(std::string const& reason) const {
   std::filesystem::path const folder = directory_.value_or(".");
   try {
     std::filesystem::create_directories(folder);
-    auto const path = folder / fmt::format("weft-flight.{}.{}.{:016x}.rank{}.json", identity_.host, identity_.pid,
-                                           identity_.communicator, identity_.rank);
+    auto path = folder / fmt::format("weft-flight.{}.{}.{:016x}.rank{}.json", identity_.host, identity_.pid,
+                                     identity_.communicator, identity_.rank);
     write_file(path, to_json(reason));
     return path;
   } catch (std::filesystem::filesystem_error const& trouble) {
