@@ -29,7 +29,7 @@ struct Recent {
   std::uint64_t freed;
   Attachment* attachment;
 };
-constinit thread_local Recent recent{nullptr, 0, nullptr};
+constinit thread_local Recent recent{};
 
 /// What suits programs that do not know of Weft, where the environment says nothing else.
 Config adapted(Config config) {

@@ -17,10 +17,9 @@ std::optional<DataType> integer_of(std::size_t bytes, bool is_signed) {
 }
 
 bool is_unsigned(MPI_Datatype type) {
-  constexpr auto same = [](MPI_Datatype a, MPI_Datatype b) { return a == b; };
   for (auto const known : {MPI_UNSIGNED_CHAR, MPI_UNSIGNED_SHORT, MPI_UNSIGNED, MPI_UNSIGNED_LONG, MPI_UINT8_T,
                            MPI_UNSIGNED_LONG_LONG, MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T, MPI_BYTE}) {
-    if (same(type, known)) return true;
+    if (type == known) return true;
   }
   return false;
 }

@@ -178,9 +178,8 @@ TEST(Preload, SaysNothingUnlessAsked) {
 }
 
 TEST(Preload, LeavesNoSharedMemoryBehind) {
-  auto const before = shell("ls -1 /dev/shm");
   EXPECT_EQ(preloaded(2, WEFT_TRAPS " many_at_once").code, 0);
-  EXPECT_EQ(shell("ls -1 /dev/shm").output, before.output);
+  EXPECT_EQ(shell("ls -1 /dev/shm | grep -i weft").output, "");  // other jobs may be running
 }
 
 TEST(Preload, ShowsNothingButMpisNames) {

@@ -4,7 +4,7 @@ program reductions
   implicit none
   integer :: ierr, rank, ranks, i
   integer :: values(4), all(64), counts(16), offsets(16)
-  double precision :: x(3)
+  double precision :: x(60)
 
   call MPI_Init(ierr)
   call MPI_Comm_rank(MPI_COMM_WORLD, rank, ierr)
@@ -12,9 +12,9 @@ program reductions
   values = rank + [1, 2, 3, 4]
   call MPI_Allreduce(MPI_IN_PLACE, values, 4, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, ierr)
   print '(a,i0,4i6,i3)', 'allreduce ', rank, values, ierr
-  x = [0.5d0, 1.5d0, 2.5d0] * rank
-  call MPI_Bcast(x, 3, MPI_DOUBLE_PRECISION, ranks - 1, MPI_COMM_WORLD, ierr)
-  print '(a,i0,3f6.2)', 'bcast ', rank, x
+  x = 0.5d0 * rank
+  call MPI_Bcast(x, 60, MPI_DOUBLE_PRECISION, ranks - 1, MPI_COMM_WORLD, ierr)
+  print '(a,i0,3f6.2)', 'bcast ', rank, x(1), x(30), x(60)
   all = -1
   do i = 1, ranks
     counts(i) = i
