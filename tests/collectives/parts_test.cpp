@@ -29,7 +29,10 @@ class Cases {
   bool coin() { return below(2) == 1; }
   std::size_t size() { return kSizes[below(std::size(kSizes))]; }
   DataType dtype() { return kAllTypes[below(std::size(kAllTypes))]; }
-  ReduceOp op() { return kAllOps[below(std::size(kAllOps))]; }
+  ReduceOp op(DataType dtype) {
+    auto const op = kAllOps[below(std::size(kAllOps))];
+    return supports(dtype, op) ? op : ReduceOp::prod;
+  }
   std::vector<std::size_t> counts(int ranks) {
     std::vector<std::size_t> result(static_cast<std::size_t>(ranks));
     auto const most = size() + 1;
@@ -86,7 +89,7 @@ TEST_P(PartsTest, ReduceToEveryRoot) {
     for (int i = 0; i < kCases; ++i) {
       auto const count = cases.size();
       auto const dtype = cases.dtype();
-      auto const op = cases.op();
+      auto const op = cases.op(dtype);
       auto const root = i % world.size();
       auto const symmetric = cases.coin();
       auto const in_place = cases.coin();
@@ -256,7 +259,7 @@ TEST_P(PartsTest, UnequalReduceScatterAndAllGather) {
       auto const first =
           packed ? std::accumulate(counts.begin(), counts.begin() + world.rank(), std::size_t{0}) : offsets[rank];
       auto const dtype = cases.dtype();
-      auto const op = cases.op();
+      auto const op = cases.op(dtype);
       auto const symmetric = cases.coin();
       auto const in_place = cases.coin();
       auto const most = *std::max_element(counts.begin(), counts.end());
@@ -290,8 +293,8 @@ TEST_P(PartsTest, Scans) {
     for (int i = 0; i < kCases; ++i) {
       auto const count = cases.size();
       auto const dtype = cases.dtype();
-      auto op = cases.op();
-      if (op == ReduceOp::avg) op = ReduceOp::max;
+      auto op = cases.op(dtype);
+      if (op == ReduceOp::avg) op = ReduceOp::sum;
       auto const inclusive = cases.coin();
       auto const in_place = cases.coin();
       std::vector<Values> earlier;
