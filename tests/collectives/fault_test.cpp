@@ -90,7 +90,7 @@ TEST(Fault, RankWithFewerCallsTimesOut) {
     } catch (Error const& error) {
       std::string const what = error.what();
       return error.code() == ErrorCode::timeout && what.find("rank 1") != std::string::npos &&
-                     what.find("0 calls") != std::string::npos
+                     what.find("0 collective calls") != std::string::npos
                  ? 0
                  : 2;
     }
