@@ -27,7 +27,12 @@ train() { # NAME ARGUMENT…
   local command=("${trainer[@]}" --steps "$steps" --compare --trace "$out/$name.trace.json"
     --report-json "$out/$name.report.json" "$@")
   say "${command[*]}"
-  timeout -k 10 240 "${command[@]}"
+  local status=0
+  timeout -k 10 900 "${command[@]}" || status=$?
+  if [[ $status -eq 124 ]]; then
+    echo "stopped after 900 s; this machine is busy (load $(cut -d' ' -f1-3 /proc/loadavg)): try WEFT_DEMO_STEPS=8 make demo" >&2
+  fi
+  [[ $status -eq 0 ]] || exit "$status"
   /usr/bin/python3 tools/plot_overlap.py "$out/$name.trace.json" "$out/$name.overlap.png"
 }
 

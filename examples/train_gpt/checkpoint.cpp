@@ -1,12 +1,14 @@
 #include "checkpoint.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -61,12 +63,18 @@ struct CloseFile {
   void operator()(std::FILE* file) const noexcept { std::fclose(file); }
 };
 
-void write_all(std::string const& path, std::string const& temporary, Preamble const& preamble,
-               std::string const& header, std::vector<float> const& values) {
-  std::unique_ptr<std::FILE, CloseFile> const file(std::fopen(temporary.c_str(), "wb"));
+/// Writes a new file beside `path` and returns its name.
+std::string write_beside(std::string const& path, Preamble const& preamble, std::string const& header,
+                         std::vector<float> const& values) {
+  std::string temporary = path + ".XXXXXX";
+  int const descriptor = mkostemp(temporary.data(), O_CLOEXEC);
+  std::unique_ptr<std::FILE, CloseFile> const file(descriptor >= 0 ? fdopen(descriptor, "wb") : nullptr);
   if (!file) {
     fail(path, fmt::format("cannot write {}: {}", temporary, std::strerror(errno)));
   }
+  mode_t const mask = umask(0);
+  umask(mask);
+  (void)fchmod(descriptor, 0666U & ~mask);  // as a file that open() creates; mkostemp's is the owner's only
   bool const written = std::fwrite(&preamble, sizeof preamble, 1, file.get()) == 1 &&
                        std::fwrite(header.data(), 1, header.size(), file.get()) == header.size() &&
                        std::fwrite(values.data(), sizeof(float), values.size(), file.get()) == values.size() &&
@@ -76,6 +84,7 @@ void write_all(std::string const& path, std::string const& temporary, Preamble c
     std::remove(temporary.c_str());
     fail(path, fmt::format("cannot write {}: {}", temporary, std::strerror(error)));
   }
+  return temporary;
 }
 
 /// Makes the rename itself survive a power cut. Some file systems cannot sync a folder; the file is complete either
@@ -100,12 +109,13 @@ void take(Options const& options, char const* name, T& mine, T const& saved) {
 
 }  // namespace
 
-void save_checkpoint(std::string const& path, Checkpoint const& checkpoint) {
+void save_checkpoint(std::string const& given, Checkpoint const& checkpoint) {
+  // A link's target is replaced, not the link.
+  std::string const path = std::filesystem::weakly_canonical(given).string();
   std::string const header = header_of(checkpoint);
   Preamble const preamble{kMagic, header.size(), checkpoint.values.size() * sizeof(float),
                           checksum_of(header, checkpoint.values)};
-  std::string const temporary = path + ".tmp";
-  write_all(path, temporary, preamble, header, checkpoint.values);
+  std::string const temporary = write_beside(path, preamble, header, checkpoint.values);
   if (std::rename(temporary.c_str(), path.c_str()) != 0) {
     int const error = errno;
     std::remove(temporary.c_str());

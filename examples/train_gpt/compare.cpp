@@ -9,6 +9,7 @@
 #include "link.hpp"
 #include "progress.hpp"
 #include "report.hpp"
+#include "sample.hpp"
 #include "synchroniser.hpp"
 #include "trainer.hpp"
 
@@ -132,6 +133,10 @@ void print(Options const& options, Comparison const& comparison, std::vector<Run
                                                  fmt::format("Last step of weft, rank 0, link: {}", weft_run.link)));
   if (!options.report_json.empty()) {
     write_report(options.report_json, options, *variants.front().model, runs);
+  }
+  if (options.sample > 0) {
+    fmt::print("\nSample:\n{}\n",
+               printable(generate(*variants.front().model, options.prompt, options.sample, options.seed)));
   }
 }
 

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <initializer_list>
+#include <set>
 #include <stdexcept>
 #include <string_view>
 
@@ -35,9 +37,33 @@ void check_writable(std::string const& path) {
   if (path.empty()) {
     return;
   }
-  std::filesystem::path const folder = std::filesystem::absolute(path).parent_path();
-  if (access(folder.c_str(), W_OK) != 0) {
-    throw std::runtime_error(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+  auto const refuse = [&](char const* why) { throw std::runtime_error(fmt::format("cannot write {}: {}", path, why)); };
+  auto const status = std::filesystem::status(path);
+  if (std::filesystem::exists(status)) {
+    if (!std::filesystem::is_regular_file(status)) {
+      refuse("it exists and is no regular file");
+    }
+    if (access(path.c_str(), W_OK) != 0) {
+      refuse(std::strerror(errno));
+    }
+    return;
+  }
+  std::filesystem::path const absolute = std::filesystem::absolute(path);
+  if (!absolute.has_filename()) {
+    refuse("it names a folder");
+  }
+  if (access(absolute.parent_path().c_str(), W_OK) != 0) {
+    refuse(std::strerror(errno));
+  }
+}
+
+/// @throws std::runtime_error
+void check_different(std::initializer_list<std::string> paths) {
+  std::set<std::string> seen;
+  for (std::string const& path : paths) {
+    if (!path.empty() && !seen.insert(std::filesystem::weakly_canonical(path).string()).second) {
+      throw std::runtime_error(fmt::format("{} is named for two outputs; give each a file of its own", path));
+    }
   }
 }
 
@@ -45,6 +71,7 @@ Inputs read_inputs(Options options) {
   for (std::string const& path : {options.trace, options.report_json, options.save}) {
     check_writable(path);
   }
+  check_different({options.trace, options.report_json, options.save});
   Inputs inputs;
   inputs.text = train_gpt::load_text(options.data, options.model.seq);
   inputs.text_fingerprint = inputs.text.fingerprint();

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include <weft/error.hpp>
+#include <weft/launch.hpp>
 
 namespace train_gpt {
 namespace {
@@ -14,11 +15,21 @@ std::size_t bytes_of(double megabytes) {
   return static_cast<std::size_t>(megabytes * (1 << 20));
 }
 
+/// CLI::Range lets NaN pass.
+CLI::Validator within(double least, double most) {
+  return {[=](std::string& text) {
+            double value = 0;
+            bool const good = CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+            return good ? std::string() : fmt::format("{} is not a number from {:g} to {:g}", text, least, most);
+          },
+          fmt::format("{:g} - {:g}", least, most)};
+}
+
 void add_options(CLI::App& app, Options& options, std::string& link) {
   CLI::Range const size(1, 1 << 20);
-  CLI::Range const megabytes(0.001, 65536.0);
+  CLI::Validator const megabytes = within(0.001, 65536.0);
   app.add_option("--ranks", options.ranks, "local ranks to fork (under mpirun: leave out)")
-      ->check(CLI::Range(1, 1024))
+      ->check(CLI::Range(1, weft::kMostLocalRanks))
       ->capture_default_str();
   app.add_option("--layers", options.model.layers, "transformer blocks")->check(size)->capture_default_str();
   app.add_option("--width", options.model.width, "width of the residual stream")->check(size)->capture_default_str();
@@ -31,9 +42,11 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   app.add_option("--lr", options.lr, "learning rate after 10 steps of warm-up")
-      ->check(CLI::PositiveNumber)
+      ->check(within(1e-12, 1e3))
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "seed of weights, batches and sample")->capture_default_str();
+  app.add_option("--seed", options.seed, "seed of weights, batches and sample")
+      ->check(within(0, 9007199254740992.0))
+      ->capture_default_str();
   app.add_option("--data", options.data, "text to learn from (default: the texts in /usr/share/common-licenses)");
   app.add_option("--link", link, "emulated link, as 20us:2GB/s, or auto: communication of about half the compute time");
   app.add_option("--bucket-mb", options.bucket_mb, "cap of a gradient bucket in MiB")

@@ -1,14 +1,17 @@
 #include "trainer.hpp"
 
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <span>
+#include <stdexcept>
 
 #include <fmt/format.h>
 
 #include <weft/data_parallel.hpp>
 #include <weft/trace.hpp>
 
+#include "agreement.hpp"
 #include "compare.hpp"
 #include "link.hpp"
 #include "progress.hpp"
@@ -44,6 +47,15 @@ void print_end(Inputs const& inputs, GptModel& model, RunRecord const& run) {
   std::fflush(stdout);
 }
 
+/// @throws std::runtime_error
+void check_finite(float loss, int step) {
+  if (std::isfinite(loss)) {
+    return;
+  }
+  throw std::runtime_error(
+      fmt::format("step {}: the loss is {}; nothing was saved, take a smaller --lr", step + 1, loss));
+}
+
 /// The training loop.
 void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, BatchSampler const& sampler,
            std::optional<weft::EmulatedLink> const& link) {
@@ -64,6 +76,7 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
     StepTimes const times = train_step(model, ddp, optimizer, sampler.sample(step));
 
     run.steps.push_back({step, mean_over_ranks(world, times.loss), overlap_of(times, ddp.bucketer().timings())});
+    check_finite(run.steps.back().loss, step);
     if (!options.trace.empty()) {
       add_to_trace(trace, step, times, ddp.bucketer().timings());
     }
@@ -71,14 +84,16 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
       progress.show(run.steps.back(), run.tokens_per_step);
     }
   }
+  if (world.rank() == 0) {
+    progress.done();
+    if (!options.save.empty()) {  // first: nothing that goes wrong below may cost the training
+      save_checkpoint(options.save, capture(options, inputs.text_fingerprint, options.steps, model, optimizer));
+    }
+  }
   if (!options.trace.empty()) {
     trace.write(world, options.trace);
   }
   if (world.rank() == 0) {
-    progress.done();
-    if (!options.save.empty()) {
-      save_checkpoint(options.save, capture(options, inputs.text_fingerprint, options.steps, model, optimizer));
-    }
     print_end(inputs, model, run);
   }
 }
@@ -95,6 +110,7 @@ void run_rank(weft::Communicator& world, Inputs const& inputs) {
   Options const& options = inputs.options;
   use_one_blas_thread();
   check_batch(options, world.size());
+  check_same_everywhere(world, inputs);
   int const local_batch = options.batch / world.size();
   auto const workspace = GptModel::make_workspace(options.model, local_batch);
   GptModel model(options.model, local_batch, workspace);

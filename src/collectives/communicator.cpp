@@ -165,6 +165,7 @@ Communicator Communicator::create(std::shared_ptr<Bootstrap> bootstrap, Communic
   if (!bootstrap) throw Error(ErrorCode::invalid_argument, "Communicator::create: bootstrap is null");
   auto resolved = options;
   if (!resolved.config) resolved.config = Config::from_environment();
+  if (resolved.emulated_link) check(*resolved.emulated_link);
   auto backend = shm::ShmBackend::create(*bootstrap, *resolved.config, resolved.progress);
   auto recorder = FlightRecorder::create(*bootstrap, *resolved.config);
   return Communicator(

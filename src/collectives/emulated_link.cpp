@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -37,6 +38,14 @@ EmulatedLink EmulatedLink::parse(std::string const& text) {
                     text));
   }
   return {*latency, bandwidth};
+}
+
+void check(EmulatedLink const& link) {
+  if (link.latency.count() >= 0 && std::isfinite(link.bytes_per_second) && link.bytes_per_second > 0) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("emulated link of latency {} ns and {} B/s: latency must not be negative, bandwidth must be "
+                          "above 0",
+                          link.latency.count(), link.bytes_per_second));
 }
 
 std::string EmulatedLink::describe() const {
@@ -91,8 +100,11 @@ std::chrono::nanoseconds link_time(EmulatedLink const& link, Call const& call, i
     case Operation::barrier: latencies = 2 * std::bit_width(static_cast<unsigned>(ranks - 1)); break;
     case Operation::allocate: break;  // sets memory up; nothing crosses a link
   }
-  auto const latency = std::chrono::duration<double, std::nano>(link.latency) * latencies;
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(latency + std::chrono::duration<double>(transfer));
+  auto const latency = std::chrono::duration<double>(link.latency) * latencies;
+  constexpr std::chrono::hours kForever{24 * 365};  // beyond any timeout, and what a clock can hold
+  auto const took =
+      std::min<std::chrono::duration<double>>(latency + std::chrono::duration<double>(transfer), kForever);
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(took);
 }
 
 }  // namespace weft

@@ -40,11 +40,14 @@ RankResult guarded(int rank, std::function<int()> const& work) {
     int const code = work();
     if (code == 0) return {};
     report(fmt::format("rank {}: returned {}", rank, code));
-    return {code, RankReport::cause};
+    // The system keeps the low 8 bits of an exit code; a failure must not turn into success.
+    return {(code & 0xff) != 0 ? code : kFailed, RankReport::cause};
   } catch (Error const& error) {
     report(fmt::format("rank {}: {}", rank, error.what()));
     bool const consequence = error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::aborted;
     return {kFailed, consequence ? RankReport::consequence : RankReport::cause};
+  } catch (std::bad_alloc const&) {
+    report(fmt::format("rank {}: out of memory", rank));
   } catch (std::exception const& error) {
     report(fmt::format("rank {}: {}", rank, error.what()));
   } catch (...) {

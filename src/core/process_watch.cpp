@@ -27,7 +27,7 @@ bool alive_by_proc(pid_t pid) noexcept {
   char path[48];
   std::snprintf(path, sizeof path, "/proc/%d/stat", static_cast<int>(pid));
   int const file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
+  if (file < 0) return errno != ENOENT && errno != ESRCH;  // out of descriptors is no sign of death
   char text[512];
   ssize_t const got = read(file, text, sizeof text - 1);
   close(file);

@@ -26,6 +26,12 @@ void ignore_unless_handled(int signal) {
   if (action.sa_handler == SIG_DFL) ::signal(signal, SIG_IGN);
 }
 
+void restore_if_ignored(int signal) {
+  struct sigaction action {};
+  sigaction(signal, nullptr, &action);
+  if (action.sa_handler == SIG_IGN) ::signal(signal, SIG_DFL);
+}
+
 }  // namespace
 
 /// One byte per rank that survives its process.
@@ -90,6 +96,7 @@ void RankProcesses::run_child(int rank, std::function<RankResult(int)> const& bo
   if (getppid() != parent) _exit(128 + SIGKILL);  // the parent died before the signal was asked for
   sigaction(SIGCHLD, &old_child_action_, nullptr);
   ignore_unless_handled(SIGUSR2);
+  restore_if_ignored(SIGINT);  // a shell's background jobs ignore it, but the parent passes it on to be obeyed
   pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
   RankResult const result = body(rank);
   std::cout.flush();
@@ -110,14 +117,15 @@ void RankProcesses::signal_all(int signal) const noexcept {
 
 void RankProcesses::record(std::size_t rank, int status) {
   RankReport const report = (*reports_)[rank];
-  int const code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  if (code == 0) return;
+  int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  if (code == 0 && report == RankReport::success) return;
   if (report == RankReport::none && !killing_ && !stopping_) {
     std::string const how = WIFSIGNALED(status)
                                 ? fmt::format("killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)))
-                                : fmt::format("exited with code {}", code);
+                                : fmt::format("exited with code {} before its body returned", code);
     std::fprintf(stderr, "weft: rank %zu: %s\n", rank, how.c_str());
   }
+  if (code == 0) code = 1;  // its body never returned, whatever it told the system
   bool const cause = report != RankReport::consequence && !killing_;
   if (outcome_.code == 0 || (cause && !outcome_.cause)) outcome_ = {code, cause};
 }

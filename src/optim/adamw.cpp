@@ -22,6 +22,10 @@ AdamW::AdamW(std::vector<BufferView> parameters, AdamWOptions const& options)
   exp_avg_sq_.reserve(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     require_f32_on_cpu(parameters_[i], i, "parameter");
+    if (parameters_[i].data == nullptr && parameters_[i].count > 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("AdamW: parameter {} is null but has {} elements", i, parameters_[i].count));
+    }
     exp_avg_.push_back(Buffer::host(parameters_[i].count, DataType::f32));
     exp_avg_sq_.push_back(Buffer::host(parameters_[i].count, DataType::f32));
   }
@@ -41,6 +45,9 @@ void AdamW::update(std::size_t index, ConstBufferView gradient) {
                 fmt::format("AdamW::update: gradient {} has {} {} on {}, its parameter {} f32 on {}", index,
                             gradient.count, to_string(gradient.dtype), to_string(gradient.device), parameter.count,
                             to_string(parameter.device)));
+  }
+  if (gradient.data == nullptr && gradient.count > 0) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("AdamW::update: gradient {} is null", index));
   }
   kernels::AdamWScalars const scalars =
       kernels::adamw_scalars(options_.lr, options_.beta1, options_.beta2, options_.eps, options_.weight_decay, step_);

@@ -165,7 +165,22 @@ TEST_F(Launch, ABodyThatCallsExitIsNamed) {
     return 0;
   });
   EXPECT_EQ(exit.code, 5) << exit.output;
-  expect_contains(exit.output, "weft: rank 1: exited with code 5\n");
+  expect_contains(exit.output, "weft: rank 1: exited with code 5 before its body returned\n");
+}
+
+TEST_F(Launch, ABodyThatLeavesAsIfItHadSucceededIsAFailure) {
+  RankExit const exit = run(2, [](Communicator& world) -> int {
+    if (world.rank() == 1) _exit(0);
+    return 0;
+  });
+  EXPECT_EQ(exit.code, 1) << exit.output;
+  expect_contains(exit.output, "weft: rank 1: exited with code 0 before its body returned\n");
+}
+
+TEST_F(Launch, ACodeThatTheSystemCutsToZeroIsAFailure) {
+  RankExit const exit = run(2, [](Communicator& world) { return world.rank() == 1 ? 256 : 0; });
+  EXPECT_EQ(exit.code, 1) << exit.output;
+  expect_contains(exit.output, "weft: rank 1: returned 256\n");
 }
 
 TEST_F(Launch, ARankThatNeverNoticesIsKilledAfterTheGrace) {

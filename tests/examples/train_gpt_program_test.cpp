@@ -92,6 +92,14 @@ TEST(TrainGpt, BadInputIsOneLineAndAFailure) {
       {"--ranks 2 --data " + folder.file("short"), "too short"},
       {"--ranks 2 --resume " + folder.file("short"), "not a checkpoint"},
       {"--ranks 2 --save " + folder.file("no/folder"), "cannot write"},
+      {"--ranks 2 --save /dev/null", "no regular file"},
+      {"--ranks 2 --trace " + folder.file(""), "cannot write"},
+      {"--trace " + folder.file("same") + " --report-json " + folder.file("same"), "two outputs"},
+      {"--lr nan", "--lr"},
+      {"--lr inf", "--lr"},
+      {"--seed -1", "--seed"},
+      {"--seed 99999999999999999999", "--seed"},
+      {"--bucket-mb nan", "--bucket-mb"},
   };
   for (auto const& [arguments, expected] : wrong) {
     ProgramResult const result = run_train_gpt("--steps 2 --layers 1 --width 30 --heads 2 --sample 0 " + arguments, 20);
@@ -100,6 +108,17 @@ TEST(TrainGpt, BadInputIsOneLineAndAFailure) {
     EXPECT_NE(result.error.find(expected), std::string::npos) << arguments << ": " << result.error;
     EXPECT_EQ(result.out, "") << arguments;
   }
+}
+
+TEST(TrainGpt, ALinkToACheckpointKeepsPointingAtIt) {
+  TemporaryFolder const folder;
+  std::ofstream(folder.file("target")) << "old";
+  std::ofstream(folder.file("link.tmp")) << "precious";
+  std::filesystem::create_symlink(folder.file("target"), folder.file("link"));
+  ASSERT_EQ(run_train_gpt(kSmall + "--steps 1 --save " + folder.file("link")).code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
+  EXPECT_GT(read_file(folder.file("target")).size(), 100'000U);
+  EXPECT_EQ(read_file(folder.file("link.tmp")), "precious");
 }
 
 struct Piece {

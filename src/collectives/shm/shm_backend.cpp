@@ -238,7 +238,7 @@ std::shared_ptr<void> ShmBackend::allocate(Call const& call) {
 }
 
 void ShmBackend::abort(std::string const& reason) noexcept {
-  channel_.fail(ErrorCode::aborted, reason);
+  channel_.fail(ErrorCode::aborted, fmt::format("aborted by rank {}: {}", rank(), reason));
 }
 
 }  // namespace weft::shm

@@ -1,0 +1,62 @@
+#include "agreement.hpp"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <weft/error.hpp>
+
+#include "checksum.hpp"
+#include "link.hpp"
+
+namespace train_gpt {
+namespace {
+
+/// What must be equal, as text.
+std::vector<std::pair<std::string, std::string>> facts_of(Inputs const& inputs) {
+  Options const& o = inputs.options;
+  auto const saved = inputs.checkpoint ? checksum(kChecksumStart, inputs.checkpoint->values.data(),
+                                                  inputs.checkpoint->values.size() * sizeof(float))
+                                       : 0;
+  return {
+      {"--layers", std::to_string(o.model.layers)},
+      {"--width", std::to_string(o.model.width)},
+      {"--heads", std::to_string(o.model.heads)},
+      {"--seq", std::to_string(o.model.seq)},
+      {"--batch", std::to_string(o.batch)},
+      {"--steps", std::to_string(o.steps)},
+      {"--lr", fmt::format("{}", o.lr)},
+      {"--seed", std::to_string(o.seed)},
+      {"the text", fmt::format("{} ({:016x})", inputs.text.source, inputs.text_fingerprint)},
+      {"--link", o.auto_link ? "auto" : describe(o.link)},
+      {"--bucket-mb", fmt::format("{}", o.bucket_mb)},
+      {"--first-bucket-mb", fmt::format("{}", o.first_bucket_mb)},
+      {"--compare", o.compare ? "on" : "off"},
+      {"--trace", o.trace.empty() ? "off" : "on"},
+      {"--resume", inputs.checkpoint ? fmt::format("from step {} ({:016x})", inputs.checkpoint->step, saved) : "off"},
+  };
+}
+
+}  // namespace
+
+void check_same_everywhere(weft::Communicator& world, Inputs const& inputs) {
+  auto const facts = facts_of(inputs);
+  std::vector<std::uint64_t> mine;
+  for (auto const& [name, value] : facts) mine.push_back(checksum(kChecksumStart, value.data(), value.size()));
+  std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
+  world.all_gather(std::span<std::uint64_t const>(mine), std::span<std::uint64_t>(all));
+  for (std::size_t rank = 1; rank < static_cast<std::size_t>(world.size()); ++rank) {
+    for (std::size_t i = 0; i < facts.size(); ++i) {
+      if (all[rank * facts.size() + i] == all[i]) continue;
+      throw weft::Error(weft::ErrorCode::mismatch,
+                        fmt::format("ranks 0 and {} were started differently: {} differs (here: {}); start all alike",
+                                    rank, facts[i].first, facts[i].second));
+    }
+  }
+}
+
+}  // namespace train_gpt
