@@ -1,5 +1,5 @@
 #include "common/program.hpp"
 
 int main(int argc, char** argv) {
-  return weft::perf::run_program(*weft::perf::all_gather_case(), argc, argv);
+  return weft::perf::run_program(weft::perf::Op::all_gather, argc, argv);
 }

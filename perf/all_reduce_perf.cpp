@@ -1,5 +1,5 @@
 #include "common/program.hpp"
 
 int main(int argc, char** argv) {
-  return weft::perf::run_program(*weft::perf::all_reduce_case(), argc, argv);
+  return weft::perf::run_program(weft::perf::Op::all_reduce, argc, argv);
 }

@@ -12,7 +12,8 @@ mkdir -p "$out"
 rm -f "$out"/*.json "$out"/*.jsonl
 
 say "build (release)"
-configure_and_build release all_reduce_perf adamw_perf train_gpt
+configure_and_build release all_reduce_perf all_gather_perf reduce_scatter_perf broadcast_perf reduce_perf alltoall_perf \
+  gather_perf scatter_perf adamw_perf train_gpt
 
 # bar NAME COMMAND…: remembers the name when the command fails, and goes on.
 bar() {
@@ -22,17 +23,23 @@ bar() {
   "$@" || missed+=("$name")
 }
 
-compare=(/usr/bin/python3 perf/compare_peers.py --program "$bin/all_reduce_perf" --json "$out/all_reduce.jsonl")
+compare=(/usr/bin/python3 perf/compare_peers.py --bin "$bin" --json "$out/all_reduce.jsonl")
 if [[ -z ${WEFT_PERF_FULL:-} ]]; then compare+=(--short); fi
 
 trainer=("$bin/train_gpt" --ranks 2)
 if command -v mpirun >/dev/null && grep -q '^WEFT_WITH_MPI:BOOL=ON' build/release/CMakeCache.txt; then
   trainer=(mpirun -np 2 --bind-to core "$bin/train_gpt")
   bar "all_reduce beside Open MPI" "${compare[@]}"
+  # The other operations: fewer sizes and rounds, or all of them with WEFT_PERF_FULL=1.
+  others=(/usr/bin/python3 perf/compare_peers.py --bin "$bin" --json "$out/operations.jsonl" --settings)
+  for op in reduce_scatter all_gather broadcast alltoall gather scatter reduce; do others+=("$op-symmetric"); done
+  if [[ -z ${WEFT_PERF_FULL:-} ]]; then others+=(--short -e 8M -f 16 -n 10 --rounds 3); fi
+  bar "the other operations beside Open MPI" "${others[@]}"
 else
   say "all_reduce beside Open MPI: not measured, there is no MPI here"
 fi
 
+bar "operations beside the machine's limit" /usr/bin/python3 perf/check_baselines.py --bin "$bin"
 bar "AdamW kernel beside its memory traffic" "$bin/adamw_perf"
 
 train() { # REPORT ARGUMENT…

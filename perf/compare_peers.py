@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Weft's all_reduce beside Open MPI's, and whether it keeps the promised distance.
+"""Weft's collectives beside Open MPI's, and whether they keep the promised distance.
 
-Each launch of all_reduce_perf --vs mpi measures both libraries in one process, in interleaved rounds; launches with
+Each launch of OP_perf --compare mpi measures both libraries in one process, in interleaved rounds; launches with
 Open MPI's two shared-memory paths (pml ob1, pml ucx) alternate. Per size the better of the two is the peer, and Weft's
 figure is the one from the launches it shared with that peer, so both come from equally many rounds.
 Exit code: 0 when every bar holds, 1 when one does not, 2 when nothing could be measured.
@@ -27,13 +27,14 @@ PEERS = {
 
 @dataclass(frozen=True)
 class Setting:
-    """Ranks, memory and the bars that hold there."""
+    """Operation, ranks, memory and the bars that hold there."""
 
     name: str
     ranks: int
     memory: str
     never_below: float
     mean: float
+    op: str = "all_reduce"
 
     @property
     def placement(self):
@@ -42,20 +43,34 @@ class Setting:
         return ["--bind-to", "core"]
 
 
-SETTINGS = {
-    s.name: s
-    for s in (
-        Setting("symmetric", 2, "symmetric", 2.0, 3.0),
-        Setting("private", 2, "private", 1.3, 2.0),
-        Setting("crowded", 4, "symmetric", 1.0, 1.5),
-    )
-}
+# What the foundation promised, for all_reduce alone.
+FOUNDATION = [
+    Setting("symmetric", 2, "symmetric", 2.0, 3.0),
+    Setting("private", 2, "private", 1.3, 2.0),
+    Setting("crowded", 4, "symmetric", 1.0, 1.5),
+]
+
+
+def settings_of(op):
+    """What every operation promises: OP-symmetric, OP-private, OP-crowded4, OP-crowded8."""
+    strong = op in ("all_reduce", "reduce_scatter", "all_gather")
+    return [
+        Setting(f"{op}-symmetric", 2, "symmetric", *((1.1, 2.0) if strong else (1.0, 1.5)), op),
+        Setting(f"{op}-private", 2, "private", 1.0, 1.5, op),
+        Setting(f"{op}-crowded4", 4, "symmetric", 1.0, 1.5, op),
+        Setting(f"{op}-crowded8", 8, "symmetric", 1.0, 1.5, op),
+    ]
+
+
+OPS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "alltoall", "gather", "scatter", "reduce")
+SETTINGS = {s.name: s for s in FOUNDATION + [setting for op in OPS for setting in settings_of(op)]}
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", default=os.path.join(ROOT, "build/release/bin/all_reduce_perf"))
-    parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"), help="folder with the programs")
+    parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=[s.name for s in FOUNDATION], metavar="NAME",
+                        help="of " + ", ".join(SETTINGS))
     parser.add_argument("-b", "--minbytes", default="8")
     parser.add_argument("-e", "--maxbytes", default="128M")
     parser.add_argument("-f", "--stepfactor", default="4")
@@ -76,10 +91,14 @@ def environment():
     return result
 
 
+def program_of(options, setting):
+    return os.path.join(options.bin, f"{setting.op}_perf")
+
+
 def launch(options, setting, peer, lines_path):
-    command = ["mpirun", "-np", str(setting.ranks), *setting.placement, *PEERS[peer], options.program,
+    command = ["mpirun", "-np", str(setting.ranks), *setting.placement, *PEERS[peer], program_of(options, setting),
                "-b", options.minbytes, "-e", options.maxbytes, "-f", options.stepfactor, "-n", options.iters,
-               "-c", "0", "--in-place", "0", "--memory", setting.memory, "--vs", "mpi",
+               "-c", "0", "--in-place", "0", "--memory", setting.memory, "--compare", "mpi", "--limit",
                "--rounds", str(options.rounds), "--json", lines_path, "--label", peer]
     print("# " + " ".join(command), flush=True)
     done = subprocess.run(command, env=environment(), timeout=options.timeout, text=True, check=False,
@@ -129,7 +148,7 @@ def geometric_mean(values):
 
 
 def print_table(setting, table):
-    print(f"\n# all_reduce, f32 sum, {setting.ranks} ranks, {setting.memory} memory; times in us; peer: the better of "
+    print(f"\n# {setting.op}, f32, {setting.ranks} ranks, {setting.memory} memory; times in us; peer: the better of "
           "Open MPI's ob1 and ucx")
     print(f"# {'bytes':>10} {'weft call':>11} {'peer call':>11} {'':>4} {'ratio':>6} {'weft cost':>11} {'peer cost':>11} "
           f"{'':>4} {'ratio':>6} {'limit':>10} {'rounds':>6}")
@@ -176,7 +195,7 @@ def machine():
 def write_json(path, setting, table):
     with open(path, "a", encoding="utf-8") as file:
         for row in table.values():
-            line = {"benchmark": "all_reduce", "setting": setting.name, "ranks": setting.ranks, "memory": setting.memory,
+            line = {"benchmark": setting.op, "setting": setting.name, "ranks": setting.ranks, "memory": setting.memory,
                     "commit": commit(), "machine": machine(), **row}
             file.write(json.dumps(line) + "\n")
 
@@ -186,8 +205,9 @@ def main():
     if shutil.which("mpirun") is None:
         print("compare_peers: mpirun is not installed; nothing to compare with", file=sys.stderr)
         return 2
-    if not os.access(options.program, os.X_OK):
-        print(f"compare_peers: {options.program} is not there; build it, or name it with --program", file=sys.stderr)
+    missing = [p for p in {program_of(options, SETTINGS[name]) for name in options.settings} if not os.access(p, os.X_OK)]
+    if missing:
+        print(f"compare_peers: {missing[0]} is not there; build it, or name its folder with --bin", file=sys.stderr)
         return 2
     good = True
     for name in options.settings:

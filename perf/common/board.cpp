@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -63,19 +64,17 @@ std::size_t board_bytes(int ranks) {
 
 }  // namespace
 
-SharedArena::SharedArena(Communicator& communicator, std::size_t bytes) : bytes_(bytes) {
-  auto whereabouts = Buffer::host(2, DataType::i64);
-  auto const place = whereabouts.as<std::int64_t>();
+SharedArena::SharedArena(Meeting const& meeting, std::size_t bytes) : bytes_(bytes) {
+  std::array<std::int64_t, 2> place{};
   int fd = -1;
-  if (communicator.rank() == 0) {
+  if (meeting.rank == 0) {
     fd = create_segment(bytes);
-    place[0] = getpid();
-    place[1] = fd;
+    place = {getpid(), fd};
   }
-  communicator.broadcast(whereabouts.view(), 0).wait();
-  if (communicator.rank() != 0) fd = open_segment(place[0], place[1]);
+  meeting.broadcast(place);
+  if (meeting.rank != 0) fd = open_segment(place[0], place[1]);
   data_ = map(fd, bytes);
-  communicator.barrier().wait();  // everybody has opened it: the descriptor may go
+  meeting.barrier();  // everybody has opened it: the descriptor may go
   close(fd);
 }
 
@@ -83,11 +82,11 @@ SharedArena::~SharedArena() {
   munmap(data_, bytes_);
 }
 
-Board::Board(Communicator& communicator)
-    : rank_(communicator.rank()),
-      ranks_(communicator.size()),
-      crowded_(communicator.size() > sysconf(_SC_NPROCESSORS_ONLN)),
-      arena_(communicator, board_bytes(communicator.size())),
+Board::Board(Meeting const& meeting)
+    : rank_(meeting.rank),
+      ranks_(meeting.ranks),
+      crowded_(meeting.ranks > sysconf(_SC_NPROCESSORS_ONLN)),
+      arena_(meeting, board_bytes(meeting.ranks)),
       flags_(reinterpret_cast<Flag*>(arena_.data())) {}
 
 double* Board::values(int rank) const noexcept {
@@ -122,11 +121,20 @@ void Board::publish(std::vector<double> const& mine) {
   barrier();
 }
 
-std::vector<double> Board::max(std::vector<double> const& mine) {
+std::vector<double> Board::combine(std::vector<double> const& mine, Across how) {
   publish(mine);
-  auto result = mine;
-  for (int other = 0; other < ranks_; ++other) {
-    for (std::size_t i = 0; i < result.size(); ++i) result[i] = std::max(result[i], values(other)[i]);
+  std::vector<double> result(values(0), values(0) + mine.size());
+  if (how == Across::rank0) return result;
+  for (int other = 1; other < ranks_; ++other) {
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      double const value = values(other)[i];
+      if (how == Across::average) result[i] += value;
+      if (how == Across::min) result[i] = std::min(result[i], value);
+      if (how == Across::max) result[i] = std::max(result[i], value);
+    }
+  }
+  if (how == Across::average) {
+    for (auto& value : result) value /= ranks_;
   }
   return result;
 }

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "weft/communicator.hpp"
+#include "common/meeting.hpp"
 
 namespace weft::perf {
 
@@ -15,7 +15,7 @@ class SharedArena {
  public:
   /// Collective: `bytes` zero-filled bytes mapped by every rank. Nothing is left behind, whichever rank dies.
   /// @throws Error{system|out_of_memory}
-  SharedArena(Communicator& communicator, std::size_t bytes);
+  SharedArena(Meeting const& meeting, std::size_t bytes);
   ~SharedArena();
   SharedArena(SharedArena const&) = delete;
   SharedArena& operator=(SharedArena const&) = delete;
@@ -28,11 +28,14 @@ class SharedArena {
   std::size_t bytes_ = 0;
 };
 
+/// How the ranks' times become one figure; the values are nccl-tests' -a.
+enum class Across { rank0 = 0, average = 1, min = 2, max = 3 };
+
 /// Start line and score board: a barrier and a maximum that cost the measured libraries nothing and warm none of their
 /// caches. With more ranks than processors waiting yields, otherwise it spins.
 class Board {
  public:
-  explicit Board(Communicator& communicator);
+  explicit Board(Meeting const& meeting);
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
@@ -41,9 +44,10 @@ class Board {
 
   /// Returns once every rank has entered. @throws Error{timeout} after a minute without one of them.
   void barrier();
-  /// Collective: element-wise maximum over the ranks; equal sizes.
-  [[nodiscard]] std::vector<double> max(std::vector<double> const& mine);
-  [[nodiscard]] double max(double mine) { return max(std::vector<double>{mine}).front(); }
+  /// Collective: the ranks' values, element by element, made one by `how`; equal sizes, the same result on every rank.
+  [[nodiscard]] std::vector<double> combine(std::vector<double> const& mine, Across how);
+  [[nodiscard]] double combine(double mine, Across how) { return combine(std::vector<double>{mine}, how).front(); }
+  [[nodiscard]] double max(double mine) { return combine(mine, Across::max); }
   /// Collective: sum over the ranks.
   [[nodiscard]] double sum(double mine);
 

@@ -5,58 +5,78 @@
 #include <string>
 #include <vector>
 
+#include "common/operands.hpp"
 #include "common/reference.hpp"
-#include "weft/communicator.hpp"
 
 namespace weft::perf {
 
-/// How many elements one rank passes and receives.
-struct Counts {
-  std::size_t send = 0;
-  std::size_t recv = 0;
-  std::size_t parameter = 0;  ///< what the call's `count` argument is, nccl-tests' count column
+/// The operations there is a program for.
+enum class Op {
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  broadcast,
+  reduce,
+  all_to_all,
+  gather,
+  scatter,
+  send_recv,
+  hypercube,
 };
 
-/// The views of one call on one rank.
-struct Operands {
-  BufferView send;
-  BufferView recv;
-};
-
-/// One collective as the framework sees it: sizes, the call, what must come out and the loads and stores it cannot
-/// avoid. Stateless; counts are elements.
+/// One operation as the framework sees it: sizes, operands, what must come out and the loads and stores it cannot
+/// avoid; nothing of any library. Stateless; counts are elements.
 class Case {
  public:
   virtual ~Case() = default;
 
-  [[nodiscard]] virtual std::string name() const = 0;  ///< "all_reduce"
+  [[nodiscard]] virtual Op op() const = 0;
+  /// As nccl-tests names its program: "all_reduce", "alltoall".
+  [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual bool reduces() const { return false; }
   [[nodiscard]] virtual bool rooted() const { return false; }
-  /// Whether there is a form with distinct input and output.
-  [[nodiscard]] virtual bool out_of_place() const { return true; }
+  /// Whether results of the in-place form can be checked: nccl-tests prints N/A for those that cannot.
+  [[nodiscard]] virtual bool checks_in_place() const { return true; }
+  /// Whether it can be done by `ranks` ranks.
+  [[nodiscard]] virtual bool supports(int ranks) const { return ranks > 0; }
 
   /// Counts for a message of about `elements` elements over `ranks` ranks.
   [[nodiscard]] virtual Counts counts(std::size_t elements, int ranks) const = 0;
-  /// The operands inside a send and a receive buffer of the counts above; in place both lie in `recv`.
-  [[nodiscard]] virtual Operands operands(BufferView send, BufferView recv, Counts counts, int rank,
+  /// Elements that each of the buffers given to operands() must hold.
+  [[nodiscard]] virtual std::size_t room(Counts counts) const;
+  /// This rank's operands inside a send and a receive buffer of room(counts) elements each; in place both lie in
+  /// `recv`.
+  [[nodiscard]] virtual Operands operands(BufferView send, BufferView recv, Counts counts, Place place,
                                           bool in_place) const = 0;
   /// nccl-tests' bus bandwidth over algorithm bandwidth.
   [[nodiscard]] virtual double bus_factor(int ranks) const = 0;
+  /// Elements that count for the algorithm bandwidth.
+  [[nodiscard]] virtual std::size_t algorithm_elements(Counts counts, int ranks) const;
 
-  virtual void run(Communicator& communicator, Operands const& operands, ReduceOp op, int root) const = 0;
-  /// Element `index` of rank `rank`'s output.
-  [[nodiscard]] virtual double expected(Reference const& reference, int rank, std::size_t index, Counts counts,
-                                        int root) const = 0;
+  /// Element `index` of this rank's output.
+  [[nodiscard]] virtual double expected(Reference const& reference, Place place, std::size_t index,
+                                        Counts counts) const = 0;
 
-  /// Rank `rank`'s unavoidable loads and stores, over f32 inputs and outputs that every rank can reach. `streaming`:
-  /// stores pass the caches by.
-  virtual void touch(std::vector<float*> const& sends, std::vector<float*> const& recvs, std::size_t elements, int rank,
-                     int root, bool streaming) const = 0;
+  /// This rank's unavoidable loads and stores, over f32 inputs and outputs of all ranks, which it can reach; `elements`
+  /// is max(counts.send, counts.recv). `streaming`: stores pass the caches by.
+  virtual void touch(std::vector<float*> const& sends, std::vector<float*> const& recvs, std::size_t elements,
+                     Place place, bool streaming) const = 0;
 };
 
+[[nodiscard]] std::unique_ptr<Case> make_case(Op op);
+/// By name(); null when there is none.
+[[nodiscard]] std::unique_ptr<Case> make_case(std::string const& name);
+
+// One per operation; make_case() chooses among them.
 [[nodiscard]] std::unique_ptr<Case> all_reduce_case();
-[[nodiscard]] std::unique_ptr<Case> reduce_scatter_case();
 [[nodiscard]] std::unique_ptr<Case> all_gather_case();
+[[nodiscard]] std::unique_ptr<Case> reduce_scatter_case();
 [[nodiscard]] std::unique_ptr<Case> broadcast_case();
+[[nodiscard]] std::unique_ptr<Case> reduce_case();
+[[nodiscard]] std::unique_ptr<Case> all_to_all_case();
+[[nodiscard]] std::unique_ptr<Case> gather_case();
+[[nodiscard]] std::unique_ptr<Case> scatter_case();
+[[nodiscard]] std::unique_ptr<Case> send_recv_case();
+[[nodiscard]] std::unique_ptr<Case> hypercube_case();
 
 }  // namespace weft::perf

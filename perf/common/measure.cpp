@@ -26,21 +26,22 @@ constexpr std::size_t kCopyBytes = 1 << 20;
 
 }  // namespace
 
-Stopwatch::Stopwatch(Board& board, DataType dtype, int iterations)
+Stopwatch::Stopwatch(Board& board, DataType dtype, LoopSettings settings)
     : board_(board),
       pattern_(dtype, board.rank()),
-      iterations_(iterations),
+      settings_(settings),
       copy_from_(Buffer::host(kCopyBytes, DataType::u8)),
       copy_to_(Buffer::host(kCopyBytes, DataType::u8)) {}
 
 Stopwatch::Effort Stopwatch::effort(std::size_t bytes) const noexcept {
   constexpr std::size_t kKib = 1024;
-  if (bytes <= kBatchedBytes) return {iterations_ * (board_.crowded() ? 10 : 50), 5};
-  if (bytes <= 128 * kKib) return {iterations_ * 4, 3};
-  if (bytes <= 1024 * kKib) return {iterations_, 3};
-  if (bytes <= 8192 * kKib) return {std::max(2, iterations_ / 2), 2};
-  if (bytes <= 32768 * kKib) return {std::max(2, iterations_ / 5), 1};
-  return {std::max(2, iterations_ / 8), 1};
+  int const iterations = settings_.iterations;
+  if (bytes <= kBatchedBytes) return {iterations * (board_.crowded() ? 10 : 50), 5};
+  if (bytes <= 128 * kKib) return {iterations * 4, 3};
+  if (bytes <= 1024 * kKib) return {iterations, 3};
+  if (bytes <= 8192 * kKib) return {std::max(2, iterations / 2), 2};
+  if (bytes <= 32768 * kKib) return {std::max(2, iterations / 5), 1};
+  return {std::max(2, iterations / 8), 1};
 }
 
 void Stopwatch::warm_up(Side const& side, int iterations) {
@@ -53,12 +54,12 @@ double Stopwatch::loop(Side const& side, int iterations, Body body) {
   board_.barrier();
   auto const start = Clock::now();
   for (int i = 0; i < iterations; ++i) {
-    pattern_.write(side.on.send, ++turn_);
+    if (settings_.touch) pattern_.write(side.on.send, ++turn_);
     if (barrier) board_.barrier();
     if (call) side.call();
-    read_all(side.on.recv);
+    if (settings_.touch) read_all(side.on.recv);
   }
-  return board_.max(seconds_since(start)) / iterations / side.calls;
+  return board_.combine(seconds_since(start), settings_.across) / iterations / side.calls;
 }
 
 double Stopwatch::best_loop(Side const& side, Effort effort, Body body) {
@@ -70,14 +71,14 @@ double Stopwatch::best_loop(Side const& side, Effort effort, Body body) {
 double Stopwatch::timed_calls(Side const& side, int iterations) {
   std::vector<double> took(static_cast<std::size_t>(std::min(iterations, 4096)));
   for (auto& seconds : took) {
-    pattern_.write(side.on.send, ++turn_);
+    if (settings_.touch) pattern_.write(side.on.send, ++turn_);
     board_.barrier();
     auto const start = Clock::now();
     side.call();
     seconds = seconds_since(start);
-    read_all(side.on.recv);
+    if (settings_.touch) read_all(side.on.recv);
   }
-  return median(board_.max(took)) / side.calls;
+  return median(board_.combine(took, settings_.across)) / side.calls;
 }
 
 Sample Stopwatch::measure(Side const& side, std::size_t bytes) {
@@ -89,6 +90,7 @@ Sample Stopwatch::measure(Side const& side, std::size_t bytes) {
   } else {
     sample.call_loop = timed_calls(side, how.iterations);
   }
+  if (!settings_.cost) return sample;
   sample.cost_loop = best_loop(side, how, Body::write_call_read);
   sample.cost_base = best_loop(side, how, Body::write_read);
   return sample;
@@ -109,7 +111,7 @@ Canary Stopwatch::canary() {
     for (int i = 0; i < exchanges; ++i) board_.barrier();
     barriers.push_back(seconds_since(start) / exchanges);
   }
-  return {median(board_.max(copies)), median(board_.max(barriers))};
+  return {median(board_.combine(copies, Across::max)), median(board_.combine(barriers, Across::max))};
 }
 
 }  // namespace weft::perf

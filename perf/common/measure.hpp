@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/board.hpp"
-#include "common/cases.hpp"
+#include "common/operands.hpp"
 #include "common/pattern.hpp"
 
 namespace weft::perf {
@@ -18,11 +18,19 @@ struct Side {
   int calls = 1;  ///< how many collectives one call() makes
 };
 
-/// What one round measured of one side, in seconds per collective; every figure is the slowest rank's.
+/// How a side is timed.
+struct LoopSettings {
+  int iterations = 20;          ///< as -n, the number at 512 KB; scaled by the message's size
+  bool touch = true;            ///< write all input before a call and read all output after it
+  bool cost = true;             ///< also time the whole write–call–read loop
+  Across across = Across::max;  ///< which rank's time counts
+};
+
+/// What one round measured of one side, in seconds per collective.
 struct Sample {
   double call_loop = 0;  ///< small messages: write–barrier–call–read; larger ones: the call alone
   double call_base = 0;  ///< small messages: write–barrier–read; larger ones: 0
-  double cost_loop = 0;  ///< write–call–read
+  double cost_loop = 0;  ///< write–call–read; 0 when not asked for
   double cost_base = 0;  ///< write–read
 };
 
@@ -35,8 +43,7 @@ struct Canary {
 /// Times one side at one size. Collective: every rank makes the same calls.
 class Stopwatch {
  public:
-  /// `iterations`: as -n, the number at 512 KB; scaled by the message's size.
-  Stopwatch(Board& board, DataType dtype, int iterations);
+  Stopwatch(Board& board, DataType dtype, LoopSettings settings);
 
   void warm_up(Side const& side, int iterations);
   [[nodiscard]] Sample measure(Side const& side, std::size_t bytes);
@@ -59,7 +66,7 @@ class Stopwatch {
 
   Board& board_;
   Pattern pattern_;
-  int iterations_;
+  LoopSettings settings_;
   std::uint64_t turn_ = 0;
   Buffer copy_from_;
   Buffer copy_to_;

@@ -7,7 +7,7 @@
 #include "weft/error.hpp"
 
 #if defined(WEFT_WITH_MPI)
-#include <mpi.h>
+#include "peers/mpi_calls.hpp"
 #endif
 
 namespace weft::perf {
@@ -30,10 +30,15 @@ MPI_Datatype mpi_type(DataType dtype) {
     case DataType::u32: return MPI_UINT32_T;
     case DataType::i64: return MPI_INT64_T;
     case DataType::u64: return MPI_UINT64_T;
+    case DataType::i16: return MPI_INT16_T;
+    case DataType::u16: return MPI_UINT16_T;
+    case DataType::boolean: return MPI_C_BOOL;
+    case DataType::c64: return MPI_C_FLOAT_COMPLEX;
+    case DataType::c128: return MPI_C_DOUBLE_COMPLEX;
     case DataType::f32: return MPI_FLOAT;
     case DataType::f64: return MPI_DOUBLE;
     default:
-      throw Error(ErrorCode::unsupported, fmt::format("--vs mpi: MPI has no data type for {}", to_string(dtype)));
+      throw Error(ErrorCode::unsupported, fmt::format("--compare mpi: MPI has no data type for {}", to_string(dtype)));
   }
 }
 
@@ -43,7 +48,13 @@ MPI_Op mpi_op(ReduceOp op) {
     case ReduceOp::prod: return MPI_PROD;
     case ReduceOp::min: return MPI_MIN;
     case ReduceOp::max: return MPI_MAX;
-    default: throw Error(ErrorCode::unsupported, fmt::format("--vs mpi: MPI has no reduction {}", to_string(op)));
+    case ReduceOp::land: return MPI_LAND;
+    case ReduceOp::lor: return MPI_LOR;
+    case ReduceOp::lxor: return MPI_LXOR;
+    case ReduceOp::band: return MPI_BAND;
+    case ReduceOp::bor: return MPI_BOR;
+    case ReduceOp::bxor: return MPI_BXOR;
+    default: throw Error(ErrorCode::unsupported, fmt::format("--compare mpi: MPI has no reduction {}", to_string(op)));
   }
 }
 
@@ -52,9 +63,9 @@ MPI_Op mpi_op(ReduceOp op) {
 MpiPeer::MpiPeer() {
   if (!started_by_mpirun()) {
     throw Error(ErrorCode::invalid_argument,
-                "--vs mpi: start the ranks with mpirun, such as mpirun -np 2 --bind-to core …");
+                "--compare mpi: start the ranks with mpirun, such as mpirun -np 2 --bind-to core …");
   }
-  if (MPI_Init(nullptr, nullptr) != MPI_SUCCESS) throw Error(ErrorCode::system, "--vs mpi: MPI_Init failed");
+  if (MPI_Init(nullptr, nullptr) != MPI_SUCCESS) throw Error(ErrorCode::system, "--compare mpi: MPI_Init failed");
 }
 
 MpiPeer::~MpiPeer() {
@@ -62,31 +73,17 @@ MpiPeer::~MpiPeer() {
   if (MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0) MPI_Finalize();
 }
 
-// The default error handler ends the job with MPI's message: no result of these calls can be an error.
-std::function<void()> MpiPeer::call(Case const& what, Operands const& on, ReduceOp op, int root) const {
-  auto const type = mpi_type(on.send.dtype);
-  auto const send_count = static_cast<int>(on.send.count);
-  auto const recv_count = static_cast<int>(on.recv.count);
-  auto* const send = on.send.data;
-  auto* const recv = on.recv.data;
-  if (what.name() == "broadcast") return [=] { MPI_Bcast(recv, recv_count, type, root, MPI_COMM_WORLD); };
-  if (what.name() == "all_gather") {
-    return [=] { MPI_Allgather(send, send_count, type, recv, send_count, type, MPI_COMM_WORLD); };
-  }
-  auto const reduction = mpi_op(op);
-  if (what.name() == "reduce_scatter") {
-    return [=] { MPI_Reduce_scatter_block(send, recv, recv_count, type, reduction, MPI_COMM_WORLD); };
-  }
-  return [=] { MPI_Allreduce(send, recv, recv_count, type, reduction, MPI_COMM_WORLD); };
+std::function<void()> MpiPeer::call(Case const& what, Operands const& on, ReduceOp op, Place place) const {
+  return mpi_call(what.op(), on, place, mpi_type(on.send.dtype), what.reduces() ? mpi_op(op) : MPI_OP_NULL);
 }
 
 #else
 
 MpiPeer::MpiPeer() {
-  throw Error(ErrorCode::unsupported, "--vs mpi: this build has no MPI; configure with -DWEFT_WITH_MPI=ON");
+  throw Error(ErrorCode::unsupported, "--compare mpi: this build has no MPI; configure with -DWEFT_WITH_MPI=ON");
 }
 MpiPeer::~MpiPeer() = default;
-std::function<void()> MpiPeer::call(Case const&, Operands const&, ReduceOp, int) const {
+std::function<void()> MpiPeer::call(Case const&, Operands const&, ReduceOp, Place) const {
   return [] {};
 }
 

@@ -3,30 +3,47 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
+#include <charconv>
 #include <cstdio>
 
+#include "common/names.hpp"
 #include "weft/error.hpp"
+#include "weft/launch.hpp"
 #include "weft/version.hpp"
 
 namespace weft::perf {
 namespace {
 
-constexpr int kMaxRanks = 16;
-constexpr DataType kDataTypes[] = {DataType::i8,  DataType::u8,  DataType::i32,  DataType::u32, DataType::i64,
-                                   DataType::u64, DataType::f16, DataType::bf16, DataType::f32, DataType::f64};
-constexpr ReduceOp kReduceOps[] = {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min, ReduceOp::avg};
-
+/// Values that need more than a number.
 struct Texts {
   std::string min_bytes = "32M";
   std::string max_bytes = "32M";
   std::string step_bytes = "1M";
   std::string dtype = "float";
   std::string op = "sum";
-  std::string memory = "symmetric";
-  std::string vs;
+  std::string root = "0";
+  std::string memory;
+  std::string compare;
   std::string link;
-  int check = 1;
-  int in_place = 1;
+  int across = static_cast<int>(Across::max);
+  int registered = -1;
+  int timeout_seconds = 0;
+};
+
+/// Options of nccl-tests that have nothing to act on here.
+struct Inapplicable {
+  char const* names;
+  char const* value;
+  char const* reason;
+};
+constexpr std::array kInapplicable{
+    Inapplicable{"-p,--parallel_init", "0/1", "ranks are processes and always initialise at the same time"},
+    Inapplicable{"-y,--stream_null", "0/1", "there is no null stream on a CPU"},
+    Inapplicable{"-G,--cudagraph", "launches", "there are no CUDA graphs on a CPU"},
+    Inapplicable{"-x,--cta_policy", "0/1/2", "there are no CTAs on a CPU"},
+    Inapplicable{"-D,--device_implementation", "number", "there is no device-side implementation on a CPU"},
+    Inapplicable{"-V,--device_cta_count", "number", "there are no CTAs on a CPU"},
 };
 
 [[noreturn]] void refuse(std::string const& message) {
@@ -40,82 +57,125 @@ std::size_t bytes_of(std::string const& option, std::string const& text) {
 }
 
 std::vector<DataType> dtypes_of(std::string const& text) {
-  if (text == "all") return {std::begin(kDataTypes), std::end(kDataTypes)};
-  auto const dtype = parse_data_type(text);
-  if (!dtype)
-    refuse(fmt::format("-d: '{}' is no data type (int8 uint8 int32 uint32 int64 uint64 half bfloat16 float double all)",
-                       text));
-  return {*dtype};
+  if (text == "all") return all_types();
+  if (auto const dtype = parse_data_type(text)) return {*dtype};
+  std::string known;
+  for (int value = 0; is_valid(static_cast<DataType>(value)); ++value) {
+    known += nccl_name(static_cast<DataType>(value)) + " ";
+  }
+  refuse(fmt::format("-d: '{}' is no data type ({}all)", text, known));
 }
 
 std::vector<ReduceOp> ops_of(std::string const& text) {
-  if (text == "all") return {std::begin(kReduceOps), std::end(kReduceOps)};
+  if (text == "all") return all_ops();
   auto const op = parse_reduce_op(text);
-  if (!op) refuse(fmt::format("-o: '{}' is no reduction (sum prod max min avg all)", text));
-  return {*op};
+  if (op && *op != ReduceOp::user && *op != ReduceOp::premul_sum) return {*op};
+  std::string known;
+  for (int value = 0; value < static_cast<int>(ReduceOp::premul_sum); ++value) {
+    known += std::string(to_string(static_cast<ReduceOp>(value))) + " ";
+  }
+  refuse(fmt::format("-o: '{}' is no reduction ({}all)", text, known));
 }
 
-void add_nccl_options(CLI::App& app, Options& options, Texts& texts) {
+std::vector<int> roots_of(std::string const& text) {
+  if (text == "all" || text == "-1") return {};
+  int root = 0;
+  auto const* const end = text.data() + text.size();
+  auto const [stopped, error] = std::from_chars(text.data(), end, root);
+  if (error != std::errc{} || stopped != end || root < 0 || root >= kMostLocalRanks) {
+    refuse(fmt::format("-r: '{}' is no rank (a number, or all)", text));
+  }
+  return {root};
+}
+
+template <typename T>
+void add_number(CLI::App& app, char const* names, T& value, int low, int high, char const* text) {
+  app.add_option(names, value, text)->check(CLI::Range(low, high))->capture_default_str();
+}
+
+void add_sizes(CLI::App& app, Options& options, Texts& texts) {
+  add_number(app, "-t,--nthreads,--ranks", options.threads, 1, kMostLocalRanks,
+             "local ranks to start, each a process; under mpirun its ranks are used");
+  add_number(app, "-g,--ngpus", options.gpus, 1, kMostLocalRanks,
+             "ranks per thread: there are no GPUs here, so it multiplies -t");
   app.add_option("-b,--minbytes", texts.min_bytes, "smallest message, bytes (K M G)")->capture_default_str();
   app.add_option("-e,--maxbytes", texts.max_bytes, "largest message, bytes (K M G)")->capture_default_str();
   app.add_option("-i,--stepbytes", texts.step_bytes, "distance between messages, bytes (K M G)")->capture_default_str();
   app.add_option("-f,--stepfactor", options.step_factor, "factor between messages; 1: use -i")->capture_default_str();
-  app.add_option("-n,--iters", options.iterations,
-                 "iterations at 512 KB and more; smaller messages get more, larger ones fewer")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  app.add_option("-w,--warmup_iters", options.warmup, "calls before timing, per size")
-      ->check(CLI::Range(0, 100000))
-      ->capture_default_str();
-  app.add_option("-m,--agg_iters", options.aggregate, "calls per timed iteration")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
+  add_number(app, "-u,--unalign", options.unalign, 0, 1 << 20, "index of the first element used in every buffer");
+}
+
+void add_measurement(CLI::App& app, Options& options, Texts& texts) {
+  add_number(app, "-n,--iters", options.loop.iterations, 1, 100000,
+             "iterations at 512 KB; smaller messages get more, larger ones fewer");
+  add_number(app, "-w,--warmup_iters", options.warmup, 0, 100000, "calls before timing, per size");
+  add_number(app, "-m,--agg_iters", options.aggregate, 1, 1000, "calls per timed iteration");
+  add_number(app, "-N,--run_cycles", options.cycles, 0, 1 << 30, "times to measure the whole table; 0: until stopped");
+  add_number(app, "-c,--check", options.checks, 0, 100000, "calls per line whose results are checked; 0: none");
   app.add_option("-d,--datatype", texts.dtype, "data type, or all")->capture_default_str();
-  app.add_option("-c,--check", texts.check, "check results: 0 or 1")->check(CLI::Range(0, 1))->capture_default_str();
-  // nccl-tests takes these everywhere, whether the collective has a use for them or not.
+  // nccl-tests takes these everywhere, whether the operation has a use for them or not.
   app.add_option("-o,--op", texts.op, "reduction, or all")->capture_default_str();
-  app.add_option("-r,--root", options.root, "rank whose data everybody gets")
-      ->check(CLI::Range(0, kMaxRanks - 1))
-      ->capture_default_str();
+  app.add_option("-r,--root", texts.root, "root of rooted operations, or all")->capture_default_str();
+  add_number(app, "-z,--blocking", options.blocking, 0, 2, "calls block in any case; 1: a barrier after each of them");
+  add_number(app, "-T,--timeout", texts.timeout_seconds, 0, 1 << 20, "seconds a call waits for a peer; 0: default");
+  add_number(app, "-a,--average", texts.across, 0, 3, "whose time counts: 0 rank 0, 1 average, 2 fastest, 3 slowest");
+  app.add_option("-C,--report_cputime", options.cpu_time,
+                 "0/1: call the time CPU time (it is: a call runs on the caller's CPU)");
+  app.add_option("-S,--report_timestamps", options.timestamps, "0/1: when each line was measured");
+  app.add_option("-M,--memory_report", options.memory_report, "0/1: memory used, at the end");
+  app.add_option("-J,--output_file", options.output_file, "also write everything to this file, as JSON");
+  add_number(app, "-R,--local_register", texts.registered, 0, 2,
+             "0 or 1: private memory (there is nothing to register it with); 2: symmetric");
+  app.get_option("-R")->default_str("");
+}
+
+void add_inapplicable(CLI::App& app, std::array<int, kInapplicable.size()>& values) {
+  for (std::size_t i = 0; i < kInapplicable.size(); ++i) {
+    auto const& known = kInapplicable[i];
+    app.add_option(known.names, values[i], fmt::format("accepted, no effect: {}", known.reason))
+        ->type_name(known.value);
+  }
 }
 
 void add_own_options(CLI::App& app, Options& options, Texts& texts) {
-  app.add_option("--ranks", options.ranks, "local ranks to start; under mpirun its ranks are used")
-      ->check(CLI::Range(1, kMaxRanks))
-      ->capture_default_str();
-  app.add_option("--memory", texts.memory, "symmetric (Communicator::allocate) or private")
+  auto constexpr kGroup = "Beyond nccl-tests";
+  app.add_option("--touch", options.loop.touch, "0/1: write all input before and read all output after every call")
+      ->capture_default_str()
+      ->group(kGroup);
+  app.add_flag("--cost", options.cost, "column: what a call costs the loop around it")->group(kGroup);
+  app.add_flag("--limit", options.limit, "columns: the machine's limit, and time over it")->group(kGroup);
+  app.add_option("--compare", texts.compare, "columns: another library in the same rounds; mpi (needs mpirun)")
+      ->check(CLI::IsMember({"mpi"}))
+      ->group(kGroup);
+  app.add_flag("--overlap", options.overlap, "column: share of the time that computation hides, on a stream")
+      ->group(kGroup);
+  app.add_option("--memory", texts.memory, "symmetric (Communicator::allocate, the default) or private")
       ->check(CLI::IsMember({"symmetric", "private"}))
-      ->capture_default_str();
-  app.add_option("--vs", texts.vs, "measure another library beside, in the same rounds: mpi (needs mpirun)")
-      ->check(CLI::IsMember({"mpi"}));
-  app.add_flag("--cost", options.cost, "also print call, cost and the machine's limit");
+      ->group(kGroup);
+  app.add_option("--in-place", options.in_place, "0/1: measure the in-place form too")
+      ->capture_default_str()
+      ->group(kGroup);
   app.add_option("--rounds", options.rounds, "undisturbed rounds to keep; the best counts")
       ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--in-place", texts.in_place, "measure the in-place form too: 0 or 1")
-      ->check(CLI::Range(0, 1))
-      ->capture_default_str();
-  app.add_option("--link", texts.link, "emulate a link, latency:bandwidth, such as 20us:2GB/s");
-  app.add_option("--json", options.json, "append one JSON line per size to this file");
-  app.add_option("--label", options.label, "text for the JSON lines");
+      ->capture_default_str()
+      ->group(kGroup);
+  app.add_option("--link", texts.link, "emulate a link, latency:bandwidth, such as 20us:2GB/s")->group(kGroup);
+  app.add_option("--json", options.json, "append one JSON line per size to this file")->group(kGroup);
+  app.add_option("--label", options.label, "text for the JSON lines")->group(kGroup);
 }
 
-void finish(Options& options, Texts const& texts) {
-  options.min_bytes = bytes_of("-b", texts.min_bytes);
-  options.max_bytes = bytes_of("-e", texts.max_bytes);
-  options.step_bytes = bytes_of("-i", texts.step_bytes);
-  options.dtypes = dtypes_of(texts.dtype);
-  options.ops = ops_of(texts.op);
-  options.memory = texts.memory == "private" ? MemoryKind::private_memory : MemoryKind::symmetric;
-  options.check = texts.check != 0;
-  options.in_place = texts.in_place != 0;
-  options.vs_mpi = !texts.vs.empty();
-  if (!texts.link.empty()) options.link = EmulatedLink::parse(texts.link);
+MemoryKind memory_of(Texts const& texts) {
+  auto const registered = texts.registered;
+  if (!texts.memory.empty() && registered >= 0 && (texts.memory == "symmetric") != (registered == 2)) {
+    refuse(fmt::format("-R: {} contradicts --memory {}", registered, texts.memory));
+  }
+  bool const symmetric = texts.memory.empty() ? registered < 0 || registered == 2 : texts.memory == "symmetric";
+  return symmetric ? MemoryKind::symmetric : MemoryKind::private_memory;
+}
+
+void check_sizes(Options const& options) {
   if (options.min_bytes > options.max_bytes) {
     refuse(fmt::format("-b: {} bytes are more than -e's {}", options.min_bytes, options.max_bytes));
-  }
-  if (options.ranks > 1 && options.root >= options.ranks) {
-    refuse(fmt::format("-r: there is no rank {} among {}", options.root, options.ranks));
   }
   if (options.step_factor == 0) refuse("-f: 0 is no factor; 1 means steps of -i bytes");
   if (options.step_factor == 1 && options.step_bytes == 0) refuse("-i: steps of 0 bytes never reach -e");
@@ -123,7 +183,54 @@ void finish(Options& options, Texts const& texts) {
     refuse("-b: 0 times any factor stays 0; give -i instead of -f");
 }
 
+void check_combination(Case const& what, Options const& options) {
+  if (!what.reduces() || options.dtypes.size() > 1 || options.ops.size() > 1) return;  // "all" leaves the others out
+  if (supports(options.dtypes.front(), options.ops.front())) return;
+  refuse(fmt::format("-o: {} elements have no {}", nccl_name(options.dtypes.front()), to_string(options.ops.front())));
+}
+
+void check_ranks(Case const& what, Options const& options) {
+  int const ranks = options.ranks();
+  if (ranks > kMostLocalRanks) refuse(fmt::format("-t, -g: {} ranks; at most {}", ranks, kMostLocalRanks));
+  if (ranks > 1 && !options.roots.empty() && options.roots.front() >= ranks) {
+    refuse(fmt::format("-r: there is no rank {} among {}", options.roots.front(), ranks));
+  }
+  if (!what.supports(ranks)) refuse(fmt::format("{}_perf needs a power of 2 ranks, not {}", what.name(), ranks));
+}
+
+void finish(Case const& what, Options& options, Texts const& texts) {
+  options.min_bytes = bytes_of("-b", texts.min_bytes);
+  options.max_bytes = bytes_of("-e", texts.max_bytes);
+  options.step_bytes = bytes_of("-i", texts.step_bytes);
+  options.dtypes = dtypes_of(texts.dtype);
+  options.ops = ops_of(texts.op);
+  options.roots = roots_of(texts.root);
+  options.memory = memory_of(texts);
+  options.compare_mpi = !texts.compare.empty();
+  options.loop.across = static_cast<Across>(texts.across);
+  options.loop.cost = options.cost || !options.json.empty();
+  if (texts.timeout_seconds > 0) options.timeout = std::chrono::seconds(texts.timeout_seconds);
+  if (!texts.link.empty()) options.link = EmulatedLink::parse(texts.link);
+  check_sizes(options);
+  check_combination(what, options);
+  check_ranks(what, options);
+  if (options.gpus > 1) options.notes.emplace_back("-g: there are no GPUs here; its ranks are processes like -t's");
+  if (options.blocking == 2) options.notes.emplace_back("-z 2: calls block in any case");
+  if (texts.registered == 1) options.notes.emplace_back("-R 1: there is nothing to register private memory with");
+}
+
+void note_inapplicable(CLI::App const& app, Options& options) {
+  for (auto const& known : kInapplicable) {
+    auto const name = std::string(known.names).substr(0, 2);
+    if (app.get_option(name)->count() > 0) options.notes.push_back(fmt::format("{}: {}", name, known.reason));
+  }
+}
+
 }  // namespace
+
+std::string to_string(MemoryKind kind) {
+  return kind == MemoryKind::symmetric ? "symmetric" : "private";
+}
 
 std::vector<std::size_t> Options::sizes() const {
   std::vector<std::size_t> result;
@@ -138,17 +245,27 @@ std::vector<std::size_t> Options::sizes() const {
 
 ParsedOptions parse_options(Case const& what, int argc, char const* const* argv) {
   ParsedOptions parsed;
+  auto& options = parsed.options;
+  options.arguments.assign(argv, argv + argc);
   Texts texts;
+  std::array<int, kInapplicable.size()> ignored{};
   auto const program = what.name() + "_perf";
   CLI::App app(fmt::format("Time of {} over message sizes, in nccl-tests' table.", what.name()), program);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // as getopt, which scripts rely on
   app.set_version_flag("--version", fmt::format("{} (weft) {}", program, WEFT_VERSION_STRING));
-  add_nccl_options(app, parsed.options, texts);
-  add_own_options(app, parsed.options, texts);
+  add_sizes(app, options, texts);
+  add_measurement(app, options, texts);
+  add_inapplicable(app, ignored);
+  add_own_options(app, options, texts);
   try {
     app.parse(argc, argv);
-    finish(parsed.options, texts);
+    finish(what, options, texts);
+    note_inapplicable(app, options);
   } catch (CLI::Success const& done) {
     parsed.exit_code = app.exit(done);
+  } catch (CLI::ExtrasError const& error) {
+    fmt::print(stderr, "{}: {}\n{}", program, error.what(), app.help());
+    parsed.exit_code = 2;
   } catch (CLI::Error const& error) {
     fmt::print(stderr, "{}: {}\n", program, error.what());
     parsed.exit_code = 2;
@@ -157,22 +274,6 @@ ParsedOptions parse_options(Case const& what, int argc, char const* const* argv)
     parsed.exit_code = 2;
   }
   return parsed;
-}
-
-std::string nccl_name(DataType dtype) {
-  switch (dtype) {
-    case DataType::i8: return "int8";
-    case DataType::u8: return "uint8";
-    case DataType::i32: return "int32";
-    case DataType::u32: return "uint32";
-    case DataType::i64: return "int64";
-    case DataType::u64: return "uint64";
-    case DataType::f16: return "half";
-    case DataType::bf16: return "bfloat16";
-    case DataType::f32: return "float";
-    case DataType::f64: return "double";
-  }
-  return "?";
 }
 
 }  // namespace weft::perf

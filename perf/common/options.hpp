@@ -1,15 +1,20 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/cases.hpp"
+#include "common/measure.hpp"
+#include "weft/communicator.hpp"
 
 namespace weft::perf {
 
 enum class MemoryKind { symmetric, private_memory };
+
+[[nodiscard]] std::string to_string(MemoryKind kind);
 
 /// nccl-tests' command line, and what Weft adds to it.
 struct Options {
@@ -17,24 +22,39 @@ struct Options {
   std::size_t max_bytes = 32 << 20;
   std::size_t step_bytes = 1 << 20;
   std::size_t step_factor = 1;  ///< 1: steps of step_bytes
-  int iterations = 20;
+  int threads = 1;              ///< -t, and …
+  int gpus = 1;                 ///< … -g: their product is the number of local ranks
   int warmup = 5;
   int aggregate = 1;
-  int root = 0;
-  bool check = true;
+  int cycles = 1;    ///< times the whole table is measured; 0: without end
+  int checks = 1;    ///< calls whose results are checked, per line
+  int unalign = 0;   ///< buffers begin at this element
+  int blocking = 0;  ///< 1: a barrier after every call
+  bool timestamps = false;
+  bool cpu_time = false;
+  bool memory_report = false;
+  std::string output_file;  ///< -J; empty: none
+  std::optional<std::chrono::milliseconds> timeout;
+  std::vector<int> roots{0};  ///< empty: every rank in turn
   std::vector<DataType> dtypes{DataType::f32};
   std::vector<ReduceOp> ops{ReduceOp::sum};
+  LoopSettings loop;
 
-  int ranks = 1;
   MemoryKind memory = MemoryKind::symmetric;
   bool in_place = true;
-  bool vs_mpi = false;
+  bool compare_mpi = false;
   bool cost = false;
+  bool limit = false;
+  bool overlap = false;
   int rounds = 5;
   std::string json;   ///< file to append JSON lines to; empty: none
   std::string label;  ///< goes into every JSON line
   std::optional<EmulatedLink> link;
 
+  std::vector<std::string> notes;      ///< one line for each option given that means nothing here
+  std::vector<std::string> arguments;  ///< the command line as given
+
+  [[nodiscard]] int ranks() const noexcept { return threads * gpus; }
   /// The message sizes asked for, in bytes, ascending.
   [[nodiscard]] std::vector<std::size_t> sizes() const;
 };
@@ -47,8 +67,5 @@ struct ParsedOptions {
 };
 
 [[nodiscard]] ParsedOptions parse_options(Case const& what, int argc, char const* const* argv);
-
-/// nccl-tests' name of a data type: "float", "half", "int8", …
-[[nodiscard]] std::string nccl_name(DataType dtype);
 
 }  // namespace weft::perf

@@ -1,6 +1,8 @@
 #include "common/pattern.hpp"
 
+#include <complex>
 #include <cstring>
+#include <limits>
 
 namespace weft::perf {
 namespace {
@@ -17,6 +19,12 @@ T get(void const* source) {
   return value;
 }
 
+/// Inputs have no imaginary part, so an output that has one is no number that could be expected.
+template <typename T>
+double real_part(std::complex<T> value) {
+  return value.imag() == 0 ? value.real() : std::numeric_limits<double>::quiet_NaN();
+}
+
 }  // namespace
 
 void encode(DataType dtype, double value, void* target) {
@@ -31,6 +39,13 @@ void encode(DataType dtype, double value, void* target) {
     case DataType::bf16: return put(to_bfloat16(static_cast<float>(value)), target);
     case DataType::f32: return put(static_cast<float>(value), target);
     case DataType::f64: return put(value, target);
+    case DataType::f8e4m3: return put(to_float8_e4m3(static_cast<float>(value)), target);
+    case DataType::f8e5m2: return put(to_float8_e5m2(static_cast<float>(value)), target);
+    case DataType::c64: return put(std::complex<float>(static_cast<float>(value)), target);
+    case DataType::c128: return put(std::complex<double>(value), target);
+    case DataType::boolean: return put(static_cast<std::uint8_t>(value != 0 ? 1 : 0), target);
+    case DataType::i16: return put(static_cast<std::int16_t>(value), target);
+    case DataType::u16: return put(static_cast<std::uint16_t>(value), target);
   }
 }
 
@@ -46,6 +61,13 @@ double decode(DataType dtype, void const* source) {
     case DataType::bf16: return to_float(get<BFloat16>(source));
     case DataType::f32: return get<float>(source);
     case DataType::f64: return get<double>(source);
+    case DataType::f8e4m3: return to_float(get<Float8E4M3>(source));
+    case DataType::f8e5m2: return to_float(get<Float8E5M2>(source));
+    case DataType::c64: return real_part(get<std::complex<float>>(source));
+    case DataType::c128: return real_part(get<std::complex<double>>(source));
+    case DataType::boolean: return get<std::uint8_t>(source);
+    case DataType::i16: return get<std::int16_t>(source);
+    case DataType::u16: return get<std::uint16_t>(source);
   }
   return 0;
 }

@@ -9,10 +9,11 @@
 namespace weft::perf {
 
 /// What every rank contributes when results are checked, and what must come out: computed without the library, in f64,
-/// from whole numbers that every data type holds exactly.
+/// from whole numbers small enough that the data type holds every partial result exactly.
 class Reference {
  public:
-  Reference(DataType dtype, ReduceOp op, int ranks);
+  /// `repetition` shifts the inputs, so that repeated checks see other values.
+  Reference(DataType dtype, ReduceOp op, int ranks, std::size_t repetition = 0);
 
   /// Element `index` of rank `rank`'s input.
   [[nodiscard]] double contribution(int rank, std::size_t index) const noexcept;
@@ -30,6 +31,8 @@ class Reference {
   DataType dtype_;
   ReduceOp op_;
   int ranks_;
+  std::size_t repetition_;
+  std::size_t values_;           // contributions to sums are 0 … values_ - 1
   std::vector<double> reduced_;  // one period of results
 };
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/options.hpp"
+#include "weft/data_type.hpp"
 
 namespace weft::perf {
 
@@ -17,6 +17,12 @@ struct Timing {
   std::optional<double> wrong;  ///< elements; absent when results were not checked
 };
 
+/// A column behind nccl-tests' thirteen.
+struct Column {
+  std::string name;
+  std::string unit;
+};
+
 /// One line: a message size.
 struct Line {
   std::size_t bytes = 0;
@@ -26,26 +32,32 @@ struct Line {
   int root = -1;   ///< -1 where there is none
   std::optional<Timing> out_of_place;
   std::optional<Timing> in_place;
+  std::string timestamp;            ///< empty: no such column
+  std::vector<std::string> extras;  ///< one per Column
 };
 
-/// nccl-tests' two header lines and units line.
-[[nodiscard]] std::string table_header();
+struct TableLayout {
+  bool cpu_time = false;    ///< "cputime" heads the times
+  bool timestamps = false;  ///< a timestamp follows the thirteen columns
+  std::vector<Column> extras{};
+};
+
+/// nccl-tests' header lines, and the names and units of the columns behind them.
+[[nodiscard]] std::string table_header(TableLayout const& layout);
+/// nccl-tests' row, and the columns behind it.
 [[nodiscard]] std::string table_line(Line const& line);
 
-/// One line of the second table, seconds.
-struct Detail {
-  std::size_t bytes = 0;
-  double call = 0;
-  double cost = 0;
-  double limit = 0;
-  std::optional<double> peer_call;
-  std::optional<double> peer_cost;
-  std::size_t rounds_kept = 0;
-  std::size_t rounds = 0;
-};
+/// `value` with two decimals, fewer where it would be wider than `width`.
+[[nodiscard]] std::string number_text(double value, int width);
+/// Microseconds with three significant digits at least; "n/a" for what came out of a difference and drowned in noise.
+[[nodiscard]] std::string us_text(double seconds);
+/// "3.00x"; "n/a" when there is none.
+[[nodiscard]] std::string ratio_text(double value);
+/// numerator / denominator; 0 when either is not positive.
+[[nodiscard]] double ratio(double numerator, double denominator);
 
-/// call, cost, limit and, with a peer, its figures, the ratios and their geometric means.
-[[nodiscard]] std::string detail_table(std::vector<Detail> const& details, std::string const& peer);
+/// "2026-01-31 12:34:56", local time.
+[[nodiscard]] std::string now_text();
 
 /// Geometric mean of the positive finite ones among `values`; 0 when there is none.
 [[nodiscard]] double geometric_mean(std::vector<double> const& values);

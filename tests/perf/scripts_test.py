@@ -12,6 +12,10 @@ import unittest
 PERF = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "perf")
 
 
+sys.path.insert(0, PERF)  # compare.py's own imports
+sys.dont_write_bytecode = True
+
+
 def load(name):
     spec = importlib.util.spec_from_file_location(name, os.path.join(PERF, name + ".py"))
     module = importlib.util.module_from_spec(spec)
@@ -22,6 +26,8 @@ def load(name):
 
 compare_peers = load("compare_peers")
 check_overlap = load("check_overlap")
+check_baselines = load("check_baselines")
+compare = load("compare")
 
 
 def line(peer, size, ours, theirs):
@@ -91,6 +97,92 @@ class CheckOverlap(unittest.TestCase):
                 self.assertEqual(check_overlap.main(), 2)
             finally:
                 sys.argv = before
+
+
+def peer_line(library, size, call, canary=1.0, **changes):
+    return {"library": library, "version": "1", "op": "all_reduce", "memory": "private", "ranks": 2, "bytes": size,
+            "time_us": call, "call_us": call, "cost_us": call, "canary_copy_us": 30 * canary, "canary_barrier_us": 0.1,
+            "wrong": 0, **changes}
+
+
+class Compare(unittest.TestCase):
+    def verdict(self, lines):
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            good = compare.judge(compare.summary(lines))
+        return good, output.getvalue()
+
+    def test_disturbed_rounds_do_not_count(self):
+        rows = compare.summary([peer_line("x", 8, 2.0), peer_line("x", 8, 1.0, canary=1.4), peer_line("x", 32, 5.0, canary=2)])
+        self.assertEqual([(row["bytes"], row["time_us"]) for row in rows], [(8, 2.0), (32, 5.0)])
+
+    def test_the_best_library_of_each_size_counts(self):
+        rows = compare.summary([peer_line("weft symmetric", 8, 1.0, memory="symmetric"), peer_line("a", 8, 3.0), peer_line("b", 8, 2.0)])
+        self.assertEqual(compare.ratios_of(rows, "weft symmetric", "time_us"), {8: 2.0})
+
+    def test_bars(self):
+        weft = [peer_line("weft private", size, 1.0) for size in (8, 32)]
+        good, text = self.verdict(weft + [peer_line("a", 8, 1.6), peer_line("a", 32, 1.6)])
+        self.assertTrue(good, text)
+        good, text = self.verdict(weft + [peer_line("a", 8, 9.0), peer_line("a", 32, 0.9)])
+        self.assertFalse(good)
+        self.assertIn("FAIL: all_reduce, 2 ranks, private, call: lowest ratio (32 bytes) 0.90", text)
+
+    def test_noise_is_no_proof(self):
+        self.assertFalse(self.verdict([peer_line("weft private", 8, -1.0), peer_line("a", 8, 9.0)])[0])
+
+    def test_a_library_that_fails_is_left_out_with_all_its_lines(self):
+        class Fake:
+            def __init__(self, name, fails):
+                self.name, self.fails, self.rounds = name, fails, 0
+
+            def launch(self, *_):
+                self.rounds += 1
+                if self.fails and self.rounds == 2:
+                    return [sys.executable, "-c", "raise SystemExit('broken')"], dict(os.environ)
+                return [sys.executable, "-c", f"print({json.dumps(json.dumps(peer_line(self.name, 8, 1.0)))})"], dict(os.environ)
+
+        class Options:
+            minbytes, maxbytes, stepfactor, iters, rounds, timeout = 8, 8, 4, 1, 3, 30
+
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            lines = compare.measure([Fake("good", False), Fake("bad", True)], "all_reduce", 2, Options)
+        self.assertEqual({line["library"] for line in lines}, {"good"})
+        self.assertEqual(len(lines), 3)
+        self.assertIn("bad left out: left with 1: broken", output.getvalue())
+
+
+class CheckBaselines(unittest.TestCase):
+    LINE = {"op": "all_reduce", "ranks": 2, "memory": "symmetric", "bytes": 8, "at_most": 2.0, "measured": 1.5}
+
+    def verdict(self, time):
+        with contextlib.redirect_stdout(io.StringIO()):
+            return check_baselines.judge(self.LINE, {"time_us": time, "limit_us": 1.0, "rounds_kept": 1})[0]
+
+    def test_thresholds(self):
+        self.assertTrue(self.verdict(1.9))
+        self.assertFalse(self.verdict(2.1))
+        self.assertFalse(self.verdict(-0.1))
+
+    def test_every_kept_line_is_complete(self):
+        for path in sorted(os.listdir(os.path.join(PERF, "baselines"))):
+            for kept in check_baselines.read(os.path.join(PERF, "baselines", path)):
+                self.assertEqual(set(kept), set(self.LINE), path)
+
+
+@unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib is not installed")
+class Plot(unittest.TestCase):
+    def test_draws_one_line_a_library(self):
+        plot = load("plot")
+        lines = [peer_line(library, size, size / 10) for library in ("weft private", "a") for size in (8, 32)]
+        table = plot.best(lines)
+        self.assertEqual(set(table[("all_reduce", 2)]), {"weft private (1)", "a (1)"})
+        with tempfile.TemporaryDirectory() as folder:
+            plot.draw(lines, os.path.join(folder, "x.png"))
+            self.assertGreater(os.path.getsize(os.path.join(folder, "x.png")), 10000)
+
+    def test_nothing_to_draw_is_an_error(self):
+        with self.assertRaises(ValueError):
+            load("plot").draw([], "/nonexistent/x.png")
 
 
 if __name__ == "__main__":

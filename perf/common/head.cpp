@@ -1,0 +1,74 @@
+#include "common/head.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+
+#include "weft/version.hpp"
+
+namespace weft::perf {
+namespace {
+
+std::string options_text(Options const& options) {
+  bool const by_factor = options.step_factor > 1;
+  return fmt::format(
+      "# nThread {} nGpus {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} validation: "
+      "{} graph: 0 unalign: {}\n",
+      options.threads, options.gpus, options.min_bytes, options.max_bytes,
+      by_factor ? options.step_factor : options.step_bytes, by_factor ? "factor" : "bytes", options.warmup,
+      options.loop.iterations, options.aggregate, options.checks, options.unalign);
+}
+
+}  // namespace
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) != 0) continue;
+    auto const colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+std::vector<RankPlace> rank_places(Communicator& communicator) {
+  auto mine = Buffer::host(2, DataType::i64);
+  auto all = Buffer::host(2 * static_cast<std::size_t>(communicator.size()), DataType::i64);
+  mine.as<std::int64_t>()[0] = getpid();
+  mine.as<std::int64_t>()[1] = sched_getcpu();
+  communicator.all_gather(mine.view(), all.view()).wait();
+  std::vector<RankPlace> places(static_cast<std::size_t>(communicator.size()));
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    places[rank] = {all.as<std::int64_t>()[2 * rank], all.as<std::int64_t>()[2 * rank + 1]};
+  }
+  return places;
+}
+
+std::string head_text(Case const& what, Options const& options, std::vector<RankPlace> const& places) {
+  auto text = fmt::format("# weft version {}, in the format of nccl-tests 2.19\n", WEFT_VERSION_STRING);
+  text += fmt::format("# Collective test starting: {}_perf\n", what.name()) + options_text(options);
+  if (options.blocking == 1) text += "# Blocking Enabled: a barrier after each collective\n";
+  for (auto const& note : options.notes) text += fmt::format("# Note: {}\n", note);
+  text += fmt::format("# Memory: {}, {}; best of {} undisturbed rounds\n", to_string(options.memory),
+                      options.loop.touch ? "written before and read after every call" : "untouched between calls",
+                      options.rounds);
+  if (options.link) text += fmt::format("# Link: {}\n", options.link->describe());
+  text += "#\n# Using devices\n";
+  auto const cpu = cpu_name();
+  auto const host = host_name();
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    text += fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [cpu {}] {}\n", rank, 0,
+                        places[rank].pid, host, places[rank].cpu, places[rank].cpu, cpu);
+  }
+  return text;
+}
+
+}  // namespace weft::perf

@@ -1,0 +1,32 @@
+#include "common/names.hpp"
+
+namespace weft::perf {
+
+std::string nccl_name(DataType dtype) {
+  switch (dtype) {
+    case DataType::i8: return "int8";
+    case DataType::u8: return "uint8";
+    case DataType::i32: return "int32";
+    case DataType::u32: return "uint32";
+    case DataType::i64: return "int64";
+    case DataType::u64: return "uint64";
+    case DataType::f16: return "half";
+    case DataType::bf16: return "bfloat16";
+    case DataType::f32: return "float";
+    case DataType::f64: return "double";
+    default: return std::string(to_string(dtype));
+  }
+}
+
+std::vector<DataType> const& all_types() {
+  static std::vector<DataType> const types{DataType::i8,  DataType::u8,  DataType::i32, DataType::u32, DataType::i64,
+                                           DataType::u64, DataType::f16, DataType::f32, DataType::f64, DataType::bf16};
+  return types;
+}
+
+std::vector<ReduceOp> const& all_ops() {
+  static std::vector<ReduceOp> const ops{ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min, ReduceOp::avg};
+  return ops;
+}
+
+}  // namespace weft::perf

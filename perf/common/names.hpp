@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "weft/data_type.hpp"
+#include "weft/reduce_op.hpp"
+
+namespace weft::perf {
+
+/// nccl-tests' name of a data type: "float", "half", "int8", …; Weft's own where nccl-tests has none.
+[[nodiscard]] std::string nccl_name(DataType dtype);
+
+/// What -d all and -o all measure: nccl-tests' types and reductions, in its order.
+[[nodiscard]] std::vector<DataType> const& all_types();
+[[nodiscard]] std::vector<ReduceOp> const& all_ops();
+
+}  // namespace weft::perf

@@ -1,0 +1,169 @@
+#include "common/results.hpp"
+
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "common/names.hpp"
+#include "weft/error.hpp"
+#include "weft/version.hpp"
+
+namespace weft::perf {
+namespace {
+
+constexpr double kMicro = 1e6;
+
+nlohmann::json timing_json(std::optional<Timing> const& timing, bool cpu_time) {
+  if (!timing) return nullptr;
+  nlohmann::json result{{cpu_time ? "cpu_time" : "time", timing->seconds * kMicro},
+                        {"alg_bw", timing->algorithm_gbps},
+                        {"bus_bw", timing->bus_gbps},
+                        {"nwrong", nullptr}};
+  if (timing->wrong) result["nwrong"] = *timing->wrong;
+  return result;
+}
+
+nlohmann::json config_json(Options const& options) {
+  nlohmann::json config{{"nthreads", options.threads},
+                        {"ngpus", options.gpus},
+                        {"minimum_bytes", options.min_bytes},
+                        {"maximum_bytes", options.max_bytes},
+                        {"warmup_iters", options.warmup},
+                        {"iterations", options.loop.iterations},
+                        {"aggregated_iterations", options.aggregate},
+                        {"validation", options.checks},
+                        {"graph", 0},
+                        {"blocking_collectives", options.blocking != 0 ? "true" : "false"},
+                        {"parallel_init", "false"},
+                        {"memory", to_string(options.memory)},
+                        {"unalign", options.unalign},
+                        {"cpu_time", options.cpu_time}};
+  if (options.step_factor > 1) {
+    config["step_factor"] = options.step_factor;
+  } else {
+    config["step_bytes"] = options.step_bytes;
+  }
+  return config;
+}
+
+void set_us(nlohmann::json& line, char const* key, std::optional<double> const& seconds) {
+  if (seconds) line[key] = *seconds * kMicro;
+}
+
+}  // namespace
+
+std::vector<Column> extra_columns(Options const& options) {
+  std::vector<Column> columns;
+  if (options.cost) columns.push_back({"cost", "(us)"});
+  if (options.limit) columns.insert(columns.end(), {{"limit", "(us)"}, {"t/limit", ""}});
+  if (options.compare_mpi) columns.insert(columns.end(), {{"mpi", "(us)"}, {"mpi/t", ""}});
+  if (options.compare_mpi && options.cost) columns.insert(columns.end(), {{"mpi cost", "(us)"}, {"mpi/cost", ""}});
+  if (options.overlap) columns.push_back({"overlap", "(%)"});
+  return columns;
+}
+
+std::vector<std::string> extra_texts(Options const& options, Detail const& detail) {
+  std::vector<std::string> texts;
+  auto const us = [&](std::optional<double> const& seconds) { texts.push_back(us_text(seconds.value_or(0))); };
+  auto const over = [&](std::optional<double> const& a, std::optional<double> const& b) {
+    texts.push_back(ratio_text(ratio(a.value_or(0), b.value_or(0))));
+  };
+  if (options.cost) us(detail.cost);
+  if (options.limit) {
+    us(detail.limit);
+    over(detail.call, detail.limit);
+  }
+  if (options.compare_mpi) {
+    us(detail.peer_call);
+    over(detail.peer_call, detail.call);
+  }
+  if (options.compare_mpi && options.cost) {
+    us(detail.peer_cost);
+    over(detail.peer_cost, detail.cost);
+  }
+  if (options.overlap) texts.push_back(fmt::format("{:.1f}", detail.overlap.value_or(0)));
+  return texts;
+}
+
+nlohmann::json json_line(Case const& what, Options const& options, int ranks, Line const& line, Detail const& detail,
+                         Canary canary) {
+  nlohmann::json result{{"library", "weft"},
+                        {"version", WEFT_VERSION_STRING},
+                        {"op", what.name()},
+                        {"memory", to_string(options.memory)},
+                        {"ranks", ranks},
+                        {"bytes", line.bytes},
+                        {"time_us", detail.call * kMicro},
+                        {"label", options.label},
+                        {"type", nccl_name(line.dtype)},
+                        {"redop", line.op},
+                        {"root", line.root},
+                        {"touch", options.loop.touch},
+                        {"link", options.link ? options.link->describe() : ""},
+                        {"call_us", detail.call * kMicro},
+                        {"rounds_kept", detail.rounds_kept},
+                        {"rounds", detail.rounds},
+                        {"canary_copy_us", canary.copy * kMicro},
+                        {"canary_barrier_us", canary.barrier * kMicro}};
+  set_us(result, "cost_us", detail.cost);
+  set_us(result, "limit_us", detail.limit);
+  set_us(result, "peer_call_us", detail.peer_call);
+  set_us(result, "peer_cost_us", detail.peer_cost);
+  if (detail.overlap) result["overlap_percent"] = *detail.overlap;
+  for (auto const* timing : {&line.out_of_place, &line.in_place}) {
+    if (*timing && (*timing)->wrong) result["wrong"] = result.value("wrong", 0.0) + *(*timing)->wrong;
+  }
+  return result;
+}
+
+void append_json_lines(std::string const& path, std::vector<nlohmann::json> const& lines) {
+  std::ofstream file(path, std::ios::app);
+  for (auto const& line : lines) file << line.dump() << '\n';
+  file.close();
+  if (!file) throw Error(ErrorCode::system, fmt::format("--json: cannot write {}", path));
+}
+
+JsonDocument::JsonDocument(Case const& what, Options const& options, std::vector<RankPlace> const& places)
+    : name_(what.name() + "_perf") {
+  constexpr int kNcclTestsFormat = 2;
+  auto devices = nlohmann::json::array();
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    devices.push_back({{"rank", rank},
+                       {"group", 0},
+                       {"pid", places[rank].pid},
+                       {"hostname", host_name()},
+                       {"device", places[rank].cpu},
+                       {"device_hex", fmt::format("cpu {}", places[rank].cpu)},
+                       {"device_info", cpu_name()}});
+  }
+  document_ = {{"version", kNcclTestsFormat},    {"start_time", now_text()},
+               {"args", options.arguments},      {"weft_version", WEFT_VERSION_STRING},
+               {"config", config_json(options)}, {"results", nlohmann::json::array()}};
+  document_["config"]["devices"] = devices;
+}
+
+void JsonDocument::add(Line const& line, int iterations) {
+  bool const cpu_time = document_["config"]["cpu_time"];
+  document_["results"].push_back({{"size", line.bytes},
+                                  {"count", line.count},
+                                  {"type", nccl_name(line.dtype)},
+                                  {"redop", line.op},
+                                  {"root", fmt::format("{:6}", line.root)},
+                                  {"out_of_place", timing_json(line.out_of_place, cpu_time)},
+                                  {"in_place", timing_json(line.in_place, cpu_time)},
+                                  {"actual_iterations", iterations},
+                                  {"experiment_name", name_}});
+}
+
+void JsonDocument::write(std::string const& path, double wrong, double average_bandwidth) {
+  document_["out_of_bounds"] = {{"count", wrong}, {"okay", wrong == 0 ? "true" : "false"}};
+  document_["average_bus_bandwidth"] = {{"bandwidth", average_bandwidth}, {"okay", "unchecked"}};
+  document_["errors"] = nlohmann::json::array();
+  document_["end_time"] = now_text();
+  std::ofstream file(path, std::ios::trunc);
+  file << document_.dump(1) << '\n';
+  file.close();
+  if (!file) throw Error(ErrorCode::system, fmt::format("-J: cannot write {}", path));
+}
+
+}  // namespace weft::perf

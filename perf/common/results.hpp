@@ -1,0 +1,51 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/head.hpp"
+#include "common/report.hpp"
+#include "common/rounds.hpp"
+
+namespace weft::perf {
+
+/// Everything measured at one size beside the table's thirteen columns, seconds. Absent: not asked for.
+struct Detail {
+  double call = 0;
+  std::optional<double> cost;
+  std::optional<double> limit;
+  std::optional<double> peer_call;
+  std::optional<double> peer_cost;
+  std::optional<double> overlap;  ///< percent
+  std::size_t rounds_kept = 0;
+  std::size_t rounds = 0;
+};
+
+/// The columns behind the thirteen that `options` ask for, and one line's entries in them.
+[[nodiscard]] std::vector<Column> extra_columns(Options const& options);
+[[nodiscard]] std::vector<std::string> extra_texts(Options const& options, Detail const& detail);
+
+/// One object of --json: library, version, op, memory, ranks, bytes, time_us and the rest.
+[[nodiscard]] nlohmann::json json_line(Case const& what, Options const& options, int ranks, Line const& line,
+                                       Detail const& detail, Canary canary);
+
+/// Appends `lines` to `path`. @throws Error{system}
+void append_json_lines(std::string const& path, std::vector<nlohmann::json> const& lines);
+
+/// The document of -J: nccl-tests' keys.
+class JsonDocument {
+ public:
+  JsonDocument(Case const& what, Options const& options, std::vector<RankPlace> const& places);
+
+  void add(Line const& line, int iterations);
+  /// Writes it. @throws Error{system}
+  void write(std::string const& path, double wrong, double average_bandwidth);
+
+ private:
+  nlohmann::json document_;
+  std::string name_;
+};
+
+}  // namespace weft::perf

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "common/cases.hpp"
+#include "common/meeting.hpp"
+#include "weft/communicator.hpp"
+
+namespace weft::perf {
+
+/// What the call takes besides its operands.
+struct CallOptions {
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  CollectiveOptions collective{};  ///< with a stream: enqueued, the Work completes when all of the operation has
+};
+
+/// The operation `what` on `on`, made of Weft's public calls.
+Work start_weft(Op what, Communicator& communicator, Operands const& on, CallOptions const& options);
+
+/// The communicator's ranks. It must outlive the Meeting.
+[[nodiscard]] Meeting meeting_of(Communicator& communicator);
+
+}  // namespace weft::perf

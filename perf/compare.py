@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""Weft beside every other library of this machine: sets them up, measures them in turn, and writes a table, JSON lines
+and a picture.
+
+    perf/compare.py [--ops all_reduce broadcast] [--ranks 2] [--libraries weft-symmetric intelmpi] [--bars]
+
+Every library is timed by the same code on the same cores (perf/peers/loop.cpp): all input written before a call, all
+output read after it. A round starts every library once, in an order that changes from round to round; a round of a
+library is dropped where its canary (a memcpy, a barrier of flags) is more than 1.3 times the best canary of the run,
+and the best of what is left is the library's figure. --bars judges Weft against the best other library of each size.
+Exit code: 0; 1 when a bar is missed; 2 when nothing could be measured.
+"""
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+
+from peers.catalogue import CATALOGUE, ROOT, Setup, Unavailable
+
+DISTURBED = 1.3
+TOLERANCE = 0.95  # never-below bars allow 5 %
+
+
+def parse_size(text):
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(text[:-1]) * units[text[-1].upper()] if text[-1].upper() in units else int(text)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ops", nargs="+", default=["all_reduce"], help="as the programs are called, without _perf")
+    parser.add_argument("--ranks", nargs="+", type=int, default=[2])
+    parser.add_argument("--libraries", nargs="+", choices=CATALOGUE, default=list(CATALOGUE), metavar="NAME",
+                        help=", ".join(CATALOGUE))
+    parser.add_argument("-b", "--minbytes", type=parse_size, default=8)
+    parser.add_argument("-e", "--maxbytes", type=parse_size, default=128 << 20)
+    parser.add_argument("-f", "--stepfactor", type=int, default=4)
+    parser.add_argument("-n", "--iters", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--build", default=os.path.join(ROOT, "build/release"), help="build folder with the programs")
+    parser.add_argument("--folder", default=os.path.join(ROOT, "build/peers"), help="where the other libraries go")
+    parser.add_argument("--output", default=os.path.join(ROOT, "build/perf-compare/compare"),
+                        help="writes OUTPUT.jsonl and OUTPUT.png")
+    parser.add_argument("--no-install", action="store_true", help="skip what is not installed yet")
+    parser.add_argument("--setup-only", action="store_true", help="install and compile, measure nothing")
+    parser.add_argument("--bars", action="store_true", help="judge Weft against the best other library of each size")
+    parser.add_argument("--timeout", type=int, default=600, help="seconds one launch may take")
+    return parser.parse_args()
+
+
+def sizes_of(options):
+    sizes = [options.minbytes]
+    while sizes[-1] * options.stepfactor <= options.maxbytes:
+        sizes.append(sizes[-1] * options.stepfactor)
+    return sizes
+
+
+def libraries_of(options):
+    setup = Setup(os.path.abspath(options.build), os.path.abspath(options.folder), not options.no_install)
+    os.makedirs(setup.folder, exist_ok=True)
+    libraries = []
+    for name in options.libraries:
+        try:
+            libraries.append(CATALOGUE[name](setup))
+            print(f"# {name}: {libraries[-1].name} {libraries[-1].version}", flush=True)
+        except (Unavailable, OSError) as reason:
+            print(f"# {name}: skipped: {reason}", flush=True)
+    return libraries
+
+
+def start(launch):
+    """The output of one launch: a command, or one command per rank."""
+    commands = launch if isinstance(launch, list) else [launch]
+    return [subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            for command, env in commands]
+
+
+def measure_once(library, op, ranks, options, sizes):
+    """JSON lines of one launch; None when the library has no such operation."""
+    processes = start(library.launch(op, ranks, options.iters, 1, sizes))
+    outputs, failure = [], None
+    for process in processes:
+        try:
+            out, err = process.communicate(timeout=options.timeout)
+        except subprocess.TimeoutExpired:
+            for each in processes:
+                each.kill()
+            raise Unavailable(f"no result within {options.timeout} s") from None
+        if process.returncode == 3 and len(processes) > 1:
+            failure = "no such operation"
+        elif process.returncode != 0:
+            failure = f"left with {process.returncode}: {err.strip()[-300:]}"
+        outputs.append(out)
+    if failure:
+        raise Unavailable(failure)
+    lines = [json.loads(line) for out in outputs for line in out.splitlines() if line.startswith("{")]
+    if not lines:
+        raise Unavailable("printed no result")
+    for line in lines:
+        line["library"] = library.name
+        if line.get("wrong", 0):
+            raise Unavailable(f"{line['wrong']} wrong elements at {line['bytes']} bytes")
+    return lines
+
+
+def measure(libraries, op, ranks, options):
+    """All lines of all rounds. A library that fails is named, and left out from then on."""
+    sizes, lines, alive = sizes_of(options), [], list(libraries)
+    for turn in range(options.rounds):
+        for library in alive[turn % len(alive):] + alive[:turn % len(alive)] if alive else []:
+            try:
+                lines += [{**line, "round": turn} for line in measure_once(library, op, ranks, options, sizes)]
+            except Unavailable as reason:
+                print(f"# {op}, {ranks} ranks: {library.name} left out: {reason}", flush=True)
+                alive = [other for other in alive if other is not library]
+                lines = [line for line in lines if line["library"] != library.name]
+    return lines
+
+
+def badness(line, best_copy, best_barrier):
+    return max(line["canary_copy_us"] / best_copy, line["canary_barrier_us"] / best_barrier)
+
+
+def undisturbed(lines):
+    """Per library and size the lines of quiet rounds, or the quietest one where there is none."""
+    best_copy = min(line["canary_copy_us"] for line in lines)
+    best_barrier = min(line["canary_barrier_us"] for line in lines)
+    groups = {}
+    for line in lines:
+        groups.setdefault((line["library"], line["bytes"]), []).append(line)
+    kept = {}
+    for key, group in groups.items():
+        quiet = [line for line in group if badness(line, best_copy, best_barrier) <= DISTURBED]
+        kept[key] = quiet or [min(group, key=lambda line: badness(line, best_copy, best_barrier))]
+    return kept
+
+
+def best(lines, key):
+    values = [line[key] for line in lines if line.get(key, 0) > 0]
+    return min(values) if values else math.nan
+
+
+def summary(lines):
+    """One line per library and size: its best figures."""
+    result = []
+    for group in undisturbed(lines).values():
+        first = group[0]
+        result.append({key: first[key] for key in ("library", "version", "op", "memory", "ranks", "bytes")}
+                      | {"time_us": best(group, "call_us"), "cost_us": best(group, "cost_us"), "rounds": len(group)})
+    return result
+
+
+def text_of(value):
+    return "n/a" if math.isnan(value) else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def print_table(rows, figure):
+    names = list(dict.fromkeys(row["library"] for row in rows))
+    table = {(row["library"], row["bytes"]): row[figure] for row in rows}
+    print(f"\n# {rows[0]['op']}, {rows[0]['ranks']} ranks, f32; {'call' if figure == 'time_us' else 'cost'} in µs")
+    print(f"# {'bytes':>10}" + "".join(f"  {name:>15}" for name in names))
+    for size in sorted({row["bytes"] for row in rows}):
+        print(f"{size:>12}" + "".join(f"  {text_of(table.get((name, size), math.nan)):>15}" for name in names))
+
+
+def bar_of(op, ranks, memory):
+    """(never below, geometric mean) of the best other library over Weft."""
+    if ranks > os.cpu_count() or op not in ("all_reduce", "reduce_scatter", "all_gather"):
+        return 1.0, 1.5
+    return (1.1, 2.0) if memory == "symmetric" else (1.0, 1.5)
+
+
+def geometric_mean(values):
+    return math.exp(sum(math.log(value) for value in values) / len(values)) if values else math.nan
+
+
+def ratios_of(rows, weft, figure):
+    """bytes → the best other library's time over Weft's."""
+    ours = {row["bytes"]: row[figure] for row in rows if row["library"] == weft}
+    theirs = {}
+    for row in rows:
+        if not row["library"].startswith("weft") and not math.isnan(row[figure]):
+            theirs[row["bytes"]] = min(theirs.get(row["bytes"], math.inf), row[figure])
+    return {size: theirs[size] / ours[size] for size in ours if size in theirs}
+
+
+def judge(rows):
+    """Prints each bar and whether it holds; True when all do."""
+    good = True
+    op, ranks = rows[0]["op"], rows[0]["ranks"]
+    for weft in dict.fromkeys(row["library"] for row in rows if row["library"].startswith("weft")):
+        memory = weft.split()[1]
+        for figure in ("time_us", "cost_us"):
+            ratios = ratios_of(rows, weft, figure)
+            if not ratios:
+                print(f"SKIP: {op}, {ranks} ranks, {memory}: nothing to compare with")
+                continue
+            floor, mean = bar_of(op, ranks, memory)
+            # A figure that drowned in noise is no proof: it fails.
+            lowest = min(ratios, key=lambda size: -math.inf if math.isnan(ratios[size]) else ratios[size])
+            for text, value, bar in ((f"lowest ratio ({lowest} bytes)", ratios[lowest], floor * TOLERANCE),
+                                     ("geometric mean", geometric_mean(list(ratios.values())), mean)):
+                good = value >= bar and good
+                print(f"{'PASS' if value >= bar else 'FAIL'}: {op}, {ranks} ranks, {memory}, "
+                      f"{'call' if figure == 'time_us' else 'cost'}: {text} {value:.2f}, bar {bar:.2f}")
+    return good
+
+
+def write(options, rows):
+    os.makedirs(os.path.dirname(os.path.abspath(options.output)), exist_ok=True)
+    with open(options.output + ".jsonl", "w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps({key: None if value != value else value for key, value in row.items()}) + "\n")
+    print(f"\n# wrote {options.output}.jsonl")
+    drawable = [row for row in rows if row["time_us"] > 0]
+    try:
+        import plot
+        plot.draw(drawable, options.output + ".png")
+        print(f"# wrote {options.output}.png")
+    except ImportError as error:
+        print(f"# no picture: {error} (python3-matplotlib)")
+
+
+def main():
+    options = arguments()
+    libraries = libraries_of(options)
+    if options.setup_only:
+        return 0 if libraries else 2
+    everything, good = [], True
+    for op in options.ops:
+        for ranks in options.ranks:
+            lines = measure(libraries, op, ranks, options)
+            if not lines:
+                continue
+            rows = summary(lines)
+            everything += rows
+            print_table(rows, "time_us")
+            print_table(rows, "cost_us")
+            if options.bars:
+                good = judge(rows) and good
+    if not everything:
+        print("compare: nothing could be measured", file=sys.stderr)
+        return 2
+    write(options, everything)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/board.hpp"
+#include "common/cases.hpp"
+
+namespace weft::perf {
+
+/// One launch of a peer: an operation over message sizes, f32, sum, out of place, root 0, touched data.
+struct LoopJob {
+  std::string op = "all_reduce";   ///< a Case's name
+  std::vector<std::size_t> sizes;  ///< bytes, ascending
+  int iterations = 20;
+  int warmup = 5;
+  int rounds = 1;
+  bool check = true;  ///< also verify each size's result
+};
+
+/// What came out for one size.
+struct LoopResult {
+  std::size_t bytes = 0;
+  double call_us = 0;
+  double cost_us = 0;
+  double canary_copy_us = 0;     ///< the worst of the kept rounds is within 1.3 × this
+  double canary_barrier_us = 0;  ///< likewise
+  double wrong = 0;              ///< elements, on all ranks
+};
+
+/// The peer's call on given operands.
+using MakeCall = std::function<std::function<void()>(Op, Operands const&, Place)>;
+
+/// Collective: times the peer exactly as the nccl-tests-style programs time Weft. @throws Error{invalid_argument}
+[[nodiscard]] std::vector<LoopResult> run_loop(Meeting const& meeting, LoopJob const& job, MakeCall const& make_call);
+
+/// The results as JSON lines with the library's name: {"library": …, "op": …, "bytes": …, "time_us": …, …}.
+[[nodiscard]] std::string json_lines(std::string const& library, std::string const& version, LoopJob const& job,
+                                     int ranks, std::vector<LoopResult> const& results);
+
+}  // namespace weft::perf

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <functional>
+
+#include "common/cases.hpp"
+
+namespace weft::perf {
+
+/// The MPI call (or calls) on MPI_COMM_WORLD that do what operation `what` does. The default error handler ends the
+/// job with MPI's message: no result of these calls can be an error. Counts are ints, as everywhere in MPI-3.
+[[nodiscard]] std::function<void()> mpi_call(Op what, Operands const& on, Place place, MPI_Datatype type, MPI_Op op);
+
+}  // namespace weft::perf

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Draws JSON lines (compare.py's, or the programs' --json): size against latency and size against bus bandwidth.
+
+    plot.py RESULTS.jsonl… -o PICTURE.png [--op all_reduce] [--ranks 2]
+
+One line a library; one row of two panels for every operation and number of ranks in the files.
+"""
+import argparse
+import collections
+import json
+import sys
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+
+# Bus bandwidth over algorithm bandwidth, as nccl-tests counts it; other operations have 1.
+FACTORS = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    **{op: lambda n: (n - 1) / n for op in ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "hypercube")},
+}
+
+
+def read(paths):
+    lines = []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            for text in file:
+                if not text.strip():
+                    continue
+                line = json.loads(text)
+                if line["library"] == "weft":
+                    line = {**line, "library": f"weft {line['memory']}"}
+                lines.append(line)
+                if "peer_call_us" in line:
+                    lines.append({**line, "library": "mpi", "version": "linked", "time_us": line["peer_call_us"]})
+    return lines
+
+
+def best(lines):
+    """(op, ranks) → library with version → bytes → least time."""
+    table = collections.defaultdict(lambda: collections.defaultdict(dict))
+    for line in lines:
+        if line["time_us"] > 0 and line["bytes"] > 0:
+            series = table[line["op"], line["ranks"]][f"{line['library']} ({line['version']})"]
+            series[line["bytes"]] = min(series.get(line["bytes"], line["time_us"]), line["time_us"])
+    return table
+
+
+def size_text(size, _=None):
+    for unit in ("", "K", "M"):
+        if size < 1024:
+            return f"{size:g}{unit}"
+        size /= 1024
+    return f"{size:g}G"
+
+
+def draw_row(panels, op, ranks, series, styles):
+    latency, bandwidth = panels
+    factor = FACTORS.get(op, lambda n: 1)(ranks)
+    for name, points in series.items():
+        sizes = sorted(points)
+        style = styles[name]
+        latency.plot(sizes, [points[s] for s in sizes], label=name, **style)
+        bandwidth.plot(sizes, [s * factor / points[s] / 1e3 for s in sizes], label=name, **style)
+    for panel in panels:
+        panel.set_xscale("log", base=2)
+        panel.set_yscale("log")
+        panel.set_title(f"{op}, {ranks} ranks")
+        panel.set_xlabel("bytes")
+        panel.xaxis.set_major_formatter(size_text)
+        panel.grid(True, which="major", alpha=0.3)
+    latency.set_ylabel("time of a call (µs)")
+    bandwidth.set_ylabel("bus bandwidth (GB/s)")
+
+
+def styles_of(table):
+    """The same colour for a library in every panel; Weft's lines are thick."""
+    names = sorted({name for series in table.values() for name in series}, key=lambda name: (not name.startswith("weft"), name))
+    colours = plt.get_cmap("tab10").colors
+    return {name: {"color": colours[i % len(colours)], "linewidth": 2.5 if name.startswith("weft") else 1.2,
+                   "marker": "o", "markersize": 4 if name.startswith("weft") else 3} for i, name in enumerate(names)}
+
+
+def draw(lines, path):
+    table = best(lines)
+    if not table:
+        raise ValueError("nothing to draw: no line with a time above 0")
+    styles = styles_of(table)
+    figure, rows = plt.subplots(len(table), 2, figsize=(13, 4.6 * len(table)), squeeze=False, constrained_layout=True)
+    for panels, ((op, ranks), series) in zip(rows, sorted(table.items())):
+        draw_row(panels, op, ranks, {name: series[name] for name in styles if name in series}, styles)
+        panels[1].legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize="small")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="+")
+    parser.add_argument("-o", "--output", required=True, help="picture to write (png, svg, pdf)")
+    parser.add_argument("--op", help="only this operation")
+    parser.add_argument("--ranks", type=int, help="only this number of ranks")
+    options = parser.parse_args()
+    try:
+        lines = [line for line in read(options.results)
+                 if options.op in (None, line["op"]) and options.ranks in (None, line["ranks"])]
+        draw(lines, options.output)
+    except (OSError, KeyError, ValueError) as error:
+        print(f"plot: {error!r}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+#include "common/program.hpp"
+
+int main(int argc, char** argv) {
+  return weft::perf::run_program(weft::perf::Op::scatter, argc, argv);
+}
