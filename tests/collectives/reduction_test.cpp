@@ -14,6 +14,12 @@
 namespace weft::test {
 namespace {
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kCases = 8;
+#else
+constexpr int kCases = 40;
+#endif
+
 using Bytes = std::vector<std::byte>;
 
 /// x → factor·x + offset (mod 2^32): composition is associative and does not commute.
@@ -128,10 +134,10 @@ Bytes slice(Bytes const& all, std::size_t first, std::size_t count) {
 struct ReductionTest : testing::TestWithParam<int> {
   /// Calls `body(world, way, count, contributions, send, recv)` with random ways and shapes.
   template <typename Body>
-  static void for_cases(std::uint64_t seed, int cases, Body body) {
+  static void for_cases(std::uint64_t seed, Body body) {
     run_thread_ranks(GetParam(), [&](Communicator& world) {
       Cases random(seed);
-      for (int i = 0; i < cases; ++i) {
+      for (int i = 0; i < kCases; ++i) {
         auto const way = random.any(world.size());
         auto const count = random.count(way);
         auto const symmetric = random.coin();
@@ -151,7 +157,7 @@ struct ReductionTest : testing::TestWithParam<int> {
 };
 
 TEST_P(ReductionTest, AllReduceAndReduce) {
-  for_cases(11, 60, [](Communicator& world, Way const& way, std::vector<Bytes> const& all, auto send, auto recv) {
+  for_cases(11, [](Communicator& world, Way const& way, std::vector<Bytes> const& all, auto send, auto recv) {
     auto const wanted = way.expected(all, all.size());
     auto const root = static_cast<int>(send.count) % world.size();
     auto const own = all[static_cast<std::size_t>(world.rank())];
@@ -166,7 +172,7 @@ TEST_P(ReductionTest, AllReduceAndReduce) {
 }
 
 TEST_P(ReductionTest, ReduceScatterEqualAndNot) {
-  for_cases(12, 50, [](Communicator& world, Way const& way, std::vector<Bytes> const& all, auto send, auto recv) {
+  for_cases(12, [](Communicator& world, Way const& way, std::vector<Bytes> const& all, auto send, auto recv) {
     auto const ranks = static_cast<std::size_t>(world.size());
     auto const rank = static_cast<std::size_t>(world.rank());
     auto const element = size_of(way.dtype);
@@ -191,7 +197,7 @@ TEST_P(ReductionTest, ReduceScatterEqualAndNot) {
 }
 
 TEST_P(ReductionTest, Scans) {
-  for_cases(13, 40, [](Communicator& world, Way const& way, std::vector<Bytes> const& all, auto send, auto recv) {
+  for_cases(13, [](Communicator& world, Way const& way, std::vector<Bytes> const& all, auto send, auto recv) {
     if (way.op == ReduceOp::avg) return;
     auto const rank = static_cast<std::size_t>(world.rank());
     world.scan(send, recv, way.of(world.rank()));
