@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -13,12 +15,9 @@
 namespace weft::preload {
 namespace {
 
-enum class Phase { not_started, running, closed };
-
-// See Library. Constant-initialised: nothing of this library runs in processes that never call MPI.
-constinit std::atomic<Library*> the_library{nullptr};
-constinit std::atomic<Phase> phase{Phase::not_started};
+// Like Library::current_ constant-initialised: nothing of this library runs in processes that never call MPI.
 constinit std::mutex starting;
+constinit std::atomic<bool> closed{false};
 
 // Communicators freed so far: a handle may stand for another communicator afterwards.
 constinit std::atomic<std::uint64_t> freed{0};
@@ -35,6 +34,11 @@ constinit thread_local Recent recent{};
 Config adapted(Config config) {
   // They may compute for hours between collectives: a rank waits as long as MPI would.
   if (std::getenv("WEFT_TIMEOUT") == nullptr) config.timeout = std::chrono::hours(8760);
+  // With a core for every rank a wait polls as long as they are used to: a rank that fell asleep is late for the next
+  // call.
+  int ranks = 0;
+  PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (!config.spin && ranks <= ::sysconf(_SC_NPROCESSORS_ONLN)) config.spin = std::chrono::milliseconds(10);
   // Signals and threads are theirs.
   if (std::getenv("WEFT_FLIGHT_RECORDER") == nullptr) config.flight_recorder = 0;
   return config;
@@ -42,29 +46,22 @@ Config adapted(Config config) {
 
 }  // namespace
 
-Library* Library::running() {
-  switch (phase.load(std::memory_order_acquire)) {
-    case Phase::running: return the_library.load(std::memory_order_relaxed);
-    case Phase::closed: return nullptr;
-    case Phase::not_started: break;
-  }
-  return start();
-}
+constinit std::atomic<Library*> Library::current_{nullptr};
 
 Library* Library::start() {
+  if (closed.load(std::memory_order_acquire)) return nullptr;
   int initialised = 0;
   int finalised = 0;
   PMPI_Initialized(&initialised);
   PMPI_Finalized(&finalised);
   if (initialised == 0 || finalised != 0) return nullptr;
   std::lock_guard const lock(starting);
-  if (phase.load() != Phase::not_started) return the_library.load();
+  if (current_.load() != nullptr || closed.load()) return current_.load();
   MPI_Comm scratch = MPI_COMM_NULL;
   PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &scratch);  // a duplicate would copy the program's attributes
   PMPI_Comm_set_errhandler(scratch, MPI_ERRORS_RETURN);
   auto* const library = new Library(scratch);
-  the_library.store(library);
-  phase.store(Phase::running, std::memory_order_release);
+  current_.store(library, std::memory_order_release);
   return library;
 }
 
@@ -131,9 +128,9 @@ int Library::on_communicator_freed(MPI_Comm, int, void* attachment, void* librar
 
 int Library::on_finalize(MPI_Comm, int, void*, void* library) {
   auto* const self = static_cast<Library*>(library);
-  phase.store(Phase::closed, std::memory_order_release);
+  closed.store(true, std::memory_order_release);
+  current_.store(nullptr, std::memory_order_release);
   self->close();
-  the_library.store(nullptr);
   delete self;
   return MPI_SUCCESS;
 }

@@ -31,7 +31,10 @@ struct Attachment {
 class Library {
  public:
   /// Null where every call has to pass through.
-  [[nodiscard]] static Library* running();
+  [[nodiscard]] static Library* running() {
+    auto* const library = current_.load(std::memory_order_acquire);
+    return library != nullptr ? library : start();
+  }
 
   /// The communicator's attachment. Collective the first time on a communicator, where all ranks come by the same call.
   [[nodiscard]] Attachment& attachment(MPI_Comm communicator);
@@ -64,6 +67,8 @@ class Library {
   static int on_communicator_freed(MPI_Comm, int, void* attachment, void* library);
   static int on_finalize(MPI_Comm, int, void*, void* library);
   void close() noexcept;
+
+  static constinit std::atomic<Library*> current_;
 
   MPI_Comm scratch_;
   TypeTable types_;

@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -33,6 +34,14 @@ class TypeTable {
   /// forbids.
   [[nodiscard]] std::optional<KnownReduction> reduction(MPI_Datatype type, MPI_Op op) const noexcept;
 
+  /// Whether `count` elements of a predefined type that programs use much are 1 to `limit` bytes. Takes no time.
+  [[nodiscard]] bool is_small(int count, MPI_Datatype type, std::size_t limit) const noexcept {
+    for (std::size_t i = 0; i < kFrequent; ++i) {
+      if (frequent_[i].type == type) return count > 0 && static_cast<std::size_t>(count) * frequent_[i].bytes <= limit;
+    }
+    return false;
+  }
+
   /// Empty when `type` cannot be used for communication. `scratch`: a communicator that returns errors.
   [[nodiscard]] std::optional<Layout> layout(MPI_Datatype type, MPI_Comm scratch) const;
 
@@ -53,6 +62,12 @@ class TypeTable {
   [[nodiscard]] Entry const* find(MPI_Datatype type) const noexcept;
   [[nodiscard]] static bool allows(Kind kind, ReduceOp op) noexcept;
 
+  struct Frequent {
+    MPI_Datatype type;
+    std::size_t bytes;
+  };
+  static constexpr std::size_t kFrequent = 8;
+  std::array<Frequent, kFrequent> frequent_{};
   std::vector<Entry> entries_;
   std::vector<Operation> operations_;
 };

@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Preload, Trap,
                                          "progress_beside_unexpected_messages", "handles_are_reused",
                                          "freed_in_any_order", "a_thousand_communicators", "many_at_once", "threads",
                                          "own_attributes", "inter_communicators", "a_late_rank", "never_freed"),
-                         [](auto const& info) { return std::string(info.param); });
+                         [](auto const& trap) { return std::string(trap.param); });
 
 TEST(Preload, BadArgumentsReachTheErrorHandlerAsMpisDo) {
   expect_same_answers(2, WEFT_TRAPS " error_handlers");
