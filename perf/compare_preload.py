@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What preloading libweft_mpi.so does to a plain MPI latency loop.
 
-Runs perf/preload_loop.cpp with and without the library, in turns, on pinned ranks. Per size the best round counts; the
-figure is the cost of a call: the loop with the call less the loop without. Exit code: 0 when the bars hold (geometric
+Runs perf/preload_loop.cpp with and without the library, in turns, on pinned ranks. The figure is the
+cost of a call: the best round of the loop with the call less the best round of the loop without. Exit code: 0 when the bars hold (geometric
 mean of all gains, no size slower than allowed), 1 when one does not, 2 when nothing could be measured.
 """
 import argparse
@@ -45,7 +45,7 @@ def iterations(size):
 
 
 def launch(options, operation, size, preload):
-    """Microseconds a call, one figure a round."""
+    """Microseconds an iteration with and without the call, a pair a round."""
     crowded = options.ranks > os.cpu_count()
     command = ["mpirun", "-np", str(options.ranks)]
     command += ["--oversubscribe", "--bind-to", "none"] if crowded else ["--bind-to", "core"]
@@ -58,16 +58,18 @@ def launch(options, operation, size, preload):
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} left with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return [float(line) for line in done.stdout.split()]
+    return [tuple(float(figure) for figure in line.split()) for line in done.stdout.splitlines()]
 
 
 def measure(options, operation, size):
-    best = {False: math.inf, True: math.inf}
+    rounds = {False: [], True: []}
     for _ in range(options.turns):
-        for preload in best:
-            best[preload] = min(best[preload], *launch(options, operation, size, preload))
+        for preload, figures in rounds.items():
+            figures += launch(options, operation, size, preload)
+    # The loop without the call is the same in both.
+    without = min(pair[1] for figures in rounds.values() for pair in figures)
     # A call cannot cost less than nothing; what is below the clock's noise says nothing either.
-    return max(best[False], 0.01), max(best[True], 0.01)
+    return tuple(max(min(pair[0] for pair in rounds[preload]) - without, 0.01) for preload in (False, True))
 
 
 def main():
