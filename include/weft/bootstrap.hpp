@@ -11,6 +11,8 @@
 
 namespace weft {
 
+struct MpiMembers;
+
 /// How ranks find one another before they can communicate. Small and slow: used while communicators are created.
 /// One thread at a time per object.
 class Bootstrap {
@@ -25,6 +27,9 @@ class Bootstrap {
   /// Collective: every rank passes equally many bytes and receives all ranks' bytes, in rank order.
   /// @throws Error{peer_lost|timeout} when a rank does not come.
   [[nodiscard]] virtual std::vector<std::byte> all_gather(std::span<std::byte const> mine) = 0;
+
+  /// The MPI processes that the ranks are; null where MPI did not start them. For communicators that go through MPI.
+  [[nodiscard]] virtual std::shared_ptr<MpiMembers const> mpi() const { return nullptr; }
 };
 
 /// One rank, no peers.

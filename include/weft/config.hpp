@@ -5,8 +5,15 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace weft {
+
+/// What moves the bytes of a communicator.
+enum class BackendKind { shm, mpi, hierarchical };
+
+/// Its name as WEFT_BACKEND takes it.
+[[nodiscard]] std::string_view to_string(BackendKind kind) noexcept;
 
 /// Everything WEFT_* environment variables can set, read once and passed in. docs/configuration.md lists them all.
 struct Config {
@@ -19,7 +26,9 @@ struct Config {
       spin;                ///< WEFT_SPIN: polling before a wait sleeps (e.g. 50us, 0us); default by cores to spare
   bool bind = true;        ///< WEFT_BIND: 0 leaves threads unbound
   bool mpi_stats = false;  ///< WEFT_MPI_STATS: libweft_mpi.so reports the calls it served and passed on
-  std::size_t flight_recorder = 256;            ///< WEFT_FLIGHT_RECORDER: calls remembered per communicator; 0 none
+  std::optional<std::string> host_id;  ///< WEFT_HOST_ID: ranks of equal names share memory; default: by machine
+  std::optional<BackendKind> backend;  ///< WEFT_BACKEND: shm mpi hierarchical; default by where the ranks are
+  std::size_t flight_recorder = 256;   ///< WEFT_FLIGHT_RECORDER: calls remembered per communicator; 0 none
   std::optional<std::string> flight_directory;  ///< WEFT_FLIGHT_DIR: where failing communicators write them down
 
   /// Reads the environment. Warns about unknown WEFT_ names with the nearest known one (those of the tests and the

@@ -6,6 +6,7 @@
 
 #include "collectives/call.hpp"
 #include "collectives/message.hpp"
+#include "weft/error.hpp"
 
 namespace weft {
 
@@ -36,6 +37,8 @@ class Backend {
 
   /// Fails every rank's pending and later calls. Any thread, any time.
   virtual void abort(std::string const& reason) noexcept = 0;
+  /// The same for a failure that was found elsewhere.
+  virtual void fail(ErrorCode code, std::string const& reason) noexcept = 0;
 };
 
 }  // namespace weft

@@ -11,11 +11,12 @@
 
 #include "collectives/backend.hpp"
 #include "collectives/communicator_bootstrap.hpp"
+#include "collectives/create_backend.hpp"
 #include "collectives/emulated_link.hpp"
 #include "collectives/flight/flight_recorder.hpp"
-#include "collectives/shm/shm_backend.hpp"
 #include "collectives/subset_bootstrap.hpp"
 #include "collectives/validation.hpp"
+#include "core/mpi_members.hpp"
 #include "runtime/deadline.hpp"
 #include "runtime/work_state.hpp"
 #include "weft/error.hpp"
@@ -103,6 +104,7 @@ class Communicator::Impl {
 
   Validator const validator;
   CommunicatorOptions const options;
+  std::shared_ptr<MpiMembers const> mpi;  ///< where MPI started the ranks
 
  private:
   void check_stream(Call const& call, CollectiveOptions const& how) const {
@@ -166,14 +168,16 @@ Communicator Communicator::create(std::shared_ptr<Bootstrap> bootstrap, Communic
   auto resolved = options;
   if (!resolved.config) resolved.config = Config::from_environment();
   if (resolved.emulated_link) check(*resolved.emulated_link);
-  auto backend = shm::ShmBackend::create(*bootstrap, *resolved.config, resolved.progress);
+  auto backend = create_backend(*bootstrap, resolved);
   auto recorder = FlightRecorder::create(*bootstrap, *resolved.config);
-  return Communicator(
-      std::make_unique<Impl>(std::move(backend), std::move(recorder), bootstrap->rank(), bootstrap->size(), resolved));
+  auto impl =
+      std::make_unique<Impl>(std::move(backend), std::move(recorder), bootstrap->rank(), bootstrap->size(), resolved);
+  impl->mpi = bootstrap->mpi();
+  return Communicator(std::move(impl));
 }
 
 Communicator Communicator::duplicate(CommunicatorOptions const& options) {
-  return create(std::make_shared<CommunicatorBootstrap>(*this), options);
+  return create(std::make_shared<CommunicatorBootstrap>(*this, impl_->mpi), options);
 }
 
 std::optional<Communicator> Communicator::split(int color, int key, CommunicatorOptions const& options) {
@@ -193,7 +197,8 @@ std::optional<Communicator> Communicator::split(int color, int key, Communicator
   }
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return key_of(a) < key_of(b); });
   auto const me = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
-  return create(std::make_shared<SubsetBootstrap>(*this, members, me), options);
+  auto mpi = impl_->mpi ? impl_->mpi->subset(members) : nullptr;
+  return create(std::make_shared<SubsetBootstrap>(*this, members, me, std::move(mpi)), options);
 }
 
 Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -11,13 +12,15 @@ namespace weft {
 /// ranks outside take no part. The parent must outlive it.
 class SubsetBootstrap final : public Bootstrap {
  public:
-  /// `members`: the parent's ranks that belong, in the order of their new ranks; this rank among them.
-  SubsetBootstrap(Communicator& parent, std::vector<int> members, int rank)
-      : parent_(parent), members_(std::move(members)), rank_(rank) {}
+  /// `members`: the parent's ranks that belong, in the order of their new ranks; this rank among them. `mpi`:
+  /// the MPI processes that they are, if any.
+  SubsetBootstrap(Communicator& parent, std::vector<int> members, int rank, std::shared_ptr<MpiMembers const> mpi)
+      : parent_(parent), members_(std::move(members)), rank_(rank), mpi_(std::move(mpi)) {}
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return static_cast<int>(members_.size()); }
   [[nodiscard]] std::string name() const override { return "split"; }
+  [[nodiscard]] std::shared_ptr<MpiMembers const> mpi() const override { return mpi_; }
 
   [[nodiscard]] std::vector<std::byte> all_gather(std::span<std::byte const> mine) override {
     auto const bytes = mine.size();
@@ -37,6 +40,7 @@ class SubsetBootstrap final : public Bootstrap {
   Communicator& parent_;
   std::vector<int> members_;
   int rank_;
+  std::shared_ptr<MpiMembers const> mpi_;
 };
 
 }  // namespace weft

@@ -2,86 +2,47 @@
 
 #include <unistd.h>
 
+#include "core/mpi_members.hpp"
 #include "weft/bootstrap.hpp"
 #include "weft/error.hpp"
 
 #if WEFT_WITH_MPI
 
 #include <fmt/format.h>
-#include <mpi.h>
 
 #include <algorithm>
 #include <chrono>
 #include <climits>
-#include <exception>
+#include <numeric>
 #include <thread>
+
+#include "core/mpi_session.hpp"
 
 namespace weft {
 namespace {
 
-void check(int status, char const* call) {
-  if (status == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING] = {};
-  int length = 0;
-  MPI_Error_string(status, text, &length);
-  throw Error(ErrorCode::system,
-              fmt::format("{} failed: {}", call, std::string(text, static_cast<std::size_t>(length))));
-}
-
-/// Initialises MPI unless the program has; then also finalises it, for which every rank must come. So it does not after
-/// a failure: an unwinding rank leaves MPI as it is, exits, and mpirun ends the others.
-class MpiSession {
- public:
-  MpiSession() {
-    int initialised = 0;
-    int finalised = 0;
-    check(MPI_Finalized(&finalised), "MPI_Finalized");
-    if (finalised != 0) {
-      throw Error(ErrorCode::unsupported, "MPI was finalised already and cannot start again: keep the first bootstrap");
-    }
-    check(MPI_Initialized(&initialised), "MPI_Initialized");
-    if (initialised != 0) return;
-    int provided = MPI_THREAD_SINGLE;
-    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
-    owner_ = true;
-  }
-  MpiSession(MpiSession const&) = delete;
-  MpiSession& operator=(MpiSession const&) = delete;
-  ~MpiSession() {
-    int finalised = 0;
-    MPI_Finalized(&finalised);
-    if (owner_ && finalised == 0 && std::uncaught_exceptions() == exceptions_) MPI_Finalize();
-  }
-
- private:
-  bool owner_ = false;
-  int exceptions_ = std::uncaught_exceptions();
-};
-
 class MpiBootstrap final : public Bootstrap {
  public:
-  explicit MpiBootstrap(std::chrono::milliseconds timeout) : timeout_(timeout) {
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &communicator_), "MPI_Comm_dup");
-    check(MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    check(MPI_Comm_rank(communicator_, &rank_), "MPI_Comm_rank");
-    check(MPI_Comm_size(communicator_, &size_), "MPI_Comm_size");
-  }
-  ~MpiBootstrap() override {
-    int finalised = 0;
-    MPI_Finalized(&finalised);
-    if (finalised == 0 && std::uncaught_exceptions() == exceptions_) MPI_Comm_free(&communicator_);
+  MpiBootstrap(std::shared_ptr<MpiCommunicator> communicator, std::chrono::milliseconds timeout)
+      : communicator_(std::move(communicator)), timeout_(timeout) {
+    auto members = std::make_shared<MpiMembers>();
+    members->parent = communicator_;
+    members->ranks.resize(static_cast<std::size_t>(size()));
+    std::iota(members->ranks.begin(), members->ranks.end(), 0);
+    members_ = std::move(members);
   }
 
-  [[nodiscard]] int rank() const noexcept override { return rank_; }
-  [[nodiscard]] int size() const noexcept override { return size_; }
+  [[nodiscard]] int rank() const noexcept override { return communicator_->rank(); }
+  [[nodiscard]] int size() const noexcept override { return communicator_->size(); }
   [[nodiscard]] std::string name() const override { return "mpi"; }
+  [[nodiscard]] std::shared_ptr<MpiMembers const> mpi() const override { return members_; }
 
   [[nodiscard]] std::vector<std::byte> all_gather(std::span<std::byte const> mine) override {
     auto const bytes = static_cast<unsigned long long>(mine.size());
-    std::vector<unsigned long long> sizes(static_cast<std::size_t>(size_));
+    std::vector<unsigned long long> sizes(static_cast<std::size_t>(size()));
     gather(&bytes, sizes.data(), sizeof bytes);
     check_sizes(sizes, mine.size());
-    std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size_));
+    std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size()));
     gather(mine.data(), all.data(), mine.size());
     return all;
   }
@@ -91,7 +52,7 @@ class MpiBootstrap final : public Bootstrap {
     auto const other = std::find_if(sizes.begin(), sizes.end(), [mine](auto bytes) { return bytes != mine; });
     if (other != sizes.end()) {
       throw Error(ErrorCode::mismatch, fmt::format("start-up exchange: rank {} passed {} bytes, rank {} passed {}",
-                                                   rank_, mine, other - sizes.begin(), *other));
+                                                   rank(), mine, other - sizes.begin(), *other));
     }
     if (mine > INT_MAX) {
       throw Error(ErrorCode::invalid_argument,
@@ -105,10 +66,19 @@ class MpiBootstrap final : public Bootstrap {
     auto const deadline = std::chrono::steady_clock::now() + timeout_;
     auto const count = static_cast<int>(bytes);
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Iallgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, communicator_, &request), "MPI_Iallgather");
+    auto& session = communicator_->session();
+    {
+      auto const turn = session.enter();
+      check_mpi(MPI_Iallgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, communicator_->handle(), &request),
+                "MPI_Iallgather");
+    }
     std::chrono::microseconds pause(1);
-    for (int done = 0; done == 0;) {
-      check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    for (;;) {
+      int done = 0;
+      {
+        auto const turn = session.enter();
+        check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      }
       if (done != 0) break;
       if (std::chrono::steady_clock::now() >= deadline) throw_timeout();
       std::this_thread::sleep_for(pause);
@@ -120,21 +90,23 @@ class MpiBootstrap final : public Bootstrap {
     throw Error(ErrorCode::timeout,
                 fmt::format("not every rank joined the start-up exchange within {} ms (seen by rank {} of {}); "
                             "WEFT_TIMEOUT sets the limit",
-                            timeout_.count(), rank_, size_));
+                            timeout_.count(), rank(), size()));
   }
 
-  MpiSession session_;  // first: outlives the communicator
+  std::shared_ptr<MpiCommunicator> communicator_;
+  std::shared_ptr<MpiMembers const> members_;
   std::chrono::milliseconds timeout_;
-  MPI_Comm communicator_ = MPI_COMM_NULL;
-  int rank_ = 0;
-  int size_ = 1;
-  int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace
 
 std::shared_ptr<Bootstrap> mpi_bootstrap(Config const& config) {
-  return std::make_shared<MpiBootstrap>(config.timeout);
+  return std::make_shared<MpiBootstrap>(MpiCommunicator::duplicate_world(), config.timeout);
+}
+
+std::shared_ptr<Bootstrap> mpi_bootstrap_of(std::shared_ptr<MpiMembers const> const& members, int tag,
+                                            Config const& config) {
+  return std::make_shared<MpiBootstrap>(MpiCommunicator::of(*members->parent, members->ranks, tag), config.timeout);
 }
 
 void abort_mpi_job(int code) noexcept {
@@ -152,6 +124,11 @@ std::shared_ptr<Bootstrap> mpi_bootstrap(Config const& /*config*/) {
   throw Error(ErrorCode::unsupported,
               "this process was started by mpirun or srun, but Weft was built without MPI: configure with "
               "-DWEFT_WITH_MPI=ON, or start local ranks without mpirun");
+}
+
+std::shared_ptr<Bootstrap> mpi_bootstrap_of(std::shared_ptr<MpiMembers const> const& /*members*/, int /*tag*/,
+                                            Config const& config) {
+  return mpi_bootstrap(config);
 }
 
 void abort_mpi_job(int code) noexcept {

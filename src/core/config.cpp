@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/host_identity.hpp"
 #include "core/log.hpp"
 #include "weft/error.hpp"
 
@@ -69,6 +70,21 @@ bool parse_bind(Config& config, std::string const& value) {
   return true;
 }
 
+bool parse_host_id(Config& config, std::string const& value) {
+  if (value.empty() || value.size() > kMostHostIdCharacters) return false;
+  config.host_id = value;
+  return true;
+}
+
+bool parse_backend(Config& config, std::string const& value) {
+  for (auto const kind : {BackendKind::shm, BackendKind::mpi, BackendKind::hierarchical}) {
+    if (value != to_string(kind)) continue;
+    config.backend = kind;
+    return true;
+  }
+  return false;
+}
+
 bool parse_flight_recorder(Config& config, std::string const& value) {
   constexpr std::size_t kMost = std::size_t{1} << 20;
   auto const calls = split_quantity<std::size_t>(value);
@@ -102,6 +118,8 @@ constexpr std::array kVariables{
     Variable{"WEFT_SPIN", "a duration of at most 1s such as 50us or 0us", parse_spin},
     Variable{"WEFT_BIND", "0 or 1", parse_bind},
     Variable{"WEFT_MPI_STATS", "0 or 1", parse_mpi_stats},
+    Variable{"WEFT_HOST_ID", "a name of 1 to 64 characters", parse_host_id},
+    Variable{"WEFT_BACKEND", "shm, mpi or hierarchical", parse_backend},
     Variable{"WEFT_FLIGHT_RECORDER", "a number of calls from 0 to 1048576", parse_flight_recorder},
     Variable{"WEFT_FLIGHT_DIR", "the name of a folder", parse_flight_directory},
 };
@@ -152,6 +170,15 @@ void warn_unknown(std::vector<std::string_view> const& names) {
 }
 
 }  // namespace
+
+std::string_view to_string(BackendKind kind) noexcept {
+  switch (kind) {
+    case BackendKind::shm: return "shm";
+    case BackendKind::mpi: return "mpi";
+    case BackendKind::hierarchical: return "hierarchical";
+  }
+  return "unknown backend";
+}
 
 std::optional<std::size_t> parse_bytes(std::string const& text) {
   auto const quantity = split_quantity<std::size_t>(text);

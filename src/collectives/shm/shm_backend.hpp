@@ -48,6 +48,7 @@ class ShmBackend final : public Backend {
   void transfer(Call const& call, std::span<Message const> messages) override;
   std::shared_ptr<void> allocate(Call const& call) override;
   void abort(std::string const& reason) noexcept override;
+  void fail(ErrorCode code, std::string const& reason) noexcept override { channel_.fail(code, reason); }
 
   ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging, std::shared_ptr<Mapping> swap,
              int rank, int size, Tuning const& tuning, std::function<void()> const& progress);

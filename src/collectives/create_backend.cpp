@@ -1,0 +1,110 @@
+#include "collectives/create_backend.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/shm/shm_backend.hpp"
+#include "core/host_identity.hpp"
+#include "weft/error.hpp"
+#if WEFT_WITH_MPI
+#include "collectives/hierarchical/hierarchical_backend.hpp"
+#include "collectives/mpi/mpi_backend.hpp"
+#include "core/mpi_members.hpp"
+#endif
+
+namespace weft {
+namespace {
+
+/// What each rank says of itself; bytes, since ranks may be of different processes.
+struct Introduction {
+  char host[kMostHostIdCharacters + 1] = {};
+  bool asks = false;
+  BackendKind wanted = BackendKind::shm;
+  int tag = 0;  ///< rank 0's tells apart communicators that several threads create at once
+};
+
+std::vector<Introduction> introduce(Bootstrap& bootstrap, Config const& config) {
+  Introduction mine;
+  host_identity(config).copy(mine.host, kMostHostIdCharacters);
+  mine.asks = config.backend.has_value();
+  mine.wanted = config.backend.value_or(BackendKind::shm);
+  mine.tag = static_cast<int>(std::chrono::steady_clock::now().time_since_epoch().count() % 32768);
+  auto const bytes = bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)));
+  std::vector<Introduction> all(static_cast<std::size_t>(bootstrap.size()));
+  std::memcpy(all.data(), bytes.data(), bytes.size());
+  return all;
+}
+
+/// For each rank the number of its host, in order of the hosts' first ranks.
+std::vector<int> number_hosts(std::vector<Introduction> const& all) {
+  std::vector<std::string> names;
+  std::vector<int> hosts;
+  for (auto const& one : all) {
+    auto const known = std::find(names.begin(), names.end(), one.host);
+    hosts.push_back(static_cast<int>(known - names.begin()));
+    if (known == names.end()) names.emplace_back(one.host);
+  }
+  return hosts;
+}
+
+BackendKind choose(Introduction const& first, std::vector<int> const& hosts) {
+  if (first.asks) return first.wanted;
+  auto const several = *std::max_element(hosts.begin(), hosts.end()) + 1;
+  if (several == 1) return BackendKind::shm;
+  return several == static_cast<int>(hosts.size()) ? BackendKind::mpi : BackendKind::hierarchical;
+}
+
+[[noreturn]] void refuse(BackendKind kind, std::vector<int> const& hosts, std::string const& why) {
+  auto const elsewhere = std::find_if(hosts.begin(), hosts.end(), [](int host) { return host != 0; });
+  auto const place = elsewhere == hosts.end()
+                         ? std::string("all ranks are on one host")
+                         : fmt::format("ranks 0 and {} are on different hosts", elsewhere - hosts.begin());
+  throw Error(ErrorCode::unsupported, fmt::format("backend {} ({}): {}", to_string(kind), place, why));
+}
+
+#if WEFT_WITH_MPI
+std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, std::shared_ptr<MpiMembers const> const& members,
+                                             CommunicatorOptions const& options, std::vector<int> const& hosts,
+                                             int tag) {
+  hierarchical::Layout layout(bootstrap.rank(), hosts);
+  auto const locals = mpi_bootstrap_of(members->subset(layout.locals()), tag, *options.config);
+  auto intra = shm::ShmBackend::create(*locals, *options.config, options.progress);
+  auto inter = mpi::MpiBackend::create(bootstrap, members, options);
+  return std::make_unique<hierarchical::HierarchicalBackend>(std::move(intra), std::move(inter), std::move(layout));
+}
+#endif
+
+}  // namespace
+
+std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOptions const& options) {
+  auto const& config = *options.config;
+  auto const all = introduce(bootstrap, config);
+  auto const hosts = number_hosts(all);
+  auto const kind = choose(all.front(), hosts);
+  if (kind == BackendKind::shm) {
+    if (std::any_of(hosts.begin(), hosts.end(), [](int host) { return host != 0; })) {
+      refuse(kind, hosts, "they share no memory; use mpi or hierarchical, or leave WEFT_BACKEND unset");
+    }
+    return shm::ShmBackend::create(bootstrap, config, options.progress);
+  }
+#if WEFT_WITH_MPI
+  auto const members = bootstrap.mpi();
+  if (!members) {
+    refuse(kind, hosts,
+           fmt::format("needs ranks that MPI has started, not \"{}\": start the program with mpirun or srun",
+                       bootstrap.name()));
+  }
+  if (kind == BackendKind::mpi) return mpi::MpiBackend::create(bootstrap, members, options);
+  return create_hierarchical(bootstrap, members, options, hosts, all.front().tag);
+#else
+  refuse(kind, hosts, "Weft was built without MPI: configure with -DWEFT_WITH_MPI=ON");
+#endif
+}
+
+}  // namespace weft

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/backend.hpp"
+#include "collectives/hierarchical/layout.hpp"
+#include "weft/buffer.hpp"
+
+namespace weft::hierarchical {
+
+/// Composes a back end of the ranks of each host (`intra`) and one of all ranks (`inter`).
+///
+/// Between ranks of a host data goes through `intra`, between hosts through `inter`, all ranks of a host at once. What
+/// every rank is to have crosses to each host once and is shared there. Contributions to a reduction are not combined
+/// before they have come together at one rank, which does so in rank order: the bits are those of a single host,
+/// however ranks are placed.
+///
+/// Every call begins with its announcement on `inter`, so that all ranks of all hosts agree. Small calls, scans, and
+/// operations whose parts only some ranks know are `inter`'s altogether. A failure of either is told to the other.
+class HierarchicalBackend final : public Backend {
+ public:
+  /// `intra` has the ranks of layout.locals(), in that order; `inter` has all.
+  HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter, Layout layout);
+
+  void all_reduce(Call const& call) override;
+  void reduce_scatter(Call const& call) override;
+  void all_gather(Call const& call) override;
+  void broadcast(Call const& call) override;
+  void reduce(Call const& call) override;
+  void gather(Call const& call) override;
+  void scatter(Call const& call) override;
+  void all_to_all(Call const& call) override;
+  void scan(Call const& call) override;
+  void barrier(Call const& call) override;
+  void transfer(Call const& call, std::span<Message const> messages) override;
+  std::shared_ptr<void> allocate(Call const& call) override;
+  void abort(std::string const& reason) noexcept override;
+  void fail(ErrorCode code, std::string const& reason) noexcept override;
+
+ private:
+  using Operation = void (Backend::*)(Call const&);
+  /// Elements [first, first + count) of a buffer, for every rank.
+  struct Range {
+    std::size_t first = 0;
+    std::size_t count = 0;
+  };
+  using Ranges = std::vector<Range>;
+
+  [[nodiscard]] int rank() const noexcept { return layout_.rank(); }
+  [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(layout_.size()); }
+  /// Ranges of equal counts, one after the other.
+  [[nodiscard]] Ranges equal_parts(std::size_t count) const;
+  /// `count` elements divided as evenly as whole cache lines allow.
+  [[nodiscard]] Ranges even_split(Call const& call) const;
+  [[nodiscard]] Ranges parts_of(Call const& call, Parts const& parts) const;
+
+  /// Memory for `count` elements. The others wait for this rank: without memory all fail.
+  [[nodiscard]] Buffer workspace(std::size_t count, DataType dtype);
+
+  void run_inter(Call call, Operation operation);
+  void run_intra(Call call, Operation operation);
+  /// Announces the call to all ranks. @throws Error{mismatch} on every rank.
+  void enter(Call const& call);
+
+  /// gives[r] of `send` goes to rank r, gets[r] of `recv` comes from it; all ranks agree on the lengths.
+  void move(Call const& call, void const* send, Ranges const& gives, void* recv, Ranges const& gets);
+  /// Shares parts[r] of `recv` from rank r with all; this rank's is in place already.
+  void share(Call const& call, void* recv, Ranges const& parts);
+  /// Every rank's factor for a premul_sum.
+  [[nodiscard]] std::vector<double> share_scales(Call const& call);
+  /// result = op over r of parts[rank] of rank r's `send`; may be in place.
+  void combine(Call const& call, void const* send, Ranges const& parts, void* result);
+
+  std::unique_ptr<Backend> intra_;
+  std::unique_ptr<Backend> inter_;
+  Layout layout_;
+  std::uint64_t intra_calls_ = 0;
+  std::uint64_t inter_calls_ = 0;
+};
+
+}  // namespace weft::hierarchical

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace weft::hierarchical {
+
+/// Which ranks share a host, as one of them sees it.
+class Layout {
+ public:
+  /// `host_of`: the number of each rank's host, from 0.
+  Layout(int rank, std::vector<int> host_of);
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(host_of_.size()); }
+  [[nodiscard]] std::vector<std::vector<int>> const& hosts() const noexcept { return hosts_; }
+  [[nodiscard]] int host_of(int rank) const noexcept { return host_of_[static_cast<std::size_t>(rank)]; }
+  /// Ranks on this rank's host, in rank order, this one included.
+  [[nodiscard]] std::vector<int> const& locals() const noexcept { return hosts_[host(rank_)]; }
+  [[nodiscard]] bool is_local(int rank) const noexcept { return host(rank) == host(rank_); }
+  /// `rank`'s place among the ranks of its host.
+  [[nodiscard]] int local_index(int rank) const noexcept { return local_index_[static_cast<std::size_t>(rank)]; }
+  /// Which rank of another host `to` brings in what is meant for all of it from `rank`; all of its ranks take turns.
+  [[nodiscard]] int courier(int rank, std::vector<int> const& to) const noexcept {
+    return to[static_cast<std::size_t>(local_index(rank)) % to.size()];
+  }
+
+ private:
+  [[nodiscard]] std::size_t host(int rank) const noexcept {
+    return static_cast<std::size_t>(host_of_[static_cast<std::size_t>(rank)]);
+  }
+
+  int rank_;
+  std::vector<int> host_of_;
+  std::vector<int> local_index_;
+  std::vector<std::vector<int>> hosts_;
+};
+
+}  // namespace weft::hierarchical

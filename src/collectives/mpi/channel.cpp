@@ -1,0 +1,298 @@
+#include "collectives/mpi/channel.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+namespace weft::mpi {
+namespace {
+
+constexpr int kBarePolls = 32;     // before the core is offered to others between two polls
+constexpr int kPollsPerLook = 64;  // looks at the clock and at notices
+constexpr auto kPatience = std::chrono::milliseconds(2);
+constexpr auto kStreamPatience = std::chrono::microseconds(20);  // a communication thread beside computation
+constexpr auto kFirstNap = std::chrono::microseconds(20);
+constexpr auto kLongestNap = std::chrono::microseconds(500);
+/// A rank that waits this long tells the others, so that a timeout can name who is missing.
+constexpr auto kLongWait = std::chrono::milliseconds(50);
+/// For small messages to leave before nobody drives MPI any more.
+constexpr auto kLastWords = std::chrono::milliseconds(50);
+
+bool equal(PackedContract const& a, PackedContract const& b) noexcept {
+  static_assert(std::has_unique_object_representations_v<PackedContract>);
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+std::string describe_leaver(Call const& call, int peer) {
+  return fmt::format(
+      "rank {} left (its communicator was destroyed) before completing {}; every rank must make the same calls", peer,
+      describe(call));
+}
+
+}  // namespace
+
+Channel::Channel(std::shared_ptr<MpiCommunicator> communicator, std::size_t block, CommunicatorOptions const& options)
+    : communicator_(std::move(communicator)),
+      patience_(options.config->spin ? Clock::duration(*options.config->spin) : Clock::duration(kPatience)),
+      progress_(options.progress),
+      here_(static_cast<std::size_t>(communicator_->size())),
+      left_(static_cast<std::size_t>(communicator_->size()), kStays),
+      contradicted_(static_cast<std::size_t>(communicator_->size())) {
+  communicator_->session().sweep();
+  auto const turn = communicator_->session().enter();
+  memory_ = std::make_unique<MpiMemory>(communicator_->handle(), size(), block);
+  communicator_->abandon();  // MpiMemory frees it
+}
+
+Channel::~Channel() {
+  auto& session = communicator_->session();
+  if (!session.admits_this_thread()) memory_->give_up();
+  if (failed_.load() || untidy_) {
+    std::lock_guard const lock(mutex_);
+    tell_failure();
+    memory_->give_up();
+  }
+  if (!memory_->failed) {
+    try {
+      auto const turn = session.enter();
+      memory_->depart(latest_, rank());
+    } catch (Error const&) {  // the others find out by their timeouts
+      memory_->give_up();
+    }
+  }
+  session.keep(std::move(memory_));
+  session.sweep();
+}
+
+void Channel::announce(Call const& call, void const* payload, std::size_t bytes) {
+  {
+    std::lock_guard const lock(mutex_);
+    hear();
+  }
+  latest_ = call.sequence;
+  auto& mine = memory_->mine;
+  mine = {};
+  mine.sequence = call.sequence;
+  mine.contract = PackedContract(call.contract);
+  mine.scale = call.scale;
+  if (bytes > 0) std::memcpy(mine.payload, payload, bytes);
+  MPI_Request request = MPI_REQUEST_NULL;
+  start(
+      call, "MPI_Iallgather",
+      [this](MPI_Request& started) {
+        return MPI_Iallgather(&memory_->mine, sizeof(Announcement), MPI_BYTE, memory_->all.data(), sizeof(Announcement),
+                              MPI_BYTE, handle(), &started);
+      },
+      request);
+  wait(call, request);
+  announced_ = call.sequence;
+  check_announcements(call);
+  if (call.met != nullptr) *call.met = Clock::now();
+}
+
+void Channel::check_announcements(Call const& call) {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (announcement_of(peer).sequence == 0) fail_with(ErrorCode::peer_lost, describe_leaver(call, peer));
+  }
+  auto const differs = [&](int peer) {
+    return !equal(announcement_of(peer).contract, announcement_of(rank()).contract);
+  };
+  for (int peer = 0; peer < size(); ++peer) {
+    if (!differs(peer)) continue;
+    throw Error(
+        ErrorCode::mismatch,
+        fmt::format(
+            "call {} differs between ranks: rank {} made {}, rank {} made {}; nothing was moved, make the calls equal",
+            call.sequence, rank(), describe(call.contract), peer, describe(announcement_of(peer).contract.unpack())));
+  }
+}
+
+void Channel::start(Call const& call, char const* name, std::function<int(MPI_Request&)> const& begin,
+                    MPI_Request& request) {
+  throw_if_failed();
+  try {
+    auto const turn = communicator_->session().enter();
+    check_mpi(begin(request), name);
+  } catch (Error const& error) {
+    fail_with(error.code(), fmt::format("rank {}: {}: {}", rank(), describe(call), error.what()));
+  }
+}
+
+bool Channel::test(Call const& call, MPI_Request& request) {
+  int done = 0;
+  try {
+    auto const turn = communicator_->session().enter();
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+  } catch (Error const& error) {
+    fail_with(error.code(), fmt::format("rank {}: {}: {}", rank(), describe(call), error.what()));
+  }
+  return done != 0;
+}
+
+void Channel::wait(Call const& call, MPI_Request& request) {
+  await(call, [&] { return test(call, request); });
+}
+
+void Channel::await(Call const& call, std::function<bool()> const& ready, int const& peer) {
+  for (int poll = 0; poll < kBarePolls; ++poll) {
+    if (ready()) return;
+  }
+  auto const start = Clock::now();
+  auto const patience = call.on_stream ? std::min<Clock::duration>(patience_, kStreamPatience) : patience_;
+  auto nap = Clock::duration(kFirstNap);
+  for (int poll = 1; !ready(); ++poll) {
+    auto const waited = Clock::now() - start;
+    if (progress_) progress_();
+    if (waited < patience) {
+      ::sched_yield();
+      if (poll % kPollsPerLook != 0) continue;
+    } else {
+      std::this_thread::sleep_for(nap);
+      nap = std::min<Clock::duration>(nap * 2, kLongestNap);
+    }
+    look_around(call, peer, waited);
+  }
+}
+
+void Channel::look_around(Call const& call, int peer, Clock::duration waited) {
+  auto const limit = Clock::duration(call.timeout);
+  auto const is_long = waited >= std::min<Clock::duration>(kLongWait, limit / 4);
+  {
+    std::lock_guard const lock(mutex_);
+    hear();
+    tell_failure();
+    if (is_long && peer == kEverybody && !failed_.load()) say_here(call);
+  }
+  throw_if_failed();
+  if (!is_long) return;
+  auto const absent = find_absent(call, peer);
+  if (absent.left) fail_with(ErrorCode::peer_lost, describe_leaver(call, absent.rank));
+  if (waited < limit) return;
+  auto const who = absent.rank == kEverybody ? std::string("some rank") : fmt::format("rank {}", absent.rank);
+  fail_with(ErrorCode::timeout,
+            fmt::format("{} did not complete {} within {} ms (rank {} waited); it is stuck, slow or made fewer calls: "
+                        "look there, or raise WEFT_TIMEOUT",
+                        who, describe(call), call.timeout.count(), rank()));
+}
+
+void Channel::say_here(Call const& call) noexcept {
+  if (told_here_ >= call.sequence) return;
+  told_here_ = call.sequence;
+  Notice notice;
+  notice.sequence = call.sequence;
+  try {
+    auto const turn = communicator_->session().enter();
+    memory_->send_notice_to_all(notice, rank());
+  } catch (Error const& error) {
+    note_failure(error.code(), error.what());
+  }
+}
+
+Channel::Absence Channel::find_absent(Call const& call, int peer) {
+  std::lock_guard const lock(mutex_);
+  if (peer != kEverybody) return {peer, left_[static_cast<std::size_t>(peer)] != kStays};
+  if (announced_ >= call.sequence) return {};
+  Absence absent;
+  for (int other = 0; other < size(); ++other) {
+    auto const index = static_cast<std::size_t>(other);
+    if (left_[index] < call.sequence) return {other, true};
+    auto const here = other == rank() || here_[index] >= call.sequence;
+    if (!here && absent.rank == kEverybody) absent.rank = other;
+  }
+  return absent;
+}
+
+void Channel::hear() noexcept {
+  try {
+    Notice notice;
+    int from = 0;
+    auto const turn = communicator_->session().enter();
+    while (memory_->take_notice(notice, from)) {
+      auto const index = static_cast<std::size_t>(from);
+      switch (notice.kind) {
+        case Notice::Kind::here: here_[index] = std::max(here_[index], notice.sequence); break;
+        case Notice::Kind::left: left_[index] = notice.sequence; break;
+        case Notice::Kind::failed: note_failure(static_cast<ErrorCode>(notice.code), notice.message); break;
+        case Notice::Kind::contradicted: contradicted_[index] = 1; break;
+      }
+    }
+  } catch (Error const& error) {
+    note_failure(error.code(), error.what());
+  }
+}
+
+void Channel::contradict(int peer) noexcept {
+  std::lock_guard const lock(mutex_);
+  contradicted_[static_cast<std::size_t>(peer)] = 1;
+  untidy_ = true;
+  Notice notice;
+  notice.kind = Notice::Kind::contradicted;
+  try {
+    auto const turn = communicator_->session().enter();
+    if (peer != rank()) memory_->send_notice(notice, peer);
+  } catch (Error const& error) {
+    note_failure(error.code(), error.what());
+  }
+}
+
+bool Channel::contradicted(int peer) {
+  std::lock_guard const lock(mutex_);
+  hear();
+  return contradicted_[static_cast<std::size_t>(peer)] != 0;
+}
+
+void Channel::leave_behind(std::shared_ptr<void> memory) {
+  std::lock_guard const lock(mutex_);
+  untidy_ = true;
+  memory_->keep(std::move(memory));
+}
+
+void Channel::note_failure(ErrorCode code, std::string const& message) noexcept {
+  if (failed_.load()) return;
+  code_ = code;
+  message_ = message;
+  failed_.store(true);
+}
+
+void Channel::fail(ErrorCode code, std::string const& message) noexcept {
+  std::lock_guard const lock(mutex_);
+  if (failed_.load()) return;
+  note_failure(code, message);
+  untold_ = true;
+  tell_failure();
+}
+
+void Channel::tell_failure() noexcept {
+  if (!untold_ || !communicator_->session().admits_this_thread()) return;
+  untold_ = false;
+  Notice notice;
+  notice.kind = Notice::Kind::failed;
+  notice.code = static_cast<std::uint32_t>(code_);
+  message_.copy(notice.message, sizeof notice.message - 1);
+  try {
+    auto const turn = communicator_->session().enter();
+    memory_->send_notice_to_all(notice, rank());
+  } catch (Error const&) {
+    return;  // MPI itself is what failed: the others see it too, or time out
+  }
+  auto const until = Clock::now() + kLastWords;
+  for (hear(); !memory_->notices_sent() && Clock::now() < until; hear()) ::sched_yield();
+}
+
+void Channel::fail_with(ErrorCode code, std::string const& message) {
+  fail(code, message);
+  throw_if_failed();
+  throw Error(code, message);
+}
+
+void Channel::throw_if_failed() {
+  if (!failed_.load()) return;
+  std::lock_guard const lock(mutex_);
+  tell_failure();
+  throw Error(code_, message_);
+}
+
+}  // namespace weft::mpi

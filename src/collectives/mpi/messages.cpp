@@ -1,0 +1,172 @@
+// Point-to-point messages over MPI. One of B bytes is an envelope, which carries up to 2 KiB and leaves at once, and
+// then blocks, two at a time, each taking turns in memory that MPI may keep if the call fails.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "collectives/mpi/mpi_backend.hpp"
+#include "collectives/shm/partition.hpp"
+#include "kernels/cpu/reduce.hpp"
+
+namespace weft::mpi {
+
+using shm::at;
+
+namespace {
+
+constexpr std::size_t kInEnvelope = std::size_t{2} << 10;
+constexpr std::size_t kMessageBlock = std::size_t{512} << 10;
+
+struct Envelope {
+  std::uint64_t bytes = 0;
+  std::uint64_t dtype = 0;
+  std::array<std::byte, kInEnvelope> payload{};
+};
+
+/// Messages between two ranks are told apart by tags, so that threads may start them in any order. MPI promises tags up
+/// to 32767.
+int tag_of(Message const& message) {
+  return kNoticeTag + 1 + static_cast<int>(message.number % 32000);
+}
+
+}  // namespace
+
+/// A message on its way, with all that MPI uses of it.
+class MpiBackend::Transit {
+ public:
+  Transit(Channel& channel, Call const& call, Message const& message)
+      : channel_(channel), call_(call), message_(message), blocks_(shm::ceil_div(later_bytes(), kMessageBlock)) {
+    for (std::size_t i = 0; i < std::min<std::size_t>(blocks_, 2); ++i) {
+      memory_[i] = Buffer::host(std::min(kMessageBlock, later_bytes()), DataType::u8);
+    }
+  }
+
+  [[nodiscard]] int peer() const noexcept { return message_.peer; }
+  [[nodiscard]] bool sends() const noexcept { return message_.direction == Message::Direction::send; }
+
+  /// Moves what can be moved now; true once the message is through.
+  bool advance() {
+    if (done_) return true;
+    if (!started_) start_envelope();
+    started_ = true;
+    if (!opened_) {
+      if (!channel_.test(call_, requests_[2])) return false;
+      opened_ = true;
+      if (!sends()) open();
+    }
+    while (finished_ < blocks_) {
+      while (begun_ < blocks_ && begun_ < finished_ + 2) begin_block();
+      if (!channel_.test(call_, requests_[finished_ % 2])) return false;
+      if (!sends()) kernels::copy(at(message_.data, offset(finished_)), block(finished_), length(finished_));
+      ++finished_;
+    }
+    return done_ = true;
+  }
+
+ private:
+  [[nodiscard]] std::size_t later_bytes() const noexcept {
+    return message_.bytes > kInEnvelope ? message_.bytes - kInEnvelope : 0;
+  }
+  [[nodiscard]] std::size_t now_bytes() const noexcept { return message_.bytes - later_bytes(); }
+  [[nodiscard]] std::size_t offset(std::size_t index) const noexcept { return kInEnvelope + index * kMessageBlock; }
+  [[nodiscard]] std::size_t length(std::size_t index) const noexcept {
+    return std::min(kMessageBlock, message_.bytes - offset(index));
+  }
+  [[nodiscard]] std::byte* block(std::size_t index) const noexcept {
+    return static_cast<std::byte*>(memory_[index % 2].data());
+  }
+
+  void start(void* data, std::size_t bytes, MPI_Request& request) {
+    auto const count = static_cast<int>(bytes);
+    auto const tag = tag_of(message_);
+    channel_.start(
+        call_, sends() ? "MPI_Isend" : "MPI_Irecv",
+        [&](MPI_Request& started) {
+          return sends() ? MPI_Isend(data, count, MPI_BYTE, peer(), tag, channel_.handle(), &started)
+                         : MPI_Irecv(data, count, MPI_BYTE, peer(), tag, channel_.handle(), &started);
+        },
+        request);
+  }
+
+  void start_envelope() {
+    envelope_.bytes = message_.bytes;
+    envelope_.dtype = static_cast<std::uint64_t>(message_.dtype);
+    if (sends() && message_.bytes > 0) std::memcpy(envelope_.payload.data(), message_.data, now_bytes());
+    auto const used = sizeof envelope_ - kInEnvelope + now_bytes();
+    start(&envelope_, sends() ? used : sizeof envelope_, requests_[2]);
+  }
+
+  void open() {
+    auto const dtype = static_cast<DataType>(envelope_.dtype);
+    if (envelope_.bytes != message_.bytes || dtype != message_.dtype) {
+      channel_.contradict(peer());
+      auto const size = [](std::size_t bytes, DataType type) {
+        return fmt::format("{} × {}", bytes / size_of(type), to_string(type));
+      };
+      throw Error(ErrorCode::mismatch,
+                  fmt::format("message {} from rank {} to rank {} is {}, but the receiver expects {} ({}); no more "
+                              "messages can pass between them",
+                              message_.number + 1, peer(), channel_.rank(), size(envelope_.bytes, dtype),
+                              size(message_.bytes, message_.dtype), describe(call_)));
+    }
+    if (message_.bytes > 0) std::memcpy(message_.data, envelope_.payload.data(), now_bytes());
+  }
+
+  void begin_block() {
+    auto const index = begun_++;
+    if (sends()) kernels::copy(block(index), at(message_.data, offset(index)), length(index));
+    start(block(index), length(index), requests_[index % 2]);
+  }
+
+  Channel& channel_;
+  Call const& call_;
+  Message message_;
+  std::size_t blocks_;
+  Envelope envelope_;
+  std::array<Buffer, 2> memory_;
+  std::array<MPI_Request, 3> requests_{MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL};  // blocks, envelope
+  bool started_ = false;
+  bool opened_ = false;
+  bool done_ = false;
+  std::size_t begun_ = 0;
+  std::size_t finished_ = 0;
+};
+
+void MpiBackend::transfer(Call const& call, std::span<Message const> messages) {
+  auto transits = std::make_shared<std::vector<std::unique_ptr<Transit>>>();
+  for (auto const& message : messages) transits->push_back(std::make_unique<Transit>(channel_, call, message));
+  int waited_for = messages.empty() ? rank() : messages.front().peer;
+  auto const throw_if_contradicted = [&] {
+    for (auto const& one : *transits) {
+      if (!channel_.contradicted(one->peer())) continue;
+      throw Error(ErrorCode::mismatch,
+                  fmt::format("{}: an earlier message between ranks {} and {} was not what its receiver expected; make "
+                              "the sizes and types of both sides equal",
+                              describe(call), rank(), one->peer()));
+    }
+  };
+  int polls = 0;
+  auto const advance_all = [&] {
+    constexpr int kPollsPerLook = 32;
+    if (++polls % kPollsPerLook == 0) throw_if_contradicted();
+    bool done = true;
+    for (auto const& one : *transits) {
+      if (one->advance()) continue;
+      if (done) waited_for = one->peer();
+      done = false;
+    }
+    return done;
+  };
+  try {
+    channel_.throw_if_failed();
+    throw_if_contradicted();
+    channel_.await(call, advance_all, waited_for);
+  } catch (Error const&) {
+    channel_.leave_behind(std::move(transits));
+    throw;
+  }
+}
+
+}  // namespace weft::mpi

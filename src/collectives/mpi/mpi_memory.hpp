@@ -1,0 +1,78 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <array>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "collectives/mpi/announcement.hpp"
+#include "core/mpi_session.hpp"
+#include "weft/buffer.hpp"
+#include "weft/error.hpp"
+
+namespace weft::mpi {
+
+inline constexpr int kNoticeTag = 0;  ///< tags above are messages'
+
+/// Where one MPI call in flight finds what it sends and puts what it receives: a block for every rank, `block` bytes
+/// apart.
+struct Slot {
+  std::byte* send = nullptr;
+  std::byte* recv = nullptr;
+  std::vector<int> send_counts, send_offsets, recv_counts, recv_offsets;  ///< bytes; MPI reads them while it works
+};
+
+/// Everything of a communicator that MPI may read or write, in one place. MPI cannot be made to forget a collective
+/// that was started, so after a failure, or when a rank leaves before the others, this has to outlive the communicator,
+/// and callers' buffers must not be among it.
+class MpiMemory final : public MpiRemains {
+ public:
+  /// `block`: bytes per rank in a slot. Takes over `handle`. @throws Error{out_of_memory}
+  MpiMemory(MPI_Comm handle, int ranks, std::size_t block);
+
+  /// Starts to tell the others that this rank makes no call after `sequence`.
+  void depart(std::uint64_t sequence, int rank);
+  /// MPI may never let go.
+  void give_up() noexcept { failed = true; }
+  [[nodiscard]] bool settled() noexcept override;
+
+  /// Sends a notice to every other rank, or to one.
+  void send_notice_to_all(Notice const& notice, int rank);
+  void send_notice(Notice const& notice, int to);
+  /// Keeps what an abandoned message may still use.
+  void keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
+  /// Takes a notice that has arrived, if any.
+  [[nodiscard]] bool take_notice(Notice& notice, int& from);
+  /// Whether MPI has taken all notices off this rank's hands, as of the last take_notice().
+  [[nodiscard]] bool notices_sent() const noexcept { return outgoing_.empty(); }
+
+  MPI_Comm handle;
+  std::vector<Slot> slots;
+  Announcement mine;
+  std::vector<Announcement> all;
+  std::vector<std::uint64_t> notices;  ///< that each rank has sent to this one, once all have left
+  bool failed = false;
+
+ private:
+  struct Outgoing {
+    Notice notice;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+
+  [[nodiscard]] bool everybody_left() const noexcept;
+  [[nodiscard]] bool all_notices_in() noexcept;
+  void listen();
+
+  Buffer storage_;
+  std::vector<std::shared_ptr<void>> kept_;
+  std::array<MPI_Request, 2> departure_{MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+  Notice incoming_;
+  MPI_Request listening_ = MPI_REQUEST_NULL;
+  std::list<Outgoing> outgoing_;             // stable addresses
+  std::vector<std::uint64_t> notices_sent_;  // to each rank
+  std::uint64_t notices_taken_ = 0;
+};
+
+}  // namespace weft::mpi

@@ -1,0 +1,14 @@
+#include "core/host_identity.hpp"
+
+#include <fstream>
+
+namespace weft {
+
+std::string host_identity(Config const& config) {
+  if (config.host_id) return *config.host_id;
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  return boot_id.substr(0, kMostHostIdCharacters);
+}
+
+}  // namespace weft

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "weft/config.hpp"
+
+namespace weft {
+
+/// Most characters of a host's identity.
+inline constexpr std::size_t kMostHostIdCharacters = 64;
+
+/// What host this process runs on: equal exactly for processes that can share memory. Config::host_id where it is set,
+/// else the running kernel's boot id.
+[[nodiscard]] std::string host_identity(Config const& config);
+
+}  // namespace weft

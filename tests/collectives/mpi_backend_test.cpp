@@ -1,0 +1,93 @@
+// The back ends that go through MPI, under mpirun, with hosts that only differ in name.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace weft {
+namespace {
+
+struct Setting {
+  char const* backend;  ///< "default": by where the ranks are
+  char const* hosts;    ///< a letter for every rank
+};
+
+struct Outcome {
+  int code = -1;
+  std::string output;
+  double seconds = 0;
+};
+
+/// `mpirun -np RANKS mpi_probe MODE BACKEND HOSTS`, both streams; ended after a minute and a half.
+Outcome mpirun(std::string const& mode, Setting const& setting) {
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  auto const ranks = std::to_string(std::string(setting.hosts).size());
+  auto const command = "timeout 90 " WEFT_MPIRUN " --oversubscribe -np " + ranks + " " WEFT_MPI_PROBE " " + mode + " " +
+                       setting.backend + " " + setting.hosts + " 2>&1";
+  auto const start = std::chrono::steady_clock::now();
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return {};
+  Outcome outcome;
+  std::array<char, 4096> block{};
+  while (std::size_t const got = fread(block.data(), 1, block.size(), pipe)) outcome.output.append(block.data(), got);
+  int const status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return outcome;
+}
+
+struct MpiBackends : testing::TestWithParam<Setting> {
+  static void expect_success(char const* mode) {
+    auto const outcome = mpirun(mode, GetParam());
+    EXPECT_EQ(0, outcome.code) << mode << ":\n" << outcome.output;
+  }
+};
+
+TEST_P(MpiBackends, EveryOperationGivesTheBitsOfSharedMemory) {
+  expect_success("operations");
+}
+TEST_P(MpiBackends, EveryRankLearnsOfDifferentCalls) {
+  expect_success("mismatch");
+}
+TEST_P(MpiBackends, ALateRankIsNamedAndTold) {
+  expect_success("timeout");
+}
+TEST_P(MpiBackends, AbortReachesEveryRank) {
+  expect_success("abort");
+}
+TEST_P(MpiBackends, ARankThatLeavesIsNamed) {
+  expect_success("leave");
+}
+TEST_P(MpiBackends, ManyCommunicatorsAtOnce) {
+  expect_success("communicators");
+}
+TEST_P(MpiBackends, Messages) {
+  expect_success("messages");
+}
+TEST_P(MpiBackends, AKilledRankHangsNobody) {
+  auto const outcome = mpirun("kill", GetParam());
+  EXPECT_NE(0, outcome.code);
+  EXPECT_LT(outcome.seconds, 30) << outcome.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(Mpi, MpiBackends,
+                         testing::Values(Setting{"mpi", "aa"}, Setting{"mpi", "abc"}, Setting{"default", "ab"},
+                                         Setting{"mpi", "aabb"}));
+// Two hosts of equal and unequal sizes, interleaved, all on one, and each on its own.
+INSTANTIATE_TEST_SUITE_P(Hierarchical, MpiBackends,
+                         testing::Values(Setting{"default", "aab"}, Setting{"default", "aabb"},
+                                         Setting{"hierarchical", "abab"}, Setting{"hierarchical", "abbb"},
+                                         Setting{"hierarchical", "aaa"}, Setting{"hierarchical", "ab"}));
+
+TEST(MpiSelection, SharedMemoryIsRefusedAcrossHosts) {
+  auto const outcome = mpirun("refuse", {"default", "ab"});
+  EXPECT_EQ(0, outcome.code) << outcome.output;
+}
+
+}  // namespace
+}  // namespace weft

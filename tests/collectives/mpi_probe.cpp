@@ -1,0 +1,255 @@
+// Started by mpi_backend_test and hierarchical_backend_test under mpirun: `mpi_probe MODE BACKEND HOSTS`. HOSTS is a
+// letter for every rank: ranks of equal letters are on one host. Exits with 0 when everything was as it should be.
+#include <weft/weft.hpp>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/mpi_cases.hpp"
+
+namespace weft::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// The job's ranks, and communicators between them as the command line says.
+struct Job {
+  std::shared_ptr<Bootstrap> bootstrap;
+  CommunicatorOptions options;  ///< of the backend under test
+  int cases = 0;
+
+  [[nodiscard]] int rank() const { return bootstrap->rank(); }
+  [[nodiscard]] int size() const { return bootstrap->size(); }
+  [[nodiscard]] Communicator create(milliseconds timeout = milliseconds(60'000)) const {
+    auto with = options;
+    with.config->timeout = timeout;
+    return Communicator::create(bootstrap, with);
+  }
+};
+
+void require(bool condition, std::string const& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+void expect_error(ErrorCode code, std::string const& words, std::function<void()> const& body) {
+  try {
+    body();
+  } catch (Error const& error) {
+    require(error.code() == code && std::string(error.what()).find(words) != std::string::npos,
+            "unexpected error, wanted " + std::string(to_string(code)) + " with \"" + words + "\": " + error.what());
+    return;
+  }
+  throw std::runtime_error("no error, wanted " + std::string(to_string(code)));
+}
+
+float all_reduce_one(Communicator& world, CollectiveOptions const& how = {}) {
+  float one = 1;
+  float sum = 0;
+  world.all_reduce(std::span<float const>(&one, 1), std::span(&sum, 1), ReduceOp::sum, how);
+  return sum;
+}
+
+void operations(Job const& job) {
+  auto tested = job.create();
+  auto plain = job.options;
+  plain.config->backend = BackendKind::shm;
+  plain.config->host_id.reset();
+  auto reference = Communicator::create(job.bootstrap, plain);
+  compare_communicators(tested, reference, job.cases, 20);
+}
+
+/// Calls that differ in one thing each: everybody is told of both, and the communicator goes on.
+void mismatch(Job const& job) {
+  auto world = job.create();
+  std::vector<float> send(1000, 1);
+  std::vector<float> recv(1000);
+  auto const odd = world.rank() == world.size() - 1;
+  auto const all_reduce = [&](std::size_t count, ReduceOp op) {
+    world.all_reduce(std::span<float const>(send).first(count), std::span(recv).first(count), op);
+  };
+  expect_error(ErrorCode::mismatch, "all_reduce(10 × f32, sum)", [&] { all_reduce(odd ? 11 : 10, ReduceOp::sum); });
+  expect_error(ErrorCode::mismatch, "all_reduce(1000 × f32, max)",
+               [&] { all_reduce(1000, odd ? ReduceOp::max : ReduceOp::sum); });
+  expect_error(ErrorCode::mismatch, "barrier()", [&] { odd ? world.barrier().wait() : all_reduce(5, ReduceOp::sum); });
+  expect_error(ErrorCode::mismatch, "root 1", [&] { world.broadcast(std::span(send), odd ? 1 : 0); });
+
+  auto const ranks = static_cast<std::size_t>(world.size());
+  std::vector<std::size_t> const gives(ranks, 3);
+  std::vector<std::size_t> gets(ranks, 3);
+  if (world.rank() == 1) gets[0] = 4;
+  expect_error(ErrorCode::mismatch, "rank 0 gives rank 1 12 bytes, which expects 16", [&] {
+    world.all_to_all(std::span<float const>(send).first(3 * ranks), {gives}, std::span(recv).first(4 * ranks), {gets});
+  });
+  require(all_reduce_one(world) == static_cast<float>(world.size()), "the communicator does not go on");
+}
+
+/// One rank comes late, after the others gave up: they name it, and it is told.
+void timeout(Job const& job) {
+  auto world = job.create(milliseconds(700));
+  auto const late = world.size() - 1;
+  world.barrier();
+  if (world.rank() == late) {
+    std::this_thread::sleep_for(milliseconds(1500));
+    expect_error(ErrorCode::timeout, "rank", [&] { world.barrier(); });
+  } else {
+    auto const start = std::chrono::steady_clock::now();
+    expect_error(ErrorCode::timeout, "rank " + std::to_string(late) + " did not complete barrier()",
+                 [&] { world.barrier(); });
+    require(std::chrono::steady_clock::now() - start < milliseconds(1400), "the timeout came late");
+  }
+  expect_error(ErrorCode::timeout, "rank", [&] { all_reduce_one(world); });
+}
+
+void abort_from_a_thread(Job const& job) {
+  auto world = job.create();
+  world.barrier();
+  std::thread aborter;
+  if (world.rank() == 0) {
+    aborter = std::thread([&] {
+      std::this_thread::sleep_for(milliseconds(200));
+      world.abort("enough");
+    });
+  }
+  auto const start = std::chrono::steady_clock::now();
+  if (world.rank() != 1) expect_error(ErrorCode::aborted, "enough", [&] { world.barrier(); });
+  if (world.rank() == 1) std::this_thread::sleep_for(milliseconds(500));
+  expect_error(ErrorCode::aborted, "enough", [&] { all_reduce_one(world); });
+  require(std::chrono::steady_clock::now() - start < milliseconds(2500), "the abort came late");
+  if (aborter.joinable()) aborter.join();
+}
+
+/// A rank destroys its communicator while the others want more; then all make new ones.
+void leave(Job const& job) {
+  {
+    auto world = std::make_unique<Communicator>(job.create());
+    world->barrier();
+    if (world->rank() == 1) {
+      world.reset();
+    } else {
+      expect_error(ErrorCode::peer_lost, "rank 1 left", [&] { all_reduce_one(*world); });
+    }
+  }
+  auto again = job.create();
+  require(all_reduce_one(again) == static_cast<float>(job.size()), "a new communicator does not work");
+}
+
+void kill_one(Job const& job) {
+  auto world = job.create(milliseconds(3000));
+  world.barrier();
+  if (world.rank() == world.size() - 1) kill(getpid(), SIGKILL);
+  try {
+    world.barrier();
+  } catch (Error const&) {  // or mpirun ends this rank first
+    std::exit(3);
+  }
+}
+
+/// Many communicators made and dropped, several in use at once from streams and threads.
+void communicators(Job const& job) {
+  for (int i = 0; i < 30; ++i) {
+    auto world = job.create();
+    require(all_reduce_one(world) == static_cast<float>(job.size()), "a communicator of many is wrong");
+  }
+  auto world = job.create();
+  std::vector<Communicator> many;
+  for (int i = 0; i < 3; ++i) many.push_back(world.duplicate(world.options()));
+  std::vector<Stream> streams;
+  std::vector<Work> works;
+  constexpr std::size_t kCount = 100'003;
+  std::vector<std::vector<float>> values(many.size(), std::vector<float>(kCount));
+  for (std::size_t i = 0; i < many.size(); ++i) streams.push_back(Stream::cpu());
+  for (int round = 0; round < 5; ++round) {
+    for (std::size_t i = 0; i < many.size(); ++i) {
+      // Ranks start them in different orders.
+      auto const k = (i + static_cast<std::size_t>(job.rank())) % many.size();
+      values[k].assign(kCount, static_cast<float>(k + 1));
+      works.push_back(many[k].all_reduce(std::span<float const>(values[k]), std::span(values[k]), ReduceOp::sum,
+                                         {.stream = streams[k]}));
+    }
+    for (auto& work : works) work.wait();
+    works.clear();
+    for (std::size_t i = 0; i < many.size(); ++i) {
+      require(
+          values[i] == std::vector<float>(kCount, static_cast<float>((i + 1) * static_cast<std::size_t>(job.size()))),
+          "communicators used at once disturb one another");
+    }
+  }
+}
+
+void messages(Job const& job) {
+  auto world = job.create();
+  auto const next = (world.rank() + 1) % world.size();
+  auto const before = (world.rank() + world.size() - 1) % world.size();
+  for (std::size_t const count : {0, 1, 100, 511, 512, 513, 70'001, 400'003}) {
+    std::vector<float> send(count, static_cast<float>(world.rank()));
+    std::vector<float> recv(count, -1);
+    world.send_recv(std::span<float const>(send), next, std::span(recv), before);
+    require(recv == std::vector<float>(count, static_cast<float>(before)), "send_recv around the ring");
+  }
+  std::vector<int> value(3, world.rank());
+  if (world.rank() == 0) world.send(std::span<int const>(value), 1);
+  if (world.rank() == 1) world.recv(std::span(value), 0);
+  require(world.rank() != 1 || value == std::vector<int>(3, 0), "send and recv");
+  float const one = 1;
+  float copy = 0;
+  world.send_recv(std::span(&one, 1), world.rank(), std::span(&copy, 1), world.rank());
+  require(copy == 1, "a message to oneself");
+
+  std::vector<float> large(300'000);
+  if (world.rank() == 0) expect_error(ErrorCode::mismatch, "", [&] { world.send(std::span<float const>(large), 1); });
+  if (world.rank() == 1) {
+    expect_error(ErrorCode::mismatch, "300000 × f32, but the receiver expects 299999 × f32",
+                 [&] { world.recv(std::span(large).first(299'999), 0); });
+  }
+  require(all_reduce_one(world) == static_cast<float>(world.size()), "collectives go on");
+}
+
+void refuse(Job const& job) {
+  auto options = job.options;
+  options.config->backend = BackendKind::shm;
+  expect_error(ErrorCode::unsupported, "on different hosts",
+               [&] { (void)Communicator::create(job.bootstrap, options); });
+}
+
+int run(int argc, char** argv) {
+  if (argc < 4) return 2;
+  std::map<std::string, void (*)(Job const&)> const modes{
+      {"operations", operations},       {"mismatch", mismatch}, {"timeout", timeout},
+      {"abort", abort_from_a_thread},   {"leave", leave},       {"kill", kill_one},
+      {"communicators", communicators}, {"messages", messages}, {"refuse", refuse}};
+  Job job;
+  job.options.config = Config::from_environment();
+  job.bootstrap = mpi_bootstrap(*job.options.config);
+  std::string const backend = argv[2];
+  if (backend == "mpi") job.options.config->backend = BackendKind::mpi;
+  if (backend == "hierarchical") job.options.config->backend = BackendKind::hierarchical;
+  std::string const hosts = argv[3];
+  job.options.config->host_id = std::string("host ") + hosts.at(static_cast<std::size_t>(job.rank()));
+  job.cases = argc > 4 ? std::stoi(argv[4]) : 100;
+  try {
+    modes.at(argv[1])(job);
+  } catch (std::exception const& error) {
+    std::fprintf(stderr, "rank %d: %s\n", job.rank(), error.what());
+    std::fflush(stderr);
+    std::_Exit(1);  // the others may never reach MPI_Finalize
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::test
+
+int main(int argc, char** argv) {
+  return weft::test::run(argc, argv);
+}
