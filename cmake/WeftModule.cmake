@@ -10,7 +10,7 @@ function(weft_module name)
     file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   endif()
   if(NOT WEFT_WITH_MPI)
-    list(FILTER sources EXCLUDE REGEX "/mpi/|/hierarchical/|/mpi_session")
+    list(FILTER sources EXCLUDE REGEX "/src/collectives/(mpi|hierarchical)/|/src/core/mpi_session")
   endif()
   add_library(weft_${name} OBJECT ${sources})
   target_include_directories(weft_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include

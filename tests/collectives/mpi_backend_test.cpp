@@ -75,14 +75,22 @@ TEST_P(MpiBackends, AKilledRankHangsNobody) {
   EXPECT_LT(outcome.seconds, 30) << outcome.output;
 }
 
-INSTANTIATE_TEST_SUITE_P(Mpi, MpiBackends,
-                         testing::Values(Setting{"mpi", "aa"}, Setting{"mpi", "abc"}, Setting{"default", "ab"},
-                                         Setting{"mpi", "aabb"}));
-// Two hosts of equal and unequal sizes, interleaved, all on one, and each on its own.
+// Each rank on its own host, uneven and interleaved hosts.
+INSTANTIATE_TEST_SUITE_P(Mpi, MpiBackends, testing::Values(Setting{"mpi", "aa"}, Setting{"default", "abc"}));
 INSTANTIATE_TEST_SUITE_P(Hierarchical, MpiBackends,
-                         testing::Values(Setting{"default", "aab"}, Setting{"default", "aabb"},
-                                         Setting{"hierarchical", "abab"}, Setting{"hierarchical", "abbb"},
-                                         Setting{"hierarchical", "aaa"}, Setting{"hierarchical", "ab"}));
+                         testing::Values(Setting{"default", "aab"}, Setting{"hierarchical", "abab"}));
+
+struct Placements : testing::TestWithParam<Setting> {};
+
+TEST_P(Placements, EveryOperationGivesTheBitsOfSharedMemory) {
+  auto const outcome = mpirun("operations", GetParam());
+  EXPECT_EQ(0, outcome.code) << outcome.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Placements,
+                         testing::Values(Setting{"mpi", "aabb"}, Setting{"default", "aabb"},
+                                         Setting{"hierarchical", "abbb"}, Setting{"hierarchical", "aaa"},
+                                         Setting{"hierarchical", "ab"}));
 
 TEST(MpiSelection, SharedMemoryIsRefusedAcrossHosts) {
   auto const outcome = mpirun("refuse", {"default", "ab"});
