@@ -3,6 +3,7 @@
 Everything is installed into virtual environments of its own under the build folder (the wheels overwrite one another's
 mpicc). What cannot be installed is skipped, with the reason.
 """
+import glob
 import os
 import shutil
 import subprocess
@@ -50,7 +51,10 @@ def environment(**changes):
 
 
 def run(command, what, **options):
-    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **options)
+    try:
+        done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **options)
+    except subprocess.TimeoutExpired as late:
+        raise Unavailable(f"{what} took longer than {late.timeout} s") from None
     if done.returncode != 0:
         raise Unavailable(f"{what} failed: {done.stdout.strip().splitlines()[-1] if done.stdout.strip() else command}")
     return done.stdout
@@ -191,11 +195,15 @@ def torch_library(setup, name, kind, packages):
     if not os.path.exists(loop):
         raise Unavailable(f"{loop} is missing; build weft_perf_peer")
 
+    extensions = os.path.join(home, "extensions")
     if kind == "deepspeed":  # compiles its extension once, which a launch has no time for
+        for lock in glob.glob(os.path.join(extensions, "**/lock"), recursive=True):
+            os.remove(lock)  # left by a compilation that was interrupted; the next one would wait for it for ever
         run([f"{home}/bin/python", "-c",
              "from deepspeed.ops.op_builder import ShareMemCommBuilder; ShareMemCommBuilder().load()"],
             "compiling DeepSpeed's extension",
-            env=environment(PATH=f"{home}/bin:{os.environ['PATH']}", CUDA_VISIBLE_DEVICES=""))
+            env=environment(PATH=f"{home}/bin:{os.environ['PATH']}", CUDA_VISIBLE_DEVICES="",
+                            TORCH_EXTENSIONS_DIR=extensions), timeout=300)
 
     def launch(op, ranks, iterations, rounds, sizes):
         if kind == "gloo":  # a thousand times slower than the others on small messages
@@ -205,7 +213,7 @@ def torch_library(setup, name, kind, packages):
         for rank in range(ranks):
             changes = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank), "LOCAL_SIZE": str(ranks),
                        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1",
-                       "CUDA_VISIBLE_DEVICES": "", "PATH": f"{home}/bin:{os.environ['PATH']}"}
+                       "CUDA_VISIBLE_DEVICES": "", "TORCH_EXTENSIONS_DIR": extensions, "PATH": f"{home}/bin:{os.environ['PATH']}"}
             # Gloo slows down when its processes are bound; DeepSpeed's ranks spin, each on a core of its own.
             bound = [] if kind == "gloo" or crowded(ranks) else ["taskset", "-c", str(rank)]
             commands.append((bound + [f"{home}/bin/python", os.path.join(PERF, "peers/torch_loop.py"), loop, kind, op,
