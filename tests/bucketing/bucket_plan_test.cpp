@@ -170,7 +170,7 @@ TEST(BucketPlan, RefusalsNameWhatIsWrong) {
   EXPECT_TRUE(mentions(refusal(three, {0, 1, 1}), "tensor 1 a second time"));
   EXPECT_TRUE(mentions(refusal(three, {0, 1, 2}, {0, 64}), "first_bytes=0"));
   EXPECT_TRUE(mentions(refusal(three, {0, 1, 2}, {64, 0}), "bytes=0"));
-  EXPECT_TRUE(mentions(refusal({{4, static_cast<DataType>(10)}}, {0}), "unknown data type 10"));
+  EXPECT_TRUE(mentions(refusal({{4, static_cast<DataType>(99)}}, {0}), "unknown data type 99"));
   std::size_t const huge = std::numeric_limits<std::size_t>::max();
   EXPECT_TRUE(mentions(refusal({{huge, DataType::u8}}, {0}), "more than can be addressed"));
   EXPECT_TRUE(mentions(refusal({{huge / 8 + 1, DataType::f64}}, {0}, {huge, huge}), "more than can be addressed"));
