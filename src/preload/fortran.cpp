@@ -9,6 +9,7 @@
 
 #include <vector>
 
+// NOLINTBEGIN(readability-identifier-naming): names of the MPI library
 extern "C" {
 // Fortran's MPI_IN_PLACE and MPI_BOTTOM are common blocks: their addresses are what counts. libmpi has them in the
 // spelling of the compiler that it was built for.
@@ -21,6 +22,7 @@ extern int mpi_fortran_bottom __attribute__((weak));
 extern int mpi_fortran_bottom__ __attribute__((weak));
 extern int MPI_FORTRAN_BOTTOM __attribute__((weak));
 }
+// NOLINTEND(readability-identifier-naming)
 
 namespace {
 

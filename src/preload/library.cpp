@@ -15,7 +15,7 @@
 namespace weft::preload {
 namespace {
 
-// Like Library::current_ constant-initialised: nothing of this library runs in processes that never call MPI.
+// Like Library::instance constant-initialised: nothing of this library runs in processes that never call MPI.
 constinit std::mutex starting;
 constinit std::atomic<bool> closed{false};
 
@@ -46,7 +46,7 @@ Config adapted(Config config) {
 
 }  // namespace
 
-constinit std::atomic<Library*> Library::current_{nullptr};
+constinit std::atomic<Library*> Library::instance{nullptr};
 
 Library* Library::start() {
   if (closed.load(std::memory_order_acquire)) return nullptr;
@@ -56,12 +56,12 @@ Library* Library::start() {
   PMPI_Finalized(&finalised);
   if (initialised == 0 || finalised != 0) return nullptr;
   std::lock_guard const lock(starting);
-  if (current_.load() != nullptr || closed.load()) return current_.load();
+  if (instance.load() != nullptr || closed.load()) return instance.load();
   MPI_Comm scratch = MPI_COMM_NULL;
   PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &scratch);  // a duplicate would copy the program's attributes
   PMPI_Comm_set_errhandler(scratch, MPI_ERRORS_RETURN);
   auto* const library = new Library(scratch);
-  current_.store(library, std::memory_order_release);
+  instance.store(library, std::memory_order_release);
   return library;
 }
 
@@ -129,7 +129,7 @@ int Library::on_communicator_freed(MPI_Comm, int, void* attachment, void* librar
 int Library::on_finalize(MPI_Comm, int, void*, void* library) {
   auto* const self = static_cast<Library*>(library);
   closed.store(true, std::memory_order_release);
-  current_.store(nullptr, std::memory_order_release);
+  instance.store(nullptr, std::memory_order_release);
   self->close();
   delete self;
   return MPI_SUCCESS;

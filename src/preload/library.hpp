@@ -32,7 +32,7 @@ class Library {
  public:
   /// Null where every call has to pass through.
   [[nodiscard]] static Library* running() {
-    auto* const library = current_.load(std::memory_order_acquire);
+    auto* const library = instance.load(std::memory_order_acquire);
     return library != nullptr ? library : start();
   }
 
@@ -68,7 +68,7 @@ class Library {
   static int on_finalize(MPI_Comm, int, void*, void* library);
   void close() noexcept;
 
-  static constinit std::atomic<Library*> current_;
+  static constinit std::atomic<Library*> instance;
 
   MPI_Comm scratch_;
   TypeTable types_;

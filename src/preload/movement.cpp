@@ -45,7 +45,7 @@ bool is_rank(int root, Communicator const& ranks) {
   return root >= 0 && root < ranks.size();
 }
 
-constexpr auto no_check = [](Library const&) { return Outcome::served; };
+constexpr auto kNoCheck = [](Library const&) { return Outcome::served; };
 
 Outcome serve_gather(Library const& library, Communicator& ranks, void const* send, Side const& sent, void* recv,
                      Side const& received, int root) {
@@ -104,7 +104,7 @@ extern "C" {
 
 int MPI_Barrier(MPI_Comm communicator) {
   return intercept(
-      Function::barrier, communicator, no_check,
+      Function::barrier, communicator, kNoCheck,
       [](Library const&, Communicator& ranks) {
         ranks.barrier();
         return Outcome::served;
@@ -147,7 +147,7 @@ int MPI_Bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm com
 int MPI_Gather(void const* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
                MPI_Datatype recv_type, int root, MPI_Comm communicator) {
   return intercept(
-      Function::gather, communicator, no_check,
+      Function::gather, communicator, kNoCheck,
       [&](Library const& library, Communicator& ranks) {
         if (!is_rank(root, ranks)) return Outcome::invalid;
         auto const is_root = ranks.rank() == root;
@@ -162,7 +162,7 @@ int MPI_Gather(void const* send, int send_count, MPI_Datatype send_type, void* r
 int MPI_Gatherv(void const* send, int send_count, MPI_Datatype send_type, void* recv, int const counts[],
                 int const displacements[], MPI_Datatype recv_type, int root, MPI_Comm communicator) {
   return intercept(
-      Function::gatherv, communicator, no_check,
+      Function::gatherv, communicator, kNoCheck,
       [&](Library const& library, Communicator& ranks) {
         if (!is_rank(root, ranks)) return Outcome::invalid;
         auto const scratch = library.scratch();
@@ -196,7 +196,7 @@ int MPI_Gatherv(void const* send, int send_count, MPI_Datatype send_type, void* 
 int MPI_Scatter(void const* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
                 MPI_Datatype recv_type, int root, MPI_Comm communicator) {
   return intercept(
-      Function::scatter, communicator, no_check,
+      Function::scatter, communicator, kNoCheck,
       [&](Library const& library, Communicator& ranks) {
         if (!is_rank(root, ranks)) return Outcome::invalid;
         auto const is_root = ranks.rank() == root;
@@ -210,7 +210,7 @@ int MPI_Scatter(void const* send, int send_count, MPI_Datatype send_type, void* 
 int MPI_Scatterv(void const* send, int const counts[], int const displacements[], MPI_Datatype send_type, void* recv,
                  int recv_count, MPI_Datatype recv_type, int root, MPI_Comm communicator) {
   return intercept(
-      Function::scatterv, communicator, no_check,
+      Function::scatterv, communicator, kNoCheck,
       [&](Library const& library, Communicator& ranks) {
         if (!is_rank(root, ranks)) return Outcome::invalid;
         auto const scratch = library.scratch();
@@ -272,7 +272,7 @@ int MPI_Allgather(void const* send, int send_count, MPI_Datatype send_type, void
 int MPI_Allgatherv(void const* send, int send_count, MPI_Datatype send_type, void* recv, int const counts[],
                    int const displacements[], MPI_Datatype recv_type, MPI_Comm communicator) {
   return intercept(
-      Function::allgatherv, communicator, no_check,
+      Function::allgatherv, communicator, kNoCheck,
       [&](Library const& library, Communicator& ranks) {
         auto const in_place = send == MPI_IN_PLACE;
         MpiParts const parts{counts, displacements, ranks.size()};
@@ -328,7 +328,7 @@ int MPI_Alltoallv(void const* send, int const send_counts[], int const send_disp
                   void* recv, int const recv_counts[], int const recv_displacements[], MPI_Datatype recv_type,
                   MPI_Comm communicator) {
   return intercept(
-      Function::alltoallv, communicator, no_check,
+      Function::alltoallv, communicator, kNoCheck,
       [&](Library const& library, Communicator& ranks) {
         auto const in_place = send == MPI_IN_PLACE;
         MpiParts const gets{recv_counts, recv_displacements, ranks.size()};

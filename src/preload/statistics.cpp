@@ -22,7 +22,7 @@ std::string_view to_string(Function function) noexcept {
     case Function::allgatherv: return "MPI_Allgatherv";
     case Function::alltoall: return "MPI_Alltoall";
     case Function::alltoallv: return "MPI_Alltoallv";
-    case Function::count_: break;
+    case Function::end: break;
   }
   return "unknown function";
 }
@@ -40,7 +40,7 @@ std::string_view to_string(Outcome outcome) noexcept {
     case Outcome::several_hosts: return "several hosts";
     case Outcome::too_many_communicators: return "too many communicators";
     case Outcome::not_started: return "Weft could not start";
-    case Outcome::count_: break;
+    case Outcome::end: break;
   }
   return "unknown outcome";
 }

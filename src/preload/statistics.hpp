@@ -26,7 +26,7 @@ enum class Function {
   allgatherv,
   alltoall,
   alltoallv,
-  count_
+  end
 };
 
 /// What became of a call: served by Weft, or passed on to MPI and why.
@@ -42,7 +42,7 @@ enum class Outcome {
   several_hosts,
   too_many_communicators,
   not_started,  ///< a rank could not set Weft up; it said why
-  count_
+  end
 };
 
 [[nodiscard]] std::string_view to_string(Function function) noexcept;  ///< "MPI_Allreduce"
@@ -59,8 +59,8 @@ class Statistics {
   [[nodiscard]] std::string report() const;
 
  private:
-  using Row = std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(Outcome::count_)>;
-  std::array<Row, static_cast<std::size_t>(Function::count_)> counts_{};
+  using Row = std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(Outcome::end)>;
+  std::array<Row, static_cast<std::size_t>(Function::end)> counts_{};
 };
 
 }  // namespace weft::preload
