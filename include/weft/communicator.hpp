@@ -26,7 +26,7 @@ namespace weft {
 ///   broadcast, reduce,
 ///   scan, exscan      (n-1)·latency +          B/bandwidth
 ///   gather, scatter,
-///   all_to_all        (n-1)·latency + (n-1)·P/bandwidth, P bytes in one rank's part (unequal parts: their mean)
+///   all_to_all        (n-1)·latency + (n-1)·P/bandwidth, P bytes in one rank's part (unequal: mean of those it knows)
 ///   barrier          2·ceil(log2 n)·latency
 /// (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005; the barrier's is a
 /// tree up and down). The communicating thread sleeps for the rest, to an absolute deadline.

@@ -11,6 +11,7 @@
 #include "collectives/shm/shm_backend.hpp"
 
 namespace weft::shm {
+
 void ShmBackend::all_reduce(Call const& call) {
   if (call.bytes() <= inline_bytes(call)) return all_reduce_inline(call);
   if (call.bytes() <= tuning_.staged_bytes)

@@ -31,8 +31,8 @@ struct ChannelOptions {
 /// line then moves between the caches once per exchange, not twice (once to be read, once to be owned again), which
 /// halves the time of a small collective.
 ///
-/// One thread at a time, except fail() and departed(). Every wait throws Error{peer_lost|timeout|aborted|…} on every
-/// rank once any rank has decided a failure; from then on begin() throws it too.
+/// One thread at a time, except fail() and examine(). Every wait throws Error{peer_lost|timeout|aborted|…} on every
+/// rank once any rank has decided a failure; from then on announce() throws it too.
 class Channel {
  public:
   Channel(std::shared_ptr<Mapping> control, int rank, int size, ChannelOptions const& options);
