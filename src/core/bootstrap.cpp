@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "core/launcher.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -28,10 +29,7 @@ std::shared_ptr<Bootstrap> single_bootstrap() {
 }
 
 std::shared_ptr<Bootstrap> bootstrap_from_environment(Config const& config) {
-  // Set by Open MPI's mpirun; by MPICH's and Intel's mpiexec and srun's PMI2; by PMIx launchers.
-  for (char const* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"}) {
-    if (is_set(name)) return mpi_bootstrap(config);
-  }
+  if (started_by_mpi()) return mpi_bootstrap(config);
   if (is_set("RANK") && is_set("WORLD_SIZE")) return torchrun_bootstrap(config);
   return single_bootstrap();
 }

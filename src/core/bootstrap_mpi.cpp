@@ -16,6 +16,7 @@
 #include <numeric>
 #include <thread>
 
+#include "core/launcher.hpp"
 #include "core/mpi_session.hpp"
 
 namespace weft {
@@ -101,7 +102,9 @@ class MpiBootstrap final : public Bootstrap {
 }  // namespace
 
 std::shared_ptr<Bootstrap> mpi_bootstrap(Config const& config) {
-  return std::make_shared<MpiBootstrap>(MpiCommunicator::duplicate_world(), config.timeout);
+  auto world = MpiCommunicator::duplicate_world();
+  check_launcher(world->size(), MpiSession::library());
+  return std::make_shared<MpiBootstrap>(std::move(world), config.timeout);
 }
 
 std::shared_ptr<Bootstrap> mpi_bootstrap_of(std::shared_ptr<MpiMembers const> const& members, int tag,

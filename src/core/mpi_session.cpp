@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -52,6 +53,16 @@ std::shared_ptr<MpiSession> MpiSession::acquire() {
     process.session = session;
   }
   return session;
+}
+
+std::string MpiSession::library() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
+  std::string name(text.data(), static_cast<std::size_t>(length));
+  name.resize(std::min(name.size(), name.find_first_of(",\n")));  // what follows is how and where it was built
+  std::replace(name.begin(), name.end(), '\t', ' ');              // MPICH: "MPICH Version:\t4.0"
+  return name;
 }
 
 MpiSession::MpiSession() {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace weft {
@@ -33,6 +34,8 @@ class MpiSession {
  public:
   /// The process's session, started when there is none. @throws Error{unsupported} after MPI_Finalize.
   [[nodiscard]] static std::shared_ptr<MpiSession> acquire();
+  /// Name and version of the MPI that this is, e.g. "Open MPI v4.1.4".
+  [[nodiscard]] static std::string library();
 
   MpiSession(MpiSession const&) = delete;
   MpiSession& operator=(MpiSession const&) = delete;
