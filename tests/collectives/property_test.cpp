@@ -1,0 +1,146 @@
+// Random calls of every operation against a serial computation.
+//
+//   WEFT_TEST_SEED=s     the run to repeat; every run prints its own
+//   WEFT_TEST_CASES=n    how many, 10000 by default
+//   WEFT_TEST_CASE=i     only this one of them
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "collectives/cases/attempt.hpp"
+#include "harness/ranks.hpp"
+
+namespace weft::test {
+namespace {
+
+constexpr int kMostRanks = 9;
+constexpr std::size_t kMostAtOnce = 4;
+constexpr std::size_t kAreaBytes = std::size_t{2} << 20U;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr std::uint64_t kCases = 1000;
+#else
+constexpr std::uint64_t kCases = 10'000;
+#endif
+
+std::optional<std::uint64_t> from_environment(char const* name) {
+  char const* const value = std::getenv(name);
+  return value == nullptr ? std::nullopt : std::optional<std::uint64_t>(std::stoull(value));
+}
+
+/// One run's choices. Case i is of 1 + i % 9 ranks.
+struct Run {
+  std::uint64_t seed = from_environment("WEFT_TEST_SEED").value_or(std::random_device{}());
+  std::uint64_t cases = from_environment("WEFT_TEST_CASES").value_or(kCases);
+  std::optional<std::uint64_t> only = from_environment("WEFT_TEST_CASE");
+
+  static Run const& get() {
+    static Run const run = [] {
+      Run const chosen;
+      fmt::print("{} random cases, WEFT_TEST_SEED={}\n", chosen.cases, chosen.seed);
+      return chosen;
+    }();
+    return run;
+  }
+};
+
+/// Communicators that differ in how calls wait and how much they stage.
+struct Setting {
+  char const* name;
+  std::optional<std::size_t> staging_bytes{};
+  std::optional<std::chrono::microseconds> spin{};
+};
+constexpr std::array kSettings{Setting{"as it comes"}, Setting{"small blocks", std::size_t{128} << 10U},
+                               Setting{"sleeping", std::nullopt, std::chrono::microseconds(0)}};
+
+/// What a rank uses from case to case.
+struct Bench {
+  explicit Bench(Communicator& world)
+      : communicator(world), arena(world, 2 * kMostAtOnce, kAreaBytes), streams{Stream::cpu(), Stream::cpu()} {}
+
+  Communicator& communicator;
+  Arena arena;
+  std::array<Stream, 2> streams;
+};
+
+/// Each rank decides by itself whether it waits for a call at once or leaves it to one of its streams.
+CollectiveOptions choose_stream(Bench& bench, std::uint64_t seed) {
+  auto const choice = (seed + static_cast<std::uint64_t>(bench.communicator.rank()) * 7) % 5;
+  if (choice >= bench.streams.size()) return {};
+  return {.stream = bench.streams[choice]};
+}
+
+/// Cases that are all issued before the first is waited for.
+void run_together(Bench& bench, Run const& run, std::vector<std::uint64_t> const& numbers) {
+  std::vector<std::unique_ptr<Attempt>> attempts;
+  std::vector<CollectiveOptions> options;
+  auto const tell = [&](std::uint64_t number, std::string const& what) {
+    return fmt::format(
+        "{}\nagain: WEFT_TEST_SEED={} WEFT_TEST_CASE={} property_test; with those before it: "
+        "WEFT_TEST_SEED={} WEFT_TEST_CASES={} property_test --gtest_filter='*Ranks{}'",
+        what, run.seed, number, run.seed, run.cases, bench.communicator.size());
+  };
+  auto current = numbers.front();
+  try {
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      current = numbers[i];
+      auto const one = make_case(run.seed, numbers[i], bench.communicator.size());
+      attempts.push_back(std::make_unique<Attempt>(bench.communicator, one, bench.arena, 2 * i));
+      options.push_back(choose_stream(bench, one.seed >> 32U));
+    }
+    for (std::size_t i = 0; i < numbers.size(); ++i) current = numbers[i], attempts[i]->issue(options[i]);
+    for (std::size_t i = 0; i < numbers.size(); ++i) current = numbers[i], attempts[i]->finish();
+  } catch (Error const& error) {
+    auto const one = make_case(run.seed, current, bench.communicator.size());
+    throw Error(error.code(), tell(current, fmt::format("{}: {}", one.describe(), error.what())));
+  } catch (std::exception const& error) {
+    throw std::runtime_error(tell(current, error.what()));
+  }
+}
+
+void run_setting(Run const& run, Setting const& setting, int ranks, std::vector<std::uint64_t> const& numbers) {
+  SCOPED_TRACE(setting.name);
+  Config config;
+  config.staging_bytes = setting.staging_bytes;
+  config.spin = setting.spin;
+  config.timeout = kRankLimit;
+  run_thread_ranks(ranks,
+                   [&](Communicator& world) {
+                     Bench bench(world);
+                     for (std::size_t next = 0; next < numbers.size();) {
+                       auto const most = 1 + numbers[next] / kMostRanks % kMostAtOnce;
+                       auto const count = std::min<std::size_t>(most, numbers.size() - next);
+                       run_together(bench, run,
+                                    {numbers.begin() + static_cast<std::ptrdiff_t>(next),
+                                     numbers.begin() + static_cast<std::ptrdiff_t>(next + count)});
+                       next += count;
+                     }
+                   },
+                   {.config = config});
+}
+
+class Property : public testing::TestWithParam<int> {};
+
+TEST_P(Property, EveryCallGivesTheSerialResult) {
+  auto const& run = Run::get();
+  auto const ranks = GetParam();
+  std::array<std::vector<std::uint64_t>, kSettings.size()> numbers;
+  for (auto number = static_cast<std::uint64_t>(ranks - 1); number < run.cases; number += kMostRanks) {
+    auto const setting = std::min<std::uint64_t>(number * kSettings.size() / run.cases, kSettings.size() - 1);
+    if (!run.only || *run.only == number) numbers[setting].push_back(number);
+  }
+  for (std::size_t i = 0; i < kSettings.size(); ++i) {
+    if (!numbers[i].empty()) run_setting(run, kSettings[i], ranks, numbers[i]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Property, testing::Range(1, kMostRanks + 1),
+                         [](auto const& ranks) { return fmt::format("Ranks{}", ranks.param); });
+
+}  // namespace
+}  // namespace weft::test
