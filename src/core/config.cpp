@@ -70,6 +70,12 @@ bool parse_bind(Config& config, std::string const& value) {
   return true;
 }
 
+bool parse_explain(Config& config, std::string const& value) {
+  if (value != "0" && value != "1") return false;
+  config.explain = value == "1";
+  return true;
+}
+
 bool parse_host_id(Config& config, std::string const& value) {
   if (value.empty() || value.size() > kMostHostIdCharacters) return false;
   config.host_id = value;
@@ -117,6 +123,7 @@ constexpr std::array kVariables{
     Variable{"WEFT_STAGING_BYTES", "a size of at least 64K such as 4M or 1048576", parse_staging},
     Variable{"WEFT_SPIN", "a duration of at most 1s such as 50us or 0us", parse_spin},
     Variable{"WEFT_BIND", "0 or 1", parse_bind},
+    Variable{"WEFT_EXPLAIN", "0 or 1", parse_explain},
     Variable{"WEFT_MPI_STATS", "0 or 1", parse_mpi_stats},
     Variable{"WEFT_HOST_ID", "a name of 1 to 64 characters", parse_host_id},
     Variable{"WEFT_BACKEND", "shm, mpi or hierarchical", parse_backend},

@@ -50,6 +50,14 @@ void log(LogLevel level, std::string const& message) noexcept {
   }
 }
 
+void tell(std::string_view kind, std::string const& message) noexcept {
+  try {
+    // spdlog's highest level, at which every logger logs.
+    logger().log(spdlog::level::off, "[" + std::string(kind) + "] " + message);
+  } catch (...) {  // as above
+  }
+}
+
 void set_log_level(LogLevel level) noexcept {
   try {
     logger().set_level(to_spdlog(level).spdlog_level);

@@ -10,6 +10,8 @@ namespace weft {
 /// message. Thread-safe, never throws. The level is the only state, and it is the process's.
 enum class LogLevel { trace, debug, info, warn, error, off };
 void log(LogLevel level, std::string const& message) noexcept;
+/// A line the user has asked for, `weft: [kind] message`, whatever the level is.
+void tell(std::string_view kind, std::string const& message) noexcept;
 void set_log_level(LogLevel level) noexcept;
 /// Of Config::log_level's names; empty for any other.
 [[nodiscard]] std::optional<LogLevel> parse_log_level(std::string_view name) noexcept;

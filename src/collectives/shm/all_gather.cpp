@@ -13,15 +13,20 @@ void ShmBackend::all_gather(Call const& call) {
   auto const mean = equal ? call.bytes() : call.bytes() / static_cast<std::size_t>(size());
   if (call.contract.count == 0) return barrier(call);
   if (equal && mean <= kInlineBytes) return all_gather_inline(call);
-  if (mean <= tuning_.staged_bytes / static_cast<std::size_t>(size())) {
-    return swaps() ? all_gather_swapped(call, false) : all_gather_staged(call, false);
-  }
-  if (auto const buffers = negotiate(call, call.part(call.recv_parts, rank()).length, 0, Needs::send))
-    return all_gather_direct(call, *buffers);
-  swaps() ? all_gather_swapped(call, true) : all_gather_staged(call, true);
+  select(
+      call, Collective::all_gather, mean * static_cast<std::size_t>(size()),
+      [&] { return negotiate(call, call.part(call.recv_parts, rank()).length, 0, Needs::send); },
+      [&](Choice const& choice, Symmetric const* buffers, bool announced) {
+        switch (choice.algorithm) {
+          case Algorithm::swapped: return all_gather_swapped(call, choice, announced);
+          case Algorithm::direct: return all_gather_direct(call, *buffers);
+          default: return all_gather_staged(call, choice, announced);
+        }
+      });
 }
 
 void ShmBackend::all_gather_inline(Call const& call) {
+  if (explainer_) explain_inline(call, kInlineBytes);
   announce(call, call.send, call.bytes());
   await_announcements();
   for (int peer = 0; peer < size(); ++peer) {
@@ -30,13 +35,13 @@ void ShmBackend::all_gather_inline(Call const& call) {
   }
 }
 
-void ShmBackend::all_gather_swapped(Call const& call, bool announced) {
+void ShmBackend::all_gather_swapped(Call const& call, Choice const& choice, bool announced) {
   auto const mine = call.part(call.recv_parts, rank());
   auto const theirs = call.part(call.recv_parts, peer());
   auto* const own = at(call.recv, mine.offset);
   auto const store = store_for(mine.length + theirs.length, false);
   swap_blocks(
-      call, announced, std::max(mine.length, theirs.length),
+      call, announced, std::max(mine.length, theirs.length), choice.chunk_bytes,
       [&](std::byte* block, std::size_t first, std::size_t length) {
         length = overlap(mine, first, length);
         kernels::copy(block, at(call.send, first), length);
@@ -47,7 +52,7 @@ void ShmBackend::all_gather_swapped(Call const& call, bool announced) {
       });
 }
 
-void ShmBackend::all_gather_staged(Call const& call, bool announced) {
+void ShmBackend::all_gather_staged(Call const& call, Choice const& choice, bool announced) {
   auto const mine = call.part(call.recv_parts, rank());
   std::size_t longest = 0;
   std::size_t all = 0;
@@ -57,14 +62,14 @@ void ShmBackend::all_gather_staged(Call const& call, bool announced) {
     all += length;
   }
   auto const store = store_for(all, false);
-  for (std::size_t first = 0; first < longest; first += tuning_.chunk_bytes) {
-    auto const offset = ring_.take(std::min(tuning_.chunk_bytes, longest - first));
-    kernels::copy(ring_.at(rank(), offset), at(call.send, first), overlap(mine, first, tuning_.chunk_bytes));
+  for (std::size_t first = 0; first < longest; first += choice.chunk_bytes) {
+    auto const offset = ring_.take(std::min(choice.chunk_bytes, longest - first));
+    kernels::copy(ring_.at(rank(), offset), at(call.send, first), overlap(mine, first, choice.chunk_bytes));
     exchange_block(call, announced || first > 0);
     for (int step = 0; step < size(); ++step) {
       auto const peer = (rank() + step) % size();  // each starts elsewhere, so that no rank's memory is everyone's next
       auto const part = call.part(call.recv_parts, peer);
-      auto const length = overlap(part, first, tuning_.chunk_bytes);
+      auto const length = overlap(part, first, choice.chunk_bytes);
       auto* const destination = at(call.recv, part.offset + first);
       if (peer == rank()) {
         if (destination != at(call.send, first)) kernels::copy(destination, at(call.send, first), length, store);

@@ -14,11 +14,17 @@ namespace weft::shm {
 
 void ShmBackend::all_reduce(Call const& call) {
   if (call.bytes() <= inline_bytes(call)) return all_reduce_inline(call);
-  if (call.bytes() <= tuning_.staged_bytes)
-    return swaps() ? all_reduce_swapped(call, false) : all_reduce_staged(call, false);
-  if (auto const buffers = negotiate(call, call.bytes(), keeps_result(call) ? call.bytes() : 0, Needs::both))
-    return all_reduce_direct(call, *buffers);
-  swaps() ? all_reduce_swapped(call, true) : all_reduce_staged(call, true);
+  select(
+      call, Collective::all_reduce, call.bytes(),
+      [&] { return negotiate(call, call.bytes(), keeps_result(call) ? call.bytes() : 0, Needs::both); },
+      [&](Choice const& choice, Symmetric const* buffers, bool announced) {
+        switch (choice.algorithm) {
+          case Algorithm::swapped: return all_reduce_swapped(call, choice, announced);
+          case Algorithm::direct:
+          case Algorithm::direct_claimed: return all_reduce_direct(call, choice, *buffers);
+          default: return all_reduce_staged(call, choice, announced);
+        }
+      });
 }
 
 void ShmBackend::reduce(Call const& call) {
@@ -26,6 +32,7 @@ void ShmBackend::reduce(Call const& call) {
 }
 
 void ShmBackend::all_reduce_inline(Call const& call) {
+  if (explainer_) explain_inline(call, inline_bytes(call));
   // Whole lines, flag and all, are reduced: vectors filled from or emptied to part of a line wait until every earlier
   // store has left the store buffer, the announcement among them. The own payload is read from a copy for that reason.
   alignas(kLine) std::byte mine[kLine] = {};
@@ -43,13 +50,13 @@ void ShmBackend::all_reduce_inline(Call const& call) {
   std::memcpy(call.recv, result, call.bytes());
 }
 
-void ShmBackend::all_reduce_swapped(Call const& call, bool announced) {
+void ShmBackend::all_reduce_swapped(Call const& call, Choice const& choice, bool announced) {
   auto const element = call.grain();
   auto const store = store_for(call.bytes(), call.send == call.recv);
   auto const peer_keeps = call.contract.operation != Operation::reduce || call.is_root(peer());
   std::array<void const*, kMaxRanks> sources;
   swap_blocks(
-      call, announced, call.bytes(),
+      call, announced, call.bytes(), choice.chunk_bytes,
       [&](std::byte* block, std::size_t first, std::size_t length) {
         if (peer_keeps) kernels::copy(block, at(call.send, first), length);
       },
@@ -61,24 +68,27 @@ void ShmBackend::all_reduce_swapped(Call const& call, bool announced) {
       });
 }
 
-void ShmBackend::all_reduce_staged(Call const& call, bool announced) {
+void ShmBackend::all_reduce_staged(Call const& call, Choice const& choice, bool announced) {
   auto const element = call.grain();
   auto const count = call.bytes() / element;
-  auto const block = (announced ? tuning_.chunk_bytes : tuning_.staged_bytes) / element;
+  auto const block = choice.chunk_bytes / element;
   std::size_t claimed = 0;
   for (std::size_t index = 0; index * block < count; ++index) {
     auto const range = block_of(count, index, block);
     auto const offset = ring_.take(range.count * element);
     kernels::copy(ring_.at(rank(), offset), at(call.send, range.first * element), range.count * element);
     exchange_block(call, announced || index > 0);
-    all_reduce_block(call, offset, range.first, range.count, claimed);
+    // What is left of a long call goes as a call of that size would.
+    auto const* const small = selector_.by_size(Collective::all_reduce, range.count * element);
+    all_reduce_block(call, small != nullptr ? small->algorithm : choice.algorithm, offset, range.first, range.count,
+                     claimed);
   }
   ring_.prefetch(rank(), std::min(call.bytes(), tuning_.prefetch_bytes));
 }
 
 /// Every rank has staged elements [first, first + count) at `offset`.
-void ShmBackend::all_reduce_block(Call const& call, std::size_t offset, std::size_t first, std::size_t count,
-                                  std::size_t& claimed) {
+void ShmBackend::all_reduce_block(Call const& call, Algorithm algorithm, std::size_t offset, std::size_t first,
+                                  std::size_t count, std::size_t& claimed) {
   auto const& contract = call.contract;
   auto const element = call.grain();
   auto const ranks = static_cast<std::size_t>(size());
@@ -89,12 +99,12 @@ void ShmBackend::all_reduce_block(Call const& call, std::size_t offset, std::siz
     kernels::reduce(destinations, {sources.data(), ranks}, range.count, contract.dtype, reducer(call), how);
   };
 
-  if (count * element <= tuning_.one_phase_bytes) {
+  if (algorithm == Algorithm::one_phase) {
     if (!keeps_result(call)) return;
     void* const destination = at(call.recv, first * element);
     return reduce_range({0, count}, {&destination, 1}, store);
   }
-  if (tuning_.share_work) {
+  if (algorithm == Algorithm::claimed) {
     // Results replace rank 0's staged elements, which only the claimant of a chunk reads.
     auto const chunk = tuning_.claim_bytes / element;
     auto const chunks = claimed + ceil_div(count, chunk);
@@ -124,7 +134,7 @@ void ShmBackend::all_reduce_block(Call const& call, std::size_t offset, std::siz
   }
 }
 
-void ShmBackend::all_reduce_direct(Call const& call, Symmetric const& buffers) {
+void ShmBackend::all_reduce_direct(Call const& call, Choice const& choice, Symmetric const& buffers) {
   auto const& contract = call.contract;
   auto const element = call.grain();
   auto const count = call.bytes() / element;
@@ -142,8 +152,8 @@ void ShmBackend::all_reduce_direct(Call const& call, Symmetric const& buffers) {
                     store);
   };
 
-  if (tuning_.share_work) {
-    auto const chunk = tuning_.claim_bytes / element;
+  if (choice.algorithm == Algorithm::direct_claimed) {
+    auto const chunk = choice.chunk_bytes / element;
     auto const chunks = ceil_div(count, chunk);
     while (auto const taken = channel_.claim(chunks)) {
       reduce_range(block_of(count, *taken, chunk));

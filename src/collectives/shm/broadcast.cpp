@@ -9,23 +9,27 @@ namespace weft::shm {
 
 void ShmBackend::broadcast(Call const& call) {
   if (call.bytes() <= kInlineBytes) return broadcast_inline(call);
-  if (call.bytes() <= tuning_.chunk_bytes) return broadcast_staged(call, false);
-  if (auto const buffers = negotiate(call, call.bytes(), 0, Needs::send)) return broadcast_direct(call, *buffers);
-  broadcast_staged(call, true);
+  select(
+      call, Collective::broadcast, call.bytes(), [&] { return negotiate(call, call.bytes(), 0, Needs::send); },
+      [&](Choice const& choice, Symmetric const* buffers, bool announced) {
+        if (choice.algorithm == Algorithm::direct) return broadcast_direct(call, *buffers);
+        broadcast_staged(call, choice, announced);
+      });
 }
 
 void ShmBackend::broadcast_inline(Call const& call) {
   auto const root = static_cast<int>(call.contract.root);
+  if (explainer_) explain_inline(call, kInlineBytes);
   announce(call, call.send, rank() == root ? call.bytes() : 0);
   await_announcements();
   if (rank() != root) std::memcpy(call.recv, channel_.payload(root), call.bytes());
 }
 
-void ShmBackend::broadcast_staged(Call const& call, bool announced) {
+void ShmBackend::broadcast_staged(Call const& call, Choice const& choice, bool announced) {
   auto const root = static_cast<int>(call.contract.root);
   auto const store = store_for(call.bytes(), false);
-  for (std::size_t first = 0, index = 0; first < call.bytes(); first += tuning_.chunk_bytes, ++index) {
-    auto const length = std::min(tuning_.chunk_bytes, call.bytes() - first);
+  for (std::size_t first = 0, index = 0; first < call.bytes(); first += choice.chunk_bytes, ++index) {
+    auto const length = std::min(choice.chunk_bytes, call.bytes() - first);
     auto const offset = ring_.take(length);
     if (rank() == root) kernels::copy(ring_.at(root, offset), at(call.send, first), length);
     exchange_block(call, announced || index > 0);

@@ -68,13 +68,17 @@ void ShmBackend::pull_known(Call const& call, Transfers const& transfers, std::s
   if (most_sent <= kInlineBytes) return pull_inline(call, transfers);
   // In place, a direct pull would read what the peer has already replaced.
   auto const in_place = call.contract.operation == Operation::all_to_all && call.send == call.recv;
-  if (most_sent <= tuning_.staged_bytes) return pull_staged(call, transfers, false);
-  if (auto const buffers = negotiate(call, transfers.send_bytes, 0, in_place ? Needs::nothing : Needs::send))
-    return pull_direct(call, transfers, *buffers);
-  pull_staged(call, transfers, true);
+  select(
+      call, Collective::pull, most_sent,
+      [&] { return negotiate(call, transfers.send_bytes, 0, in_place ? Needs::nothing : Needs::send); },
+      [&](Choice const& choice, Symmetric const* buffers, bool announced) {
+        if (choice.algorithm == Algorithm::direct) return pull_direct(call, transfers, *buffers);
+        pull_staged(call, transfers, choice, announced);
+      });
 }
 
 void ShmBackend::pull_inline(Call const& call, Transfers const& transfers) {
+  if (explainer_) explain_inline(call, kInlineBytes);
   alignas(kLine) std::array<std::byte, kInlineBytes> mine{};
   if (transfers.send_bytes > 0) std::memcpy(mine.data(), call.send, transfers.send_bytes);
   announce(call, mine.data(), transfers.send_bytes);
@@ -111,11 +115,16 @@ void ShmBackend::pull_unequal(Call const& call, Transfers& transfers) {
     }
     transfers.theirs[from] = row_of(from)[rank()].gives_from;
   }
-  if (buffers && transfers.longest > tuning_.staged_bytes / ranks) return pull_direct(call, transfers, *buffers);
-  pull_staged(call, transfers, true);
+  auto const bytes = transfers.longest * ranks;
+  auto const* const small = selector_.by_size(Collective::pull, bytes);
+  auto const memory = small != nullptr ? Memory::any : buffers ? Memory::symmetric : Memory::other;
+  auto const& choice = small != nullptr ? *small : selector_.by_memory(Collective::pull, bytes, memory);
+  if (explainer_) explain(call, Collective::pull, memory, choice);
+  if (choice.algorithm == Algorithm::direct) return pull_direct(call, transfers, *buffers);
+  pull_staged(call, transfers, choice, true);
 }
 
-void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, bool announced) {
+void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choice const& choice, bool announced) {
   auto const ranks = static_cast<std::size_t>(size());
   auto const own = transfers.gives[rank()];
   auto const get_own = [&] {
@@ -128,12 +137,12 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, bool 
     return;
   }
   get_own();
-  if (swaps()) {
+  if (choice.algorithm == Algorithm::swapped) {
     auto const gives = transfers.gives[peer()];
     auto const gets = transfers.gets[peer()];
     auto const store = store_for(gets.length, false);
     return swap_blocks(
-        call, announced, transfers.longest,
+        call, announced, transfers.longest, choice.chunk_bytes,
         [&](std::byte* block, std::size_t first, std::size_t length) {
           kernels::copy(block, at(call.send, gives.offset + first), overlap(gives, first, length));
         },
@@ -141,7 +150,7 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, bool 
           kernels::copy(at(call.recv, gets.offset + first), block, overlap(gets, first, length), store);
         });
   }
-  auto const block = std::max(kLine, tuning_.chunk_bytes / ranks / kLine * kLine);
+  auto const block = std::max(kLine, choice.chunk_bytes / ranks / kLine * kLine);
   for (std::size_t first = 0; first < transfers.longest; first += block) {
     auto const piece = ceil_div(std::min(block, transfers.longest - first), kLine) * kLine;
     auto const offset = ring_.take(piece * ranks);

@@ -14,16 +14,23 @@ void ShmBackend::reduce_scatter(Call const& call) {
   auto const send_bytes = call.bytes() * (equal ? static_cast<std::size_t>(size()) : 1);
   if (call.contract.count == 0) return barrier(call);
   if (equal && send_bytes <= inline_bytes(call)) return reduce_scatter_inline(call);
-  if (send_bytes <= tuning_.staged_bytes) {
-    return swaps() ? reduce_scatter_swapped(call, false) : reduce_scatter_staged(call, false);
-  }
-  auto const last = call.part(call.send_parts, size() - 1);
-  if (auto const buffers = negotiate(call, equal ? send_bytes : last.offset + last.length, 0, Needs::send))
-    return reduce_scatter_direct(call, *buffers);
-  swaps() ? reduce_scatter_swapped(call, true) : reduce_scatter_staged(call, true);
+  select(
+      call, Collective::reduce_scatter, send_bytes,
+      [&] {
+        auto const last = call.part(call.send_parts, size() - 1);
+        return negotiate(call, equal ? send_bytes : last.offset + last.length, 0, Needs::send);
+      },
+      [&](Choice const& choice, Symmetric const* buffers, bool announced) {
+        switch (choice.algorithm) {
+          case Algorithm::swapped: return reduce_scatter_swapped(call, choice, announced);
+          case Algorithm::direct: return reduce_scatter_direct(call, *buffers);
+          default: return reduce_scatter_staged(call, choice, announced);
+        }
+      });
 }
 
 void ShmBackend::reduce_scatter_inline(Call const& call) {
+  if (explainer_) explain_inline(call, inline_bytes(call));
   announce(call, call.send, call.bytes() * static_cast<std::size_t>(size()));
   await_announcements();
   std::array<void const*, kMaxRanks> sources;
@@ -33,13 +40,13 @@ void ShmBackend::reduce_scatter_inline(Call const& call) {
   reduce_to(call, call.bytes() / call.grain(), sources, call.recv, kernels::Store::cached);
 }
 
-void ShmBackend::reduce_scatter_swapped(Call const& call, bool announced) {
+void ShmBackend::reduce_scatter_swapped(Call const& call, Choice const& choice, bool announced) {
   auto const theirs = call.part(call.send_parts, peer());
   auto const mine = call.part(call.send_parts, rank());
   auto const store = store_for(mine.length, false);
   std::array<void const*, kMaxRanks> sources;
   swap_blocks(
-      call, announced, std::max(mine.length, theirs.length),
+      call, announced, std::max(mine.length, theirs.length), choice.chunk_bytes,
       [&](std::byte* block, std::size_t first, std::size_t length) {
         kernels::copy(block, at(call.send, theirs.offset + first), overlap(theirs, first, length));
       },
@@ -50,15 +57,14 @@ void ShmBackend::reduce_scatter_swapped(Call const& call, bool announced) {
       });
 }
 
-void ShmBackend::reduce_scatter_staged(Call const& call, bool announced) {
+void ShmBackend::reduce_scatter_staged(Call const& call, Choice const& choice, bool announced) {
   auto const element = call.grain();
   auto const ranks = static_cast<std::size_t>(size());
   auto const mine = call.part(call.send_parts, rank());
   std::size_t longest = 0;
   for (int shard = 0; shard < size(); ++shard) longest = std::max(longest, call.part(call.send_parts, shard).length);
   // A block holds the same range of every rank's shard, each at a cache line of its own.
-  auto const limit = announced ? tuning_.chunk_bytes : tuning_.staged_bytes;
-  auto const block = call.whole_grains(std::max({kLine, element, limit / ranks / kLine * kLine}));
+  auto const block = call.whole_grains(std::max({kLine, element, choice.chunk_bytes / ranks / kLine * kLine}));
   auto const store = store_for(mine.length, false);
   for (std::size_t first = 0; first < longest; first += block) {
     auto const length = std::min(block, longest - first);

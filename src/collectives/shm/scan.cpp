@@ -14,6 +14,7 @@ void ShmBackend::scan(Call const& call) {
                     reducer(call));
   };
   if (call.bytes() <= inline_bytes(call)) {
+    if (explainer_) explain_inline(call, inline_bytes(call));
     alignas(kLine) std::array<std::byte, kLine> mine{};
     std::memcpy(mine.data(), call.send, call.bytes());
     announce(call, mine.data(), call.bytes());
@@ -23,7 +24,9 @@ void ShmBackend::scan(Call const& call) {
     if (contributors > 0) combine(call.recv, call.bytes());
     return;
   }
-  auto const block = call.whole_grains(tuning_.chunk_bytes);
+  auto const& choice = selector_.by_memory(Collective::scan, call.bytes(), Memory::other);
+  if (explainer_) explain(call, Collective::scan, Memory::other, choice);
+  auto const block = call.whole_grains(choice.chunk_bytes);
   for (std::size_t first = 0; first < call.bytes(); first += block) {
     auto const length = std::min(block, call.bytes() - first);
     auto const offset = ring_.take(length);

@@ -78,6 +78,7 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& 
   auto const topology = discover_topology();
   auto const tuning =
       tell_all(bootstrap, make_tuning(topology, config, size, shares.cores, shares.ranks_share_cores)).front();
+  auto const selector = Selector::derive(tuning, size);
   // A block holds an element of any reduction for every rank.
   auto const least_bytes = std::max<std::size_t>(
       32 * 1024, StagingRing::kBlocks * static_cast<std::size_t>(size + 1) * Reduction::kMaxElementBytes);
@@ -93,20 +94,38 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& 
   auto const swap_bytes = size == 2 ? tuning.swap_bytes : 0;
   auto swap = swap_bytes > 0 ? create_segment(rank, size, 2 * swap_bytes, swap_bytes, exchange) : nullptr;
   auto backend = std::make_unique<ShmBackend>(std::move(control), std::move(staging), std::move(swap), rank, size,
-                                              tuning, progress);
+                                              tuning, selector, config, progress);
   tell_all(bootstrap, rank);  // every rank has its lines ready
   return backend;
 }
 
 ShmBackend::ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging,
                        std::shared_ptr<Mapping> swap, int rank, int size, Tuning const& tuning,
-                       std::function<void()> const& progress)
+                       Selector const& selector, Config const& config, std::function<void()> const& progress)
     : tuning_(tuning),
+      selector_(selector),
+      explainer_(Explainer::create(config, "shm", rank, size)),
       channel_(control, rank, size, {tuning.inline_patience, tuning.stream_patience, progress}),
       mailbox_(std::move(control), sizeof(ControlBlock), channel_),
       ring_(std::move(staging), tuning.ring_bytes),
       swap_(std::move(swap), tuning.swap_bytes),
       heap_(rank) {}
+
+void ShmBackend::explain(Call const& call, Collective collective, Memory memory, Choice const& choice) const {
+  explainer_->note(call.contract.operation, to_string(memory), to_string(choice.algorithm), [&] {
+    auto const above = selector_.above(collective, memory, choice);
+    auto const limited = choice.up_to != Choice::kUnlimited;
+    auto const sizes = describe_bytes(above == 0 ? 0 : above + 1, limited ? std::optional(choice.up_to) : std::nullopt);
+    auto const chunks = choice.chunk_bytes > 0 ? fmt::format(", chunks of {}", describe_bytes(choice.chunk_bytes)) : "";
+    return fmt::format("{}{}", sizes, chunks);
+  });
+}
+
+void ShmBackend::explain_inline(Call const& call, std::size_t most) const {
+  explainer_->note(call.contract.operation, "any memory", "inline", [&] {
+    return fmt::format("{}, in the cache line that announces the call", describe_bytes(0, most));
+  });
+}
 
 void ShmBackend::announce(Call const& call, void const* payload, std::size_t bytes) {
   if (call.contract.reduce != ReduceOp::premul_sum) return channel_.announce(call, payload, bytes);

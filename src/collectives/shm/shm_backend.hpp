@@ -7,10 +7,12 @@
 #include <string>
 
 #include "collectives/backend.hpp"
+#include "collectives/explainer.hpp"
 #include "collectives/shm/channel.hpp"
 #include "collectives/shm/mailbox.hpp"
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/pull.hpp"
+#include "collectives/shm/selector.hpp"
 #include "collectives/shm/staging_ring.hpp"
 #include "collectives/shm/swap_blocks.hpp"
 #include "collectives/shm/symmetric_heap.hpp"
@@ -21,13 +23,8 @@
 
 namespace weft::shm {
 
-/// Collectives by loads and stores between ranks of one host. Each operation picks, from what all ranks know alike:
-///   inline    up to 56 B in all: the payload rides in the announcement's cache line;
-///   staged    buffers are copied to the staging rings block by block, and peers read them there: small and private
-///   buffers;
-///   swapped   the same between two ranks, through blocks that change hands;
-///   direct    symmetric buffers larger than caches like: ranks work in one another's memory.
-/// With more ranks than cores, staged and direct reductions are claimed chunk by chunk by whichever rank is running.
+/// Collectives by loads and stores between ranks of one host. Up to 56 B in all the payload rides in the announcement's
+/// cache line (inline); for the rest each operation asks the Selector, from what all ranks know alike.
 class ShmBackend final : public Backend {
  public:
   /// Collective over the bootstrap; `progress` as in CommunicatorOptions. @throws Error{unsupported} when the ranks are
@@ -51,7 +48,8 @@ class ShmBackend final : public Backend {
   void fail(ErrorCode code, std::string const& reason) noexcept override { channel_.fail(code, reason); }
 
   ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging, std::shared_ptr<Mapping> swap,
-             int rank, int size, Tuning const& tuning, std::function<void()> const& progress);
+             int rank, int size, Tuning const& tuning, Selector const& selector, Config const& config,
+             std::function<void()> const& progress);
 
  private:
   /// Addresses of one symmetric buffer on every rank.
@@ -79,6 +77,13 @@ class ShmBackend final : public Backend {
                                                    Needs needs);
   [[nodiscard]] std::shared_ptr<Mapping> resolve(std::array<Placement, kMaxRanks> const& placements,
                                                  Addresses& addresses) const;
+  /// Runs `call`, of `bytes` as Rules counts them, as the selector says: run(choice, buffers, announced). `buffers` are
+  /// what negotiate(), which announces the call, has found; null where they do not matter or cannot be reached.
+  template <typename Negotiate, typename Run>
+  void select(Call const& call, Collective collective, std::size_t bytes, Negotiate negotiate, Run run);
+  void explain(Call const& call, Collective collective, Memory memory, Choice const& choice) const;
+  void explain_inline(Call const& call, std::size_t most) const;
+
   /// Peers may have this rank's current block: announces (first block of an unannounced call) or publishes, then waits
   /// for theirs.
   void exchange_block(Call const& call, bool announced);
@@ -96,41 +101,43 @@ class ShmBackend final : public Backend {
   void reduce_to(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
                  void* destination, kernels::Store store);
 
-  /// Two ranks with a core each. For each block of `bytes` that both ranks give each other: stage(block, first, length)
-  /// fills this rank's block with its bytes [first, first + length), consume(block, first, length) takes the peer's.
+  /// Two ranks with a core each. For each block of `bytes`, of up to `most`, that both ranks give each other:
+  /// stage(block, first, length) fills this rank's block with its bytes [first, first + length), consume(block, first,
+  /// length) takes the peer's.
   template <typename Stage, typename Consume>
-  void swap_blocks(Call const& call, bool announced, std::size_t bytes, Stage stage, Consume consume);
-  [[nodiscard]] bool swaps() const noexcept { return size() == 2 && !tuning_.share_work; }
+  void swap_blocks(Call const& call, bool announced, std::size_t bytes, std::size_t most, Stage stage, Consume consume);
   [[nodiscard]] int peer() const noexcept { return 1 - rank(); }
 
   void all_reduce_inline(Call const& call);
-  void all_reduce_swapped(Call const& call, bool announced);
+  void all_reduce_swapped(Call const& call, Choice const& choice, bool announced);
   /// Whether this rank gets the result of an all_reduce or reduce.
   [[nodiscard]] bool keeps_result(Call const& call) const noexcept {
     return call.contract.operation != Operation::reduce || call.is_root(rank());
   }
-  void all_reduce_staged(Call const& call, bool announced);
-  void all_reduce_block(Call const& call, std::size_t offset, std::size_t first, std::size_t count,
+  void all_reduce_staged(Call const& call, Choice const& choice, bool announced);
+  void all_reduce_block(Call const& call, Algorithm algorithm, std::size_t offset, std::size_t first, std::size_t count,
                         std::size_t& claimed);
-  void all_reduce_direct(Call const& call, Symmetric const& buffers);
+  void all_reduce_direct(Call const& call, Choice const& choice, Symmetric const& buffers);
   void reduce_scatter_inline(Call const& call);
-  void reduce_scatter_swapped(Call const& call, bool announced);
-  void reduce_scatter_staged(Call const& call, bool announced);
+  void reduce_scatter_swapped(Call const& call, Choice const& choice, bool announced);
+  void reduce_scatter_staged(Call const& call, Choice const& choice, bool announced);
   void reduce_scatter_direct(Call const& call, Symmetric const& buffers);
   void all_gather_inline(Call const& call);
-  void all_gather_swapped(Call const& call, bool announced);
-  void all_gather_staged(Call const& call, bool announced);
+  void all_gather_swapped(Call const& call, Choice const& choice, bool announced);
+  void all_gather_staged(Call const& call, Choice const& choice, bool announced);
   void all_gather_direct(Call const& call, Symmetric const& buffers);
   void pull_known(Call const& call, Transfers const& transfers, std::size_t most_sent);
   void pull_unequal(Call const& call, Transfers& transfers);
   void pull_inline(Call const& call, Transfers const& transfers);
-  void pull_staged(Call const& call, Transfers const& transfers, bool announced);
+  void pull_staged(Call const& call, Transfers const& transfers, Choice const& choice, bool announced);
   void pull_direct(Call const& call, Transfers const& transfers, Symmetric const& buffers);
   void broadcast_inline(Call const& call);
-  void broadcast_staged(Call const& call, bool announced);
+  void broadcast_staged(Call const& call, Choice const& choice, bool announced);
   void broadcast_direct(Call const& call, Symmetric const& buffers);
 
   Tuning tuning_;
+  Selector selector_;
+  std::unique_ptr<Explainer> explainer_;  // rank 0's, where asked for
   Channel channel_;
   Mailbox mailbox_;
   StagingRing ring_;
@@ -139,9 +146,23 @@ class ShmBackend final : public Backend {
   std::array<double, kMaxRanks> scales_{};  // the current call's, of premul_sum
 };
 
+template <typename Negotiate, typename Run>
+void ShmBackend::select(Call const& call, Collective collective, std::size_t bytes, Negotiate negotiate, Run run) {
+  if (auto const* choice = selector_.by_size(collective, bytes)) {
+    if (explainer_) explain(call, collective, Memory::any, *choice);
+    return run(*choice, nullptr, false);
+  }
+  std::optional<Symmetric> const buffers = negotiate();
+  auto const memory = buffers ? Memory::symmetric : Memory::other;
+  auto const& choice = selector_.by_memory(collective, bytes, memory);
+  if (explainer_) explain(call, collective, memory, choice);
+  run(choice, buffers ? &*buffers : nullptr, true);
+}
+
 template <typename Stage, typename Consume>
-void ShmBackend::swap_blocks(Call const& call, bool announced, std::size_t bytes, Stage stage, Consume consume) {
-  auto const block = call.whole_grains(swap_.block_bytes());
+void ShmBackend::swap_blocks(Call const& call, bool announced, std::size_t bytes, std::size_t most, Stage stage,
+                             Consume consume) {
+  auto const block = call.whole_grains(most);
   for (std::size_t first = 0; first < bytes; first += block) {
     auto const length = std::min(block, bytes - first);
     stage(swap_.of(rank()), first, length);

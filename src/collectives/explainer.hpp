@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "collectives/call.hpp"
+#include "weft/config.hpp"
+
+namespace weft {
+
+/// Says once for each decision how a communicator runs its collectives, as WEFT_EXPLAIN asks for: a line per operation,
+/// kind of memory and algorithm, through the library's logger. One thread at a time.
+class Explainer {
+ public:
+  /// None unless `config` asks and this is rank 0.
+  [[nodiscard]] static std::unique_ptr<Explainer> create(Config const& config, std::string backend, int rank,
+                                                         int ranks);
+
+  Explainer(std::string backend, int ranks);
+
+  /// What was decided. `details`, called only for a new decision: which sizes it holds for, chunks, reasons.
+  void note(Operation operation, std::string_view memory, std::string_view algorithm,
+            std::function<std::string()> const& details);
+
+ private:
+  std::string backend_;
+  int ranks_;
+  std::set<std::string> told_;
+};
+
+/// "57 B to 128 KiB", "over 128 KiB", "up to 56 B"
+[[nodiscard]] std::string describe_bytes(std::size_t least, std::optional<std::size_t> most);
+/// "56 B", "128 KiB", "1.5 MiB"
+[[nodiscard]] std::string describe_bytes(std::size_t bytes);
+
+}  // namespace weft

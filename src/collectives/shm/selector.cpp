@@ -1,0 +1,102 @@
+#include "collectives/shm/selector.hpp"
+
+#include <algorithm>
+
+namespace weft::shm {
+namespace {
+
+constexpr auto kAll = Choice::kUnlimited;
+
+Choices always(Algorithm algorithm, std::size_t chunk_bytes) {
+  return {Choice{kAll, chunk_bytes, algorithm}};
+}
+
+/// What moves data that is not reached directly.
+Choice staging(Tuning const& tuning, int ranks, std::size_t up_to, std::size_t chunk_bytes) {
+  if (ranks == 2 && tuning.swap_bytes > 0) return {up_to, tuning.swap_bytes, Algorithm::swapped};
+  return {up_to, chunk_bytes, Algorithm::staged};
+}
+
+Rules derive_all_reduce(Tuning const& tuning, int ranks) {
+  Rules rules;
+  rules.symmetric =
+      tuning.share_work ? always(Algorithm::direct_claimed, tuning.claim_bytes) : always(Algorithm::direct, 0);
+  if (ranks == 2 && tuning.swap_bytes > 0) {
+    rules.small = {staging(tuning, ranks, tuning.staged_bytes, 0)};
+    rules.other = {staging(tuning, ranks, kAll, 0)};
+    return rules;
+  }
+  auto const several = tuning.share_work ? Algorithm::claimed : Algorithm::two_phase;
+  rules.small = {Choice{tuning.one_phase_bytes, tuning.one_phase_bytes, Algorithm::one_phase},
+                 Choice{tuning.staged_bytes, tuning.staged_bytes, several}};
+  rules.other = always(several, tuning.chunk_bytes);
+  return rules;
+}
+
+}  // namespace
+
+std::string_view to_string(Algorithm algorithm) noexcept {
+  switch (algorithm) {
+    case Algorithm::swapped: return "swapped";
+    case Algorithm::staged: return "staged";
+    case Algorithm::one_phase: return "one_phase";
+    case Algorithm::two_phase: return "two_phase";
+    case Algorithm::claimed: return "claimed";
+    case Algorithm::direct: return "direct";
+    case Algorithm::direct_claimed: return "direct_claimed";
+  }
+  return "unknown algorithm";
+}
+
+std::string_view to_string(Collective collective) noexcept {
+  switch (collective) {
+    case Collective::all_reduce: return "all_reduce";
+    case Collective::reduce_scatter: return "reduce_scatter";
+    case Collective::all_gather: return "all_gather";
+    case Collective::broadcast: return "broadcast";
+    case Collective::pull: return "pull";
+    case Collective::scan: return "scan";
+  }
+  return "unknown collective";
+}
+
+std::string_view to_string(Memory memory) noexcept {
+  switch (memory) {
+    case Memory::any: return "any memory";
+    case Memory::symmetric: return "symmetric memory";
+    case Memory::other: return "private memory";
+  }
+  return "unknown memory";
+}
+
+std::size_t Selector::above(Collective collective, Memory memory, Choice const& choice) const noexcept {
+  std::size_t most = 0;
+  auto const below = [&](Choices const& choices) {
+    for (auto const& other : choices) {
+      if (other.up_to < choice.up_to) most = std::max(most, other.up_to);
+    }
+  };
+  below(rules(collective).in(memory));
+  if (memory != Memory::any) below(rules(collective).small);
+  return most;
+}
+
+Selector Selector::derive(Tuning const& tuning, int ranks) {
+  Selector selector;
+  selector.rules(Collective::all_reduce) = derive_all_reduce(tuning, ranks);
+  for (auto const collective : {Collective::reduce_scatter, Collective::all_gather, Collective::pull}) {
+    auto const chunk = collective == Collective::reduce_scatter ? tuning.staged_bytes : tuning.chunk_bytes;
+    selector.rules(collective) = {.small = {staging(tuning, ranks, tuning.staged_bytes, chunk)},
+                                  .symmetric = always(Algorithm::direct, 0),
+                                  .other = {staging(tuning, ranks, kAll, tuning.chunk_bytes)}};
+  }
+  // One rank writes and all others read: no blocks change hands.
+  selector.rules(Collective::broadcast) = {.small = {Choice{tuning.chunk_bytes, tuning.chunk_bytes, Algorithm::staged}},
+                                           .symmetric = always(Algorithm::direct, 0),
+                                           .other = always(Algorithm::staged, tuning.chunk_bytes)};
+  auto const staged = always(Algorithm::staged, tuning.chunk_bytes);
+  selector.rules(Collective::scan) = {.small = staged, .symmetric = staged, .other = staged};
+  return selector;
+}
+
+}  // namespace weft::shm

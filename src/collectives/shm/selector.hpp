@@ -1,0 +1,101 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include "collectives/shm/tuning.hpp"
+
+namespace weft::shm {
+
+/// How a collective's data moves. The files of the operations say what each means there.
+enum class Algorithm : std::uint8_t {
+  swapped,         ///< two ranks, through blocks that change hands
+  staged,          ///< through the staging rings, chunk by chunk
+  one_phase,       ///< staged; every rank combines everything
+  two_phase,       ///< staged; each combines a part, then all copy all parts
+  claimed,         ///< staged; whichever rank runs combines the next chunk, then all copy
+  direct,          ///< in one another's symmetric memory
+  direct_claimed,  ///< the same, chunk by chunk by whichever rank runs
+};
+inline constexpr std::size_t kAlgorithms = 7;
+[[nodiscard]] std::string_view to_string(Algorithm algorithm) noexcept;
+
+/// Operations that decide alike: reduce with all_reduce; gather, scatter and all_to_all pull.
+enum class Collective : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, pull, scan };
+inline constexpr std::size_t kCollectives = 6;
+[[nodiscard]] std::string_view to_string(Collective collective) noexcept;
+
+/// What is decided for calls of up to `up_to` bytes.
+struct Choice {
+  static constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+
+  std::size_t up_to = 0;
+  std::size_t chunk_bytes = 0;  ///< what a rank stages, or claims, at once
+  Algorithm algorithm = Algorithm::staged;
+
+  friend bool operator==(Choice const&, Choice const&) = default;
+};
+
+/// Choices in order of their sizes; those that are not used are for calls of up to 0 bytes.
+using Choices = std::array<Choice, 3>;
+
+/// Which choices a call has that lies in some memory.
+enum class Memory : std::uint8_t {
+  any,        ///< whatever memory: calls so small that it does not matter
+  symmetric,  ///< every rank's buffers can be reached by all
+  other,      ///< some rank's cannot
+};
+[[nodiscard]] std::string_view to_string(Memory memory) noexcept;
+
+/// Which choices a collective has. Bytes are those of a rank's whole buffer: of all parts where there are parts.
+struct Rules {
+  Choices small;  ///< in any memory; larger calls first find out about it
+  Choices symmetric;
+  Choices other;
+
+  [[nodiscard]] Choices const& in(Memory memory) const noexcept {
+    return memory == Memory::any ? small : memory == Memory::symmetric ? symmetric : other;
+  }
+
+  friend bool operator==(Rules const&, Rules const&) = default;
+};
+
+/// The table of choices for one communicator, equal on all its ranks. Payloads that fit an announcement never ask it.
+class Selector {
+ public:
+  Selector() = default;
+
+  /// The choices that follow from caches and cores alone.
+  [[nodiscard]] static Selector derive(Tuning const& tuning, int ranks);
+  [[nodiscard]] Rules const& rules(Collective collective) const noexcept {
+    return rules_[static_cast<std::size_t>(collective)];
+  }
+  [[nodiscard]] Rules& rules(Collective collective) noexcept { return rules_[static_cast<std::size_t>(collective)]; }
+
+  /// Null when the memory matters.
+  [[nodiscard]] Choice const* by_size(Collective collective, std::size_t bytes) const noexcept {
+    for (auto const& choice : rules(collective).small) {
+      if (bytes <= choice.up_to) return &choice;
+    }
+    return nullptr;
+  }
+  [[nodiscard]] Choice const& by_memory(Collective collective, std::size_t bytes, Memory memory) const noexcept {
+    auto const& choices = rules(collective).in(memory);
+    std::size_t index = 0;
+    while (bytes > choices[index].up_to) ++index;  // the last one that is used has no limit
+    return choices[index];
+  }
+
+  /// Bytes above which `choice`, one of those in `memory`, is taken.
+  [[nodiscard]] std::size_t above(Collective collective, Memory memory, Choice const& choice) const noexcept;
+
+  friend bool operator==(Selector const&, Selector const&) = default;
+
+ private:
+  std::array<Rules, kCollectives> rules_{};
+};
+
+}  // namespace weft::shm

@@ -1,0 +1,74 @@
+// The table of algorithms: which sizes and kinds of memory get which.
+#include "collectives/shm/selector.hpp"
+
+#include <gtest/gtest.h>
+
+namespace weft::shm {
+namespace {
+
+constexpr std::size_t kKiB = 1024;
+
+Tuning tuning(int ranks, bool share_cores) {
+  Topology topology;
+  topology.l2_bytes = 1024 * kKiB;
+  topology.l3_bytes = 32 * 1024 * kKiB;
+  topology.cores = 8;
+  return make_tuning(topology, Config{}, ranks, share_cores ? 2 : 8, share_cores);
+}
+
+constexpr Collective kEvery[] = {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+                                 Collective::broadcast,  Collective::pull,           Collective::scan};
+
+TEST(Selector, EverySizeHasAChoiceThatItsMemoryAllows) {
+  for (bool const share : {false, true}) {
+    for (int const ranks : {1, 2, 3, 8, 64}) {
+      auto const selector = Selector::derive(tuning(ranks, share), ranks);
+      for (auto const collective : kEvery) {
+        for (std::size_t bytes = 1; bytes < (std::size_t{1} << 40); bytes = bytes * 3 + 1) {
+          if (auto const* small = selector.by_size(collective, bytes)) {
+            EXPECT_LE(bytes, small->up_to);
+            EXPECT_NE(Algorithm::direct, small->algorithm);
+            EXPECT_GT(small->chunk_bytes, 0U);
+            continue;
+          }
+          auto const& other = selector.by_memory(collective, bytes, Memory::other);
+          EXPECT_NE(Algorithm::direct, other.algorithm);
+          EXPECT_NE(Algorithm::direct_claimed, other.algorithm);
+          EXPECT_GT(other.chunk_bytes, 0U);
+          EXPECT_EQ(Choice::kUnlimited, selector.by_memory(collective, bytes, Memory::symmetric).up_to);
+        }
+      }
+    }
+  }
+}
+
+TEST(Selector, FollowsRanksAndCores) {
+  auto const two = Selector::derive(tuning(2, false), 2);
+  EXPECT_EQ(Algorithm::swapped, two.by_size(Collective::all_reduce, 100)->algorithm);
+  EXPECT_EQ(Algorithm::swapped, two.by_memory(Collective::pull, 1 << 30, Memory::other).algorithm);
+  EXPECT_EQ(Algorithm::staged, two.by_size(Collective::broadcast, 100)->algorithm) << "no blocks change hands there";
+
+  auto const four = Selector::derive(tuning(4, false), 4);
+  EXPECT_EQ(Algorithm::one_phase, four.by_size(Collective::all_reduce, 16 * kKiB)->algorithm);
+  EXPECT_EQ(Algorithm::two_phase, four.by_size(Collective::all_reduce, 16 * kKiB + 1)->algorithm);
+  EXPECT_EQ(Algorithm::direct, four.by_memory(Collective::all_reduce, 1 << 30, Memory::symmetric).algorithm);
+
+  auto const crowded = Selector::derive(tuning(4, true), 4);
+  EXPECT_EQ(Algorithm::claimed, crowded.by_memory(Collective::all_reduce, 1 << 20, Memory::other).algorithm);
+  EXPECT_EQ(Algorithm::direct_claimed, crowded.by_memory(Collective::all_reduce, 1 << 20, Memory::symmetric).algorithm);
+  EXPECT_EQ(nullptr, crowded.by_size(Collective::all_reduce, 16 * kKiB + 1)) << "nothing is won by staging there";
+}
+
+TEST(Selector, ChoicesBeginWhereSmallerOnesEnd) {
+  auto const four = Selector::derive(tuning(4, false), 4);
+  auto const above = [&](Memory memory, Choice const& choice) {
+    return four.above(Collective::all_reduce, memory, choice);
+  };
+  EXPECT_EQ(0U, above(Memory::any, *four.by_size(Collective::all_reduce, 1)));
+  EXPECT_EQ(16 * kKiB, above(Memory::any, *four.by_size(Collective::all_reduce, 17 * kKiB)));
+  auto const& direct = four.by_memory(Collective::all_reduce, 1 << 30, Memory::symmetric);
+  EXPECT_EQ(four.rules(Collective::all_reduce).small[1].up_to, above(Memory::symmetric, direct));
+}
+
+}  // namespace
+}  // namespace weft::shm
