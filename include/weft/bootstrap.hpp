@@ -32,6 +32,8 @@ class Bootstrap {
   [[nodiscard]] virtual std::shared_ptr<MpiMembers const> mpi() const { return nullptr; }
 };
 
+// All that take a Config throw Error{invalid_argument} when one of its members is wrong.
+
 /// One rank, no peers.
 [[nodiscard]] std::shared_ptr<Bootstrap> single_bootstrap();
 

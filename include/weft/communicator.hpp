@@ -66,7 +66,8 @@ struct CollectiveOptions {
 /// Work completes. Zero counts are legal and still synchronise.
 class Communicator {
  public:
-  /// Collective over the bootstrap's ranks. @throws Error{out_of_memory|system|peer_lost|unsupported}
+  /// Collective over the bootstrap's ranks. @throws Error{invalid_argument} naming the member of the options that is
+  /// wrong; Error{out_of_memory|system|peer_lost|unsupported}
   [[nodiscard]] static Communicator create(std::shared_ptr<Bootstrap> bootstrap,
                                            CommunicatorOptions const& options = {});
 

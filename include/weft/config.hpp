@@ -32,13 +32,17 @@ struct Config {
   std::size_t flight_recorder = 256;   ///< WEFT_FLIGHT_RECORDER: calls remembered per communicator; 0 none
   std::optional<std::string> flight_directory;  ///< WEFT_FLIGHT_DIR: where failing communicators write them down
 
-  /// Reads the environment. Warns about unknown WEFT_ names with the nearest known one (those of the tests and the
-  /// demo, WEFT_TEST_* and WEFT_DEMO_*, are passed over); a bad value is an error.
+  /// Reads the environment. Warns about unknown WEFT_ names with the nearest known one (those of the tests, the demo,
+  /// the scripts and the build are passed over); a bad value is an error.
   /// @throws Error{invalid_argument} naming variable, value and what is allowed.
   [[nodiscard]] static Config from_environment();
 
   /// As above over any (name → value) source: `environment` is null-terminated "NAME=value" strings, as environ.
   [[nodiscard]] static Config from_environment(char const* const* environment);
+
+  /// Holds values set in code to the same rules. launch(), every bootstrap and Communicator::create call it.
+  /// @throws Error{invalid_argument} naming member, value and what is allowed.
+  void check() const;
 };
 
 /// "4M" → 4194304 (suffixes K M G, powers of 1024). Empty when malformed or too large.

@@ -23,9 +23,10 @@ inline constexpr int kMostLocalRanks = 64;
 ///
 /// A body that throws, or returns non-zero, makes the whole launch return non-zero after one line on stderr
 /// (`weft: rank 1: …`); the other ranks' pending calls fail within a second, and ranks that still run five seconds
-/// later are killed. The result is the exit code of the rank that failed first, 128 + the signal for one that a signal
-/// ended, as shells count; 2 when the options are wrong. Ctrl-C, SIGTERM and SIGUSR2 (FlightDumpSignal)
-/// reach every rank.
+/// later are killed. The result is the exit code of the rank that failed first: what its body returned; 2 for usage
+/// and configuration (wrong options, a bad WEFT_ value, Error{invalid_argument|unsupported}), 1 for any other failure,
+/// 128 + the signal for one that a signal ended, as shells count. Ctrl-C, SIGTERM and SIGUSR2 (FlightDumpSignal) reach
+/// every rank.
 ///
 /// A forked rank ends with _exit() once its body has returned and its output is flushed: destructors of statics and
 /// atexit handlers run in the calling process only. Under mpirun a failed rank ends the job with MPI_Abort one second

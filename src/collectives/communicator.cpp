@@ -167,6 +167,7 @@ Communicator Communicator::create(std::shared_ptr<Bootstrap> bootstrap, Communic
   if (!bootstrap) throw Error(ErrorCode::invalid_argument, "Communicator::create: bootstrap is null");
   auto resolved = options;
   if (!resolved.config) resolved.config = Config::from_environment();
+  resolved.config->check();
   if (resolved.emulated_link) check(*resolved.emulated_link);
   auto backend = create_backend(*bootstrap, resolved);
   auto recorder = FlightRecorder::create(*bootstrap, *resolved.config);

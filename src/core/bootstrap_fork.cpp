@@ -216,6 +216,7 @@ class ForkBootstrap final : public Bootstrap {
 std::vector<std::shared_ptr<Bootstrap>> fork_bootstraps(int size, Config const& config) {
   if (size < 1)
     throw Error(ErrorCode::invalid_argument, fmt::format("fork_bootstraps: size is {}, need at least 1", size));
+  config.check();
   auto const shared = std::make_shared<SharedState>(size);
   std::vector<std::shared_ptr<Bootstrap>> elements;
   for (int rank = 0; rank < size; ++rank) {

@@ -102,6 +102,7 @@ class MpiBootstrap final : public Bootstrap {
 }  // namespace
 
 std::shared_ptr<Bootstrap> mpi_bootstrap(Config const& config) {
+  config.check();
   auto world = MpiCommunicator::duplicate_world();
   check_launcher(world->size(), MpiSession::library());
   return std::make_shared<MpiBootstrap>(std::move(world), config.timeout);

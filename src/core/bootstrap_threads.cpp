@@ -112,6 +112,7 @@ std::vector<std::shared_ptr<Bootstrap>> thread_bootstraps(int size, Config const
   if (size < 1) {
     throw Error(ErrorCode::invalid_argument, fmt::format("thread_bootstraps: size is {}, need at least 1", size));
   }
+  config.check();
   auto const meeting = std::make_shared<Meeting>(static_cast<std::size_t>(size));
   std::vector<std::shared_ptr<Bootstrap>> elements;
   for (int rank = 0; rank < size; ++rank) {

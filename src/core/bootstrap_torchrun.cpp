@@ -278,6 +278,7 @@ class TorchrunBootstrap final : public Bootstrap {
 }  // namespace
 
 std::shared_ptr<Bootstrap> torchrun_bootstrap(Config const& config) {
+  config.check();
   return std::make_shared<TorchrunBootstrap>(read_job(), config.timeout);
 }
 

@@ -35,101 +35,146 @@ std::optional<Quantity<Number>> split_quantity(std::string_view text) {
   return quantity;
 }
 
-bool parse_timeout(Config& config, std::string const& value) {
+bool read_timeout(Config& config, std::string const& value) {
   auto const duration = parse_duration(value);
-  // The upper limit keeps now + timeout representable.
-  if (!duration || *duration < std::chrono::milliseconds(1) || *duration > std::chrono::hours(8760)) return false;
-  config.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(*duration);
-  return true;
+  if (duration) config.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(*duration);
+  return duration.has_value();
 }
 
-bool parse_level(Config& config, std::string const& value) {
-  if (!parse_log_level(value)) return false;
+bool read_level(Config& config, std::string const& value) {
   config.log_level = value;
   return true;
 }
 
-bool parse_staging(Config& config, std::string const& value) {
-  constexpr std::size_t kLeast = std::size_t{64} << 10;
-  auto const bytes = parse_bytes(value);
-  if (!bytes || *bytes < kLeast) return false;
-  config.staging_bytes = bytes;
-  return true;
+bool read_staging(Config& config, std::string const& value) {
+  config.staging_bytes = parse_bytes(value);
+  return config.staging_bytes.has_value();
 }
 
-bool parse_spin(Config& config, std::string const& value) {
+bool read_spin(Config& config, std::string const& value) {
   auto const duration = parse_duration(value);
-  if (!duration || *duration > std::chrono::seconds(1)) return false;
-  config.spin = std::chrono::duration_cast<std::chrono::microseconds>(*duration);
-  return true;
+  if (duration) config.spin = std::chrono::ceil<std::chrono::microseconds>(*duration);
+  return duration.has_value();
 }
 
-bool parse_bind(Config& config, std::string const& value) {
-  if (value != "0" && value != "1") return false;
-  config.bind = value == "1";
-  return true;
+template <bool Config::*on>
+bool read_switch(Config& config, std::string const& value) {
+  config.*on = value == "1";
+  return value == "0" || value == "1";
 }
 
-bool parse_explain(Config& config, std::string const& value) {
-  if (value != "0" && value != "1") return false;
-  config.explain = value == "1";
-  return true;
-}
-
-bool parse_host_id(Config& config, std::string const& value) {
-  if (value.empty() || value.size() > kMostHostIdCharacters) return false;
+bool read_host_id(Config& config, std::string const& value) {
   config.host_id = value;
   return true;
 }
 
-bool parse_backend(Config& config, std::string const& value) {
+bool read_backend(Config& config, std::string const& value) {
   for (auto const kind : {BackendKind::shm, BackendKind::mpi, BackendKind::hierarchical}) {
-    if (value != to_string(kind)) continue;
-    config.backend = kind;
-    return true;
+    if (value == to_string(kind)) config.backend = kind;
   }
-  return false;
+  return config.backend.has_value();
 }
 
-bool parse_flight_recorder(Config& config, std::string const& value) {
-  constexpr std::size_t kMost = std::size_t{1} << 20;
+bool read_flight_recorder(Config& config, std::string const& value) {
   auto const calls = split_quantity<std::size_t>(value);
-  if (!calls || !calls->unit.empty() || calls->number > kMost) return false;
+  if (!calls || !calls->unit.empty()) return false;
   config.flight_recorder = calls->number;
   return true;
 }
 
-bool parse_flight_directory(Config& config, std::string const& value) {
-  if (value.empty()) return false;
+bool read_flight_directory(Config& config, std::string const& value) {
   config.flight_directory = value;
   return true;
 }
 
-bool parse_mpi_stats(Config& config, std::string const& value) {
-  if (value != "0" && value != "1") return false;
-  config.mpi_stats = value == "1";
-  return true;
+/// A value that is not allowed, as text; empty when it is allowed.
+using Wrong = std::optional<std::string>;
+
+Wrong wrong_if(bool wrong, std::string value) {
+  return wrong ? Wrong(std::move(value)) : std::nullopt;
 }
 
-struct Variable {
-  std::string_view name;
-  std::string_view allowed;  ///< for messages
-  bool (*set)(Config&, std::string const&);
+Wrong wrong_timeout(Config const& config) {
+  // The upper limit keeps now + timeout representable.
+  bool const good = config.timeout >= std::chrono::milliseconds(1) && config.timeout <= std::chrono::hours(8760);
+  return wrong_if(!good, fmt::format("{}ms", config.timeout.count()));
+}
+
+Wrong wrong_level(Config const& config) {
+  return wrong_if(!parse_log_level(config.log_level), fmt::format("\"{}\"", config.log_level));
+}
+
+Wrong wrong_staging(Config const& config) {
+  constexpr std::size_t kLeast = std::size_t{64} << 10;
+  return wrong_if(config.staging_bytes.value_or(kLeast) < kLeast, fmt::format("{}", config.staging_bytes.value_or(0)));
+}
+
+Wrong wrong_spin(Config const& config) {
+  auto const spin = config.spin.value_or(std::chrono::microseconds(0));
+  return wrong_if(spin.count() < 0 || spin > std::chrono::seconds(1), fmt::format("{}us", spin.count()));
+}
+
+Wrong wrong_host_id(Config const& config) {
+  std::string const host = config.host_id.value_or("");
+  bool const good = !config.host_id || (!host.empty() && host.size() <= kMostHostIdCharacters);
+  return wrong_if(!good, fmt::format("\"{}\"", host));
+}
+
+Wrong wrong_backend(Config const& config) {
+  auto const number = static_cast<int>(config.backend.value_or(BackendKind::shm));
+  return wrong_if(number < 0 || number > static_cast<int>(BackendKind::hierarchical), fmt::format("{}", number));
+}
+
+Wrong wrong_flight_recorder(Config const& config) {
+  constexpr std::size_t kMost = std::size_t{1} << 20;
+  return wrong_if(config.flight_recorder > kMost, fmt::format("{}", config.flight_recorder));
+}
+
+Wrong wrong_flight_directory(Config const& config) {
+  return wrong_if(config.flight_directory && config.flight_directory->empty(), "\"\"");
+}
+
+Wrong never(Config const& /*config*/) {
+  return std::nullopt;
+}
+
+/// The rules of one setting, wherever its value comes from.
+struct Setting {
+  std::string_view variable;
+  std::string_view member;
+  std::string_view allowed;                   ///< for messages
+  bool (*read)(Config&, std::string const&);  ///< sets the member; false when the text means nothing
+  Wrong (*wrong)(Config const&);
 };
 
-constexpr std::array kVariables{
-    Variable{"WEFT_TIMEOUT", "a duration from 1ms to a year such as 300s or 500ms", parse_timeout},
-    Variable{"WEFT_LOG_LEVEL", "one of trace, debug, info, warn, error, off", parse_level},
-    Variable{"WEFT_STAGING_BYTES", "a size of at least 64K such as 4M or 1048576", parse_staging},
-    Variable{"WEFT_SPIN", "a duration of at most 1s such as 50us or 0us", parse_spin},
-    Variable{"WEFT_BIND", "0 or 1", parse_bind},
-    Variable{"WEFT_EXPLAIN", "0 or 1", parse_explain},
-    Variable{"WEFT_MPI_STATS", "0 or 1", parse_mpi_stats},
-    Variable{"WEFT_HOST_ID", "a name of 1 to 64 characters", parse_host_id},
-    Variable{"WEFT_BACKEND", "shm, mpi or hierarchical", parse_backend},
-    Variable{"WEFT_FLIGHT_RECORDER", "a number of calls from 0 to 1048576", parse_flight_recorder},
-    Variable{"WEFT_FLIGHT_DIR", "the name of a folder", parse_flight_directory},
+constexpr std::array kSettings{
+    Setting{"WEFT_TIMEOUT", "timeout", "a duration from 1ms to a year such as 300s or 500ms", read_timeout,
+            wrong_timeout},
+    Setting{"WEFT_LOG_LEVEL", "log_level", "one of trace, debug, info, warn, error, off", read_level, wrong_level},
+    Setting{"WEFT_STAGING_BYTES", "staging_bytes", "a size of at least 64K such as 4M or 1048576", read_staging,
+            wrong_staging},
+    Setting{"WEFT_SPIN", "spin", "a duration of at most 1s such as 50us or 0us", read_spin, wrong_spin},
+    Setting{"WEFT_BIND", "bind", "0 or 1", read_switch<&Config::bind>, never},
+    Setting{"WEFT_EXPLAIN", "explain", "0 or 1", read_switch<&Config::explain>, never},
+    Setting{"WEFT_MPI_STATS", "mpi_stats", "0 or 1", read_switch<&Config::mpi_stats>, never},
+    Setting{"WEFT_HOST_ID", "host_id", "a name of 1 to 64 characters", read_host_id, wrong_host_id},
+    Setting{"WEFT_BACKEND", "backend", "shm, mpi or hierarchical", read_backend, wrong_backend},
+    Setting{"WEFT_FLIGHT_RECORDER", "flight_recorder", "a number of calls from 0 to 1048576", read_flight_recorder,
+            wrong_flight_recorder},
+    Setting{"WEFT_FLIGHT_DIR", "flight_directory", "the name of a folder", read_flight_directory,
+            wrong_flight_directory},
 };
+
+/// WEFT_ variables that others read: the tests, the demo, the scripts and the build. An ending _ stands for any rest.
+constexpr std::array<std::string_view, 9> kOthers{"WEFT_TEST_",  "WEFT_DEMO_",  "WEFT_PERF_",
+                                                  "WEFT_WITH_",  "WEFT_BUILD_", "WEFT_JOBS",
+                                                  "WEFT_CCACHE", "WEFT_WERROR", "WEFT_SANITIZE"};
+
+bool belongs_to_others(std::string_view name) {
+  return std::any_of(kOthers.begin(), kOthers.end(), [name](std::string_view other) {
+    return other.ends_with('_') ? name.starts_with(other) : name == other;
+  });
+}
 
 /// Levenshtein's distance.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -152,19 +197,19 @@ std::size_t difference(std::string_view known, std::string_view name) {
 }
 
 std::string_view nearest_variable(std::string_view name) {
-  return std::min_element(kVariables.begin(), kVariables.end(),
-                          [name](Variable const& a, Variable const& b) {
-                            return difference(a.name, name) < difference(b.name, name);
+  return std::min_element(kSettings.begin(), kSettings.end(),
+                          [name](Setting const& a, Setting const& b) {
+                            return difference(a.variable, name) < difference(b.variable, name);
                           })
-      ->name;
+      ->variable;
 }
 
 /// False when there is no such variable.
 bool apply(Config& config, std::string_view name, std::string const& value) {
   auto const* const known =
-      std::find_if(kVariables.begin(), kVariables.end(), [name](Variable const& v) { return v.name == name; });
-  if (known == kVariables.end()) return false;
-  if (!known->set(config, value)) {
+      std::find_if(kSettings.begin(), kSettings.end(), [name](Setting const& s) { return s.variable == name; });
+  if (known == kSettings.end()) return false;
+  if (!known->read(config, value) || known->wrong(config)) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}={}: expected {}", name, value, known->allowed));
   }
   return true;
@@ -220,6 +265,15 @@ std::optional<std::chrono::nanoseconds> parse_duration(std::string const& text) 
   return std::chrono::nanoseconds(static_cast<std::int64_t>(nanoseconds + 0.5));
 }
 
+void Config::check() const {
+  for (Setting const& setting : kSettings) {
+    if (auto const value = setting.wrong(*this)) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("Config::{} is {}: expected {}", setting.member, *value, setting.allowed));
+    }
+  }
+}
+
 Config Config::from_environment() {
   return from_environment(environ);
 }
@@ -232,7 +286,7 @@ Config Config::from_environment(char const* const* environment) {
     std::size_t const equals = entry.find('=');
     if (equals == std::string_view::npos) continue;
     std::string_view const name = entry.substr(0, equals);
-    if (!name.starts_with("WEFT_") || name.starts_with("WEFT_TEST_") || name.starts_with("WEFT_DEMO_")) continue;
+    if (!name.starts_with("WEFT_") || belongs_to_others(name)) continue;
     if (!apply(config, name, std::string(entry.substr(equals + 1)))) unknown.push_back(name);
   }
   if (config.log_level != "error" && config.log_level != "off") warn_unknown(unknown);

@@ -26,6 +26,12 @@ constexpr int kBadUsage = 2;
 constexpr std::chrono::seconds kForkGrace{5};
 constexpr std::chrono::seconds kMpiGrace{1};
 
+/// What is wrong with the options, the configuration or a call is the user's to put right; the rest went wrong.
+int exit_code_of(Error const& error) noexcept {
+  bool const usage = error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::unsupported;
+  return usage ? kBadUsage : kFailed;
+}
+
 /// One line, written at once so that ranks' lines do not mix.
 void report(std::string const& line) {
   std::cout.flush();
@@ -45,7 +51,7 @@ RankResult guarded(int rank, std::function<int()> const& work) {
   } catch (Error const& error) {
     report(fmt::format("rank {}: {}", rank, error.what()));
     bool const consequence = error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::aborted;
-    return {kFailed, consequence ? RankReport::consequence : RankReport::cause};
+    return {exit_code_of(error), consequence ? RankReport::consequence : RankReport::cause};
   } catch (std::bad_alloc const&) {
     report(fmt::format("rank {}: out of memory", rank));
   } catch (std::exception const& error) {
@@ -108,14 +114,18 @@ int launch(LaunchOptions const& asked, Body const& body) {
   try {
     LaunchOptions options = asked;
     if (!options.communicator.config) options.communicator.config = Config::from_environment();
+    options.communicator.config->check();
     if (options.ranks < 1 || options.ranks > kMostLocalRanks) {
       report(fmt::format("{} ranks were asked for: expected 1 to {}", options.ranks, kMostLocalRanks));
       return kBadUsage;
     }
-    set_log_level(parse_log_level(options.communicator.config->log_level).value_or(LogLevel::warn));
+    set_log_level(*parse_log_level(options.communicator.config->log_level));
     std::shared_ptr<Bootstrap> const bootstrap = bootstrap_from_environment(*options.communicator.config);
     if (bootstrap->name() != "single" || options.ranks == 1) return run_here(bootstrap, options, body);
     return run_forked(options, body);
+  } catch (Error const& error) {
+    report(error.what());
+    return exit_code_of(error);
   } catch (std::exception const& error) {
     report(error.what());
     return kFailed;

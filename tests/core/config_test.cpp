@@ -5,7 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "weft/bootstrap.hpp"
+#include "weft/communicator.hpp"
 #include "weft/error.hpp"
+#include "weft/launch.hpp"
 
 namespace weft {
 namespace {
@@ -74,16 +77,18 @@ TEST_P(BadValue, IsAnErrorNamingVariableValueAndWhatIsAllowed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Variables, BadValue,
-    testing::Values(Bad{"WEFT_TIMEOUT=soon", "500ms"}, Bad{"WEFT_TIMEOUT=", "500ms"}, Bad{"WEFT_TIMEOUT=0s", "1ms"},
-                    Bad{"WEFT_TIMEOUT=-3s", "500ms"}, Bad{"WEFT_TIMEOUT=400000000s", "a year"},
-                    Bad{"WEFT_LOG_LEVEL=loud", "trace, debug, info, warn, error, off"},
-                    Bad{"WEFT_LOG_LEVEL=WARN", "trace"}, Bad{"WEFT_STAGING_BYTES=4Q", "4M"},
-                    Bad{"WEFT_STAGING_BYTES=1K", "64K"}, Bad{"WEFT_SPIN=fast", "50us"}, Bad{"WEFT_SPIN=2s", "1s"},
-                    Bad{"WEFT_BIND=yes", "0 or 1"}, Bad{"WEFT_BIND=", "0 or 1"},
-                    Bad{"WEFT_FLIGHT_RECORDER=many", "0 to 1048576"}, Bad{"WEFT_FLIGHT_RECORDER=-1", "0 to 1048576"},
-                    Bad{"WEFT_FLIGHT_RECORDER=4K", "0 to 1048576"}, Bad{"WEFT_FLIGHT_DIR=", "folder"}));
+INSTANTIATE_TEST_SUITE_P(Variables, BadValue,
+                         testing::Values(Bad{"WEFT_TIMEOUT=soon", "500ms"}, Bad{"WEFT_TIMEOUT=", "500ms"},
+                                         Bad{"WEFT_TIMEOUT=0s", "1ms"}, Bad{"WEFT_TIMEOUT=0.5ms", "1ms"},
+                                         Bad{"WEFT_TIMEOUT=-3s", "500ms"}, Bad{"WEFT_TIMEOUT=400000000s", "a year"},
+                                         Bad{"WEFT_LOG_LEVEL=loud", "trace, debug, info, warn, error, off"},
+                                         Bad{"WEFT_LOG_LEVEL=WARN", "trace"}, Bad{"WEFT_STAGING_BYTES=4Q", "4M"},
+                                         Bad{"WEFT_STAGING_BYTES=1K", "64K"}, Bad{"WEFT_SPIN=fast", "50us"},
+                                         Bad{"WEFT_SPIN=2s", "1s"}, Bad{"WEFT_BIND=yes", "0 or 1"},
+                                         Bad{"WEFT_BIND=", "0 or 1"}, Bad{"WEFT_FLIGHT_RECORDER=many", "0 to 1048576"},
+                                         Bad{"WEFT_FLIGHT_RECORDER=-1", "0 to 1048576"},
+                                         Bad{"WEFT_FLIGHT_RECORDER=4K", "0 to 1048576"},
+                                         Bad{"WEFT_FLIGHT_DIR=", "folder"}));
 
 TEST(Config, UnknownNameWarnsWithTheNearest) {
   EXPECT_EQ(warnings_of({"WEFT_TIMEOUTS=3s"}),
@@ -97,6 +102,89 @@ TEST(Config, OnlyUnknownNamesWarn) {
   EXPECT_EQ(warnings_of({"WEFT_TIMEOUT=3s", "WEFT_TEST_LIMIT_S=7", "WEFT_DEMO_SHORT=1", "weft_timeout=1", "OMPI_X=1"}),
             "");
   EXPECT_EQ(warnings_of({"WEFT_BNID=0", "WEFT_LOG_LEVEL=error"}), "");
+}
+
+TEST(Config, NamesOfScriptsAndBuildDoNotWarn) {
+  EXPECT_EQ(warnings_of({"WEFT_PERF_FULL=1", "WEFT_JOBS=4", "WEFT_DEMO_STEPS=8", "WEFT_TEST_LAUNCHER=x",
+                         "WEFT_WITH_MPI=OFF", "WEFT_WITH_CUDA=ON", "WEFT_BUILD_TESTS=ON", "WEFT_CCACHE=OFF",
+                         "WEFT_WERROR=ON", "WEFT_SANITIZE=address"}),
+            "");
+  for (char const* misspelt : {"WEFT_JOBSS=4", "WEFT_PERF=1", "WEFT_SANITIZER=address"}) {
+    EXPECT_NE(warnings_of({misspelt}), "") << misspelt;
+  }
+}
+
+struct BadMember {
+  char const* name;
+  void (*set)(Config&);
+};
+
+class BadMembers : public testing::TestWithParam<BadMember> {};
+
+/// Runs `work`, which must throw Error{invalid_argument} in one line that names `member`.
+template <typename Work>
+void expect_refused(std::string const& member, Work const& work) {
+  try {
+    work();
+    FAIL() << member << " was accepted";
+  } catch (Error const& error) {
+    std::string const what = error.what();
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(what.rfind("Config::" + member + " is ", 0), 0U) << what;
+    EXPECT_NE(what.find(": expected "), std::string::npos) << what;
+    EXPECT_EQ(what.find('\n'), std::string::npos) << what;
+  }
+}
+
+TEST_P(BadMembers, AreRefusedByWhateverTakesAConfig) {
+  Config config;
+  EXPECT_NO_THROW(config.check());
+  GetParam().set(config);
+  std::string const member = GetParam().name;
+  expect_refused(member, [&] { config.check(); });
+  expect_refused(member, [&] { (void)thread_bootstraps(2, config); });
+  expect_refused(member, [&] { (void)fork_bootstraps(2, config); });
+  CommunicatorOptions options;
+  options.config = config;
+  expect_refused(member, [&] { (void)Communicator::create(single_bootstrap(), options); });
+
+  LaunchOptions launched;
+  launched.communicator = options;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(launch(launched, [](Communicator&) { return 0; }), 2);
+  std::string const line = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(line.rfind("weft: Config::" + member + " is ", 0), 0U) << line;
+  EXPECT_EQ(line.find('\n'), line.size() - 1) << line;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Values, BadMembers,
+    testing::Values(BadMember{"timeout", [](Config& c) { c.timeout = 0ms; }},
+                    BadMember{"timeout", [](Config& c) { c.timeout = -1s; }},
+                    BadMember{"timeout", [](Config& c) { c.timeout = std::chrono::milliseconds::max(); }},
+                    BadMember{"log_level", [](Config& c) { c.log_level = "loud"; }},
+                    BadMember{"log_level", [](Config& c) { c.log_level = ""; }},
+                    BadMember{"staging_bytes", [](Config& c) { c.staging_bytes = 0; }},
+                    BadMember{"staging_bytes", [](Config& c) { c.staging_bytes = 65535; }},
+                    BadMember{"spin", [](Config& c) { c.spin = -1us; }},
+                    BadMember{"spin", [](Config& c) { c.spin = 1000001us; }},
+                    BadMember{"host_id", [](Config& c) { c.host_id = ""; }},
+                    BadMember{"host_id", [](Config& c) { c.host_id = std::string(65, 'x'); }},
+                    BadMember{"backend", [](Config& c) { c.backend = static_cast<BackendKind>(3); }},
+                    BadMember{"flight_recorder", [](Config& c) { c.flight_recorder = (1U << 20U) + 1; }},
+                    BadMember{"flight_directory", [](Config& c) { c.flight_directory = ""; }}));
+
+TEST(Config, BordersAreAllowed) {
+  Config config;
+  config.timeout = 1ms;
+  config.staging_bytes = std::size_t{64} << 10;
+  config.spin = 1s;
+  config.host_id = std::string(64, 'x');
+  config.flight_recorder = 1U << 20U;
+  EXPECT_NO_THROW(config.check());
+  config.timeout = std::chrono::hours(8760);
+  config.spin = 0us;
+  EXPECT_NO_THROW(config.check());
 }
 
 TEST(ParseBytes, Table) {
