@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "collectives/cases/random_run.hpp"
+
 namespace weft {
 namespace {
 
@@ -23,12 +25,12 @@ struct Outcome {
 };
 
 /// `mpirun -np RANKS mpi_probe MODE BACKEND HOSTS`, both streams; ended after a minute and a half.
-Outcome mpirun(std::string const& mode, Setting const& setting) {
+Outcome mpirun(std::string const& mode, Setting const& setting, std::string const& more = {}) {
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   auto const ranks = std::to_string(std::string(setting.hosts).size());
   auto const command = "timeout 90 " WEFT_MPIRUN " --oversubscribe -np " + ranks + " " WEFT_MPI_PROBE " " + mode + " " +
-                       setting.backend + " " + setting.hosts + " 2>&1";
+                       setting.backend + " " + setting.hosts + " " + more + " 2>&1";
   auto const start = std::chrono::steady_clock::now();
   FILE* const pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return {};
@@ -41,6 +43,14 @@ Outcome mpirun(std::string const& mode, Setting const& setting) {
   return outcome;
 }
 
+/// `cases` random ones, of a seed that is printed where they fail.
+void expect_success_of(std::string const& mode, Setting const& setting, std::uint64_t cases) {
+  test::RandomRun const run(cases);
+  auto const outcome = mpirun(mode, setting, std::to_string(run.cases) + " " + std::to_string(run.seed));
+  EXPECT_EQ(0, outcome.code) << mode << ", WEFT_TEST_SEED=" << run.seed << " WEFT_TEST_CASES=" << run.cases << ":\n"
+                             << outcome.output;
+}
+
 struct MpiBackends : testing::TestWithParam<Setting> {
   static void expect_success(char const* mode) {
     auto const outcome = mpirun(mode, GetParam());
@@ -49,7 +59,7 @@ struct MpiBackends : testing::TestWithParam<Setting> {
 };
 
 TEST_P(MpiBackends, EveryOperationGivesTheBitsOfSharedMemory) {
-  expect_success("operations");
+  expect_success_of("operations", GetParam(), 150);
 }
 TEST_P(MpiBackends, EveryRankLearnsOfDifferentCalls) {
   expect_success("mismatch");
@@ -83,14 +93,25 @@ INSTANTIATE_TEST_SUITE_P(Hierarchical, MpiBackends,
 struct Placements : testing::TestWithParam<Setting> {};
 
 TEST_P(Placements, EveryOperationGivesTheBitsOfSharedMemory) {
-  auto const outcome = mpirun("operations", GetParam());
-  EXPECT_EQ(0, outcome.code) << outcome.output;
+  expect_success_of("operations", GetParam(), 150);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Placements,
                          testing::Values(Setting{"mpi", "aabb"}, Setting{"default", "aabb"},
                                          Setting{"hierarchical", "abbb"}, Setting{"hierarchical", "aaa"},
                                          Setting{"hierarchical", "ab"}));
+
+/// Every back end against MPI's own functions.
+struct Differential : testing::TestWithParam<Setting> {};
+
+TEST_P(Differential, EveryOperationGivesTheResultsOfMpi) {
+  expect_success_of("differential", GetParam(), 400);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Differential,
+                         testing::Values(Setting{"shm", "aa"}, Setting{"shm", "aaa"}, Setting{"shm", "aaaa"},
+                                         Setting{"mpi", "aaa"}, Setting{"default", "aba"},
+                                         Setting{"hierarchical", "abba"}));
 
 TEST(MpiSelection, SharedMemoryIsRefusedAcrossHosts) {
   auto const outcome = mpirun("refuse", {"default", "ab"});

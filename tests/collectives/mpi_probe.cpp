@@ -1,5 +1,5 @@
-// Started by mpi_backend_test and hierarchical_backend_test under mpirun: `mpi_probe MODE BACKEND HOSTS`. HOSTS is a
-// letter for every rank: ranks of equal letters are on one host. Exits with 0 when everything was as it should be.
+// Started by mpi_backend_test under mpirun: `mpi_probe MODE BACKEND HOSTS [CASES SEED]`. HOSTS is a letter for every
+// rank: ranks of equal letters are on one host. Exits with 0 when everything was as it should be.
 #include <weft/weft.hpp>
 
 #include <unistd.h>
@@ -27,7 +27,8 @@ using std::chrono::milliseconds;
 struct Job {
   std::shared_ptr<Bootstrap> bootstrap;
   CommunicatorOptions options;  ///< of the backend under test
-  int cases = 0;
+  int cases = 100;
+  std::uint64_t seed = 20;
 
   [[nodiscard]] int rank() const { return bootstrap->rank(); }
   [[nodiscard]] int size() const { return bootstrap->size(); }
@@ -66,7 +67,13 @@ void operations(Job const& job) {
   plain.config->backend = BackendKind::shm;
   plain.config->host_id.reset();
   auto reference = Communicator::create(job.bootstrap, plain);
-  compare_communicators(tested, reference, job.cases, 20);
+  compare_communicators(tested, reference, job.cases, job.seed);
+}
+
+/// Weft's functions beside MPI's.
+void differential(Job const& job) {
+  auto tested = job.create();
+  compare_with_mpi(tested, job.cases, job.seed);
 }
 
 /// Calls that differ in one thing each: everybody is told of both, and the communicator goes on.
@@ -225,18 +232,20 @@ void refuse(Job const& job) {
 int run(int argc, char** argv) {
   if (argc < 4) return 2;
   std::map<std::string, void (*)(Job const&)> const modes{
-      {"operations", operations},       {"mismatch", mismatch}, {"timeout", timeout},
-      {"abort", abort_from_a_thread},   {"leave", leave},       {"kill", kill_one},
-      {"communicators", communicators}, {"messages", messages}, {"refuse", refuse}};
+      {"operations", operations}, {"differential", differential},   {"mismatch", mismatch},
+      {"timeout", timeout},       {"abort", abort_from_a_thread},   {"leave", leave},
+      {"kill", kill_one},         {"communicators", communicators}, {"messages", messages},
+      {"refuse", refuse}};
   Job job;
   job.options.config = Config::from_environment();
   job.bootstrap = mpi_bootstrap(*job.options.config);
   std::string const backend = argv[2];
+  if (backend == "shm") job.options.config->backend = BackendKind::shm;
   if (backend == "mpi") job.options.config->backend = BackendKind::mpi;
   if (backend == "hierarchical") job.options.config->backend = BackendKind::hierarchical;
   std::string const hosts = argv[3];
   job.options.config->host_id = std::string("host ") + hosts.at(static_cast<std::size_t>(job.rank()));
-  job.cases = argc > 4 ? std::stoi(argv[4]) : 100;
+  if (argc > 5) job.cases = std::stoi(argv[4]), job.seed = std::stoull(argv[5]);
   try {
     modes.at(argv[1])(job);
   } catch (std::exception const& error) {

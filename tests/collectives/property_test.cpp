@@ -1,19 +1,14 @@
-// Random calls of every operation against a serial computation.
-//
-//   WEFT_TEST_SEED=s     the run to repeat; every run prints its own
-//   WEFT_TEST_CASES=n    how many, 10000 by default
-//   WEFT_TEST_CASE=i     only this one of them
+// Random calls of every operation against a serial computation: 10,000 of them a run, see cases/random_run.hpp.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "collectives/cases/attempt.hpp"
+#include "collectives/cases/random_run.hpp"
 #include "harness/ranks.hpp"
 
 namespace weft::test {
@@ -28,26 +23,15 @@ constexpr std::uint64_t kCases = 1000;
 constexpr std::uint64_t kCases = 10'000;
 #endif
 
-std::optional<std::uint64_t> from_environment(char const* name) {
-  char const* const value = std::getenv(name);
-  return value == nullptr ? std::nullopt : std::optional<std::uint64_t>(std::stoull(value));
+/// Case i is of 1 + i % 9 ranks.
+RandomRun const& this_run() {
+  static RandomRun const run = [] {
+    RandomRun const chosen(kCases);
+    fmt::print("{} random cases, WEFT_TEST_SEED={}\n", chosen.cases, chosen.seed);
+    return chosen;
+  }();
+  return run;
 }
-
-/// One run's choices. Case i is of 1 + i % 9 ranks.
-struct Run {
-  std::uint64_t seed = from_environment("WEFT_TEST_SEED").value_or(std::random_device{}());
-  std::uint64_t cases = from_environment("WEFT_TEST_CASES").value_or(kCases);
-  std::optional<std::uint64_t> only = from_environment("WEFT_TEST_CASE");
-
-  static Run const& get() {
-    static Run const run = [] {
-      Run const chosen;
-      fmt::print("{} random cases, WEFT_TEST_SEED={}\n", chosen.cases, chosen.seed);
-      return chosen;
-    }();
-    return run;
-  }
-};
 
 /// Communicators that differ in how calls wait and how much they stage.
 struct Setting {
@@ -76,7 +60,7 @@ CollectiveOptions choose_stream(Bench& bench, std::uint64_t seed) {
 }
 
 /// Cases that are all issued before the first is waited for.
-void run_together(Bench& bench, Run const& run, std::vector<std::uint64_t> const& numbers) {
+void run_together(Bench& bench, RandomRun const& run, std::vector<std::uint64_t> const& numbers) {
   std::vector<std::unique_ptr<Attempt>> attempts;
   std::vector<CollectiveOptions> options;
   auto const tell = [&](std::uint64_t number, std::string const& what) {
@@ -103,7 +87,7 @@ void run_together(Bench& bench, Run const& run, std::vector<std::uint64_t> const
   }
 }
 
-void run_setting(Run const& run, Setting const& setting, int ranks, std::vector<std::uint64_t> const& numbers) {
+void run_setting(RandomRun const& run, Setting const& setting, int ranks, std::vector<std::uint64_t> const& numbers) {
   SCOPED_TRACE(setting.name);
   Config config;
   config.staging_bytes = setting.staging_bytes;
@@ -127,7 +111,7 @@ void run_setting(Run const& run, Setting const& setting, int ranks, std::vector<
 class Property : public testing::TestWithParam<int> {};
 
 TEST_P(Property, EveryCallGivesTheSerialResult) {
-  auto const& run = Run::get();
+  auto const& run = this_run();
   auto const ranks = GetParam();
   std::array<std::vector<std::uint64_t>, kSettings.size()> numbers;
   for (auto number = static_cast<std::uint64_t>(ranks - 1); number < run.cases; number += kMostRanks) {

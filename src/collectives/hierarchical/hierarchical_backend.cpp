@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <thread>
 
 #include "collectives/shm/partition.hpp"
@@ -30,6 +31,12 @@ Call inner(Call const& outer, Operation operation, std::size_t count) {
   call.timeout = outer.timeout;
   call.on_stream = outer.on_stream;
   return call;
+}
+
+/// Bytes that are whole elements and whole grains: a user's elements may be smaller than the data type's, or no
+/// multiple.
+std::size_t unit_of(Call const& call) noexcept {
+  return std::lcm(call.grain(), size_of(call.contract.dtype));
 }
 
 /// Counts and offsets of some ranks' ranges.
@@ -92,9 +99,10 @@ HierarchicalBackend::Ranges HierarchicalBackend::equal_parts(std::size_t count) 
 
 HierarchicalBackend::Ranges HierarchicalBackend::even_split(Call const& call) const {
   Ranges ranges;
+  auto const unit = unit_of(call);
+  auto const elements = unit / size_of(call.contract.dtype);
   for (std::size_t r = 0; r < ranks(); ++r) {
-    auto const part = shm::part_of(call.bytes() / call.grain(), r, ranks(), call.grain());
-    auto const elements = call.grain() / size_of(call.contract.dtype);
+    auto const part = shm::part_of(call.bytes() / unit, r, ranks(), unit);
     ranges.push_back({part.first * elements, part.count * elements});
   }
   return ranges;
@@ -195,8 +203,8 @@ void HierarchicalBackend::combine(Call const& call, void const* send, Ranges con
   std::size_t longest = 0;
   for (auto const& part : parts) longest = std::max(longest, part.count);
   if (longest == 0) return;
-  auto const block =
-      std::min(longest, call.whole_grains(std::max(kLeastBlock, kWorkspace / ranks() / 64 * 64)) / element);
+  auto const unit = unit_of(call);
+  auto const block = std::min(longest, std::max(kLeastBlock, kWorkspace / ranks() / 64 * 64) / unit * unit / element);
   auto const scales = share_scales(call);
   auto const gathered = workspace(block * ranks() * element, DataType::u8);
   for (std::size_t first = 0; first < longest; first += block) {

@@ -24,8 +24,11 @@ T everyday_element(std::mt19937_64& random, bool whole) {
 
 template <typename T>
 T roll_element(std::mt19937_64& random, Values values) {
-  if constexpr (std::is_integral_v<T> || std::is_same_v<T, Boolean>) {
+  if constexpr (std::is_same_v<T, Boolean>) {
     return random_element<T>(random);
+  } else if constexpr (std::is_integral_v<T>) {
+    if (values != Values::whole) return random_element<T>(random);
+    return static_cast<T>(static_cast<int>(random() % 7) - (std::is_signed_v<T> ? 3 : 0));
   } else {
     return values == Values::special ? random_element<T>(random) : everyday_element<T>(random, values == Values::whole);
   }

@@ -46,10 +46,10 @@ enum class Memory : std::uint8_t {
 };
 inline constexpr int kMemories = 6;
 
-/// What contributions are made of. Other types than floats are filled alike whatever is said here.
+/// What contributions are made of.
 enum class Values : std::uint8_t {
   whole,     ///< small whole numbers: sums are exact in any order
-  everyday,  ///< of magnitude up to 4
+  everyday,  ///< floats of magnitude up to 4, integers of any
   special,   ///< with infinities, NaN, subnormal numbers and signed zeros among them
 };
 
