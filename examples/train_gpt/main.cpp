@@ -1,15 +1,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
 #include <initializer_list>
 #include <set>
 #include <stdexcept>
-#include <string_view>
 
 #include <fmt/format.h>
 
@@ -21,16 +18,6 @@ namespace {
 
 using train_gpt::Inputs;
 using train_gpt::Options;
-
-/// What is found wrong before the ranks meet is found by all that mpirun started; one of them says so.
-bool speaks() {
-  for (char const* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"}) {
-    if (char const* rank = std::getenv(variable); rank != nullptr) {
-      return std::string_view(rank) == "0";
-    }
-  }
-  return true;
-}
 
 /// Better before training than after. @throws std::runtime_error
 void check_writable(std::string const& path) {
@@ -101,9 +88,7 @@ int main(int argc, char** argv) {
       return 0;
     });
   } catch (std::exception const& error) {
-    if (speaks()) {
-      fmt::print(stderr, "train_gpt: {}\n", error.what());
-    }
+    weft::report_failure(fmt::format("train_gpt: {}", error.what()));
     return 1;
   }
 }

@@ -1,7 +1,5 @@
 #include "options.hpp"
 
-#include <cstdio>
-
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -80,7 +78,7 @@ void check(Options const& options) {
 }
 
 int fail(char const* message) {
-  fmt::print(stderr, "train_gpt: {}\n", message);
+  weft::report_failure(fmt::format("train_gpt: {}", message));
   return 2;
 }
 

@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <charconv>
-#include <cstdio>
 
 #include "common/names.hpp"
 #include "weft/error.hpp"
@@ -264,13 +263,13 @@ ParsedOptions parse_options(Case const& what, int argc, char const* const* argv)
   } catch (CLI::Success const& done) {
     parsed.exit_code = app.exit(done);
   } catch (CLI::ExtrasError const& error) {
-    fmt::print(stderr, "{}: {}\n{}", program, error.what(), app.help());
+    report_failure(fmt::format("{}: {}\n{}", program, error.what(), app.help()));
     parsed.exit_code = 2;
   } catch (CLI::Error const& error) {
-    fmt::print(stderr, "{}: {}\n", program, error.what());
+    report_failure(fmt::format("{}: {}", program, error.what()));
     parsed.exit_code = 2;
   } catch (Error const& error) {
-    fmt::print(stderr, "{}: {}\n", program, error.what());
+    report_failure(fmt::format("{}: {}", program, error.what()));
     parsed.exit_code = 2;
   }
   return parsed;

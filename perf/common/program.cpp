@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 
 #include "common/sweep.hpp"
@@ -27,7 +26,7 @@ int run_program(Op what, int argc, char const* const* argv) {
     return launch(launch_options,
                   [&](Communicator& communicator) { return Sweep(*tested, options, peer.get(), communicator).run(); });
   } catch (Error const& error) {
-    fmt::print(stderr, "{}_perf: {}\n", tested->name(), error.what());
+    report_failure(fmt::format("{}_perf: {}", tested->name(), error.what()));
     return error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::unsupported ? 2 : 1;
   }
 }

@@ -1,7 +1,5 @@
 #include "weft/bootstrap.hpp"
 
-#include <cstdlib>
-
 #include "core/launcher.hpp"
 #include "weft/error.hpp"
 
@@ -18,10 +16,6 @@ class SingleBootstrap final : public Bootstrap {
   }
 };
 
-bool is_set(char const* name) {
-  return std::getenv(name) != nullptr;
-}
-
 }  // namespace
 
 std::shared_ptr<Bootstrap> single_bootstrap() {
@@ -30,7 +24,7 @@ std::shared_ptr<Bootstrap> single_bootstrap() {
 
 std::shared_ptr<Bootstrap> bootstrap_from_environment(Config const& config) {
   if (started_by_mpi()) return mpi_bootstrap(config);
-  if (is_set("RANK") && is_set("WORLD_SIZE")) return torchrun_bootstrap(config);
+  if (started_by_torchrun()) return torchrun_bootstrap(config);
   return single_bootstrap();
 }
 

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
 #include <exception>
-#include <iostream>
+#include <optional>
 #include <thread>
 
 #include "core/bootstrap_fork.hpp"
 #include "core/bootstrap_mpi.hpp"
+#include "core/failure_lines.hpp"
+#include "core/launcher.hpp"
 #include "core/log.hpp"
 #include "core/rank_processes.hpp"
 #include "core/topology.hpp"
@@ -24,7 +25,7 @@ using Body = std::function<int(Communicator&)>;
 constexpr int kFailed = 1;
 constexpr int kBadUsage = 2;
 constexpr std::chrono::seconds kForkGrace{5};
-constexpr std::chrono::seconds kMpiGrace{1};
+constexpr std::chrono::seconds kLauncherGrace{1};
 
 /// What is wrong with the options, the configuration or a call is the user's to put right; the rest went wrong.
 int exit_code_of(Error const& error) noexcept {
@@ -32,38 +33,35 @@ int exit_code_of(Error const& error) noexcept {
   return usage ? kBadUsage : kFailed;
 }
 
-/// One line, written at once so that ranks' lines do not mix.
-void report(std::string const& line) {
-  std::cout.flush();
-  std::fflush(stdout);
-  std::string const text = "weft: " + line + "\n";
-  std::fwrite(text.data(), 1, text.size(), stderr);
-}
+/// Whether a rank that fails with `message` is to say so: false where another rank has said the same.
+using Speaks = std::function<bool(std::string const& message)>;
 
 /// Runs `work` for a rank; what it throws becomes a line on stderr and a result.
-RankResult guarded(int rank, std::function<int()> const& work) {
+RankResult guarded(int rank, Speaks const& speaks, std::function<int()> const& work) {
+  auto const failed = [&](int code, std::string const& message, RankReport report = RankReport::cause) {
+    if (speaks(message)) write_failure("weft: " + failure_line(rank, message));
+    return RankResult{code, report};
+  };
   try {
     int const code = work();
     if (code == 0) return {};
-    report(fmt::format("rank {}: returned {}", rank, code));
     // The system keeps the low 8 bits of an exit code; a failure must not turn into success.
-    return {(code & 0xff) != 0 ? code : kFailed, RankReport::cause};
+    return failed((code & 0xff) != 0 ? code : kFailed, fmt::format("returned {}", code));
   } catch (Error const& error) {
-    report(fmt::format("rank {}: {}", rank, error.what()));
     bool const consequence = error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::aborted;
-    return {exit_code_of(error), consequence ? RankReport::consequence : RankReport::cause};
+    return failed(exit_code_of(error), error.what(), consequence ? RankReport::consequence : RankReport::cause);
   } catch (std::bad_alloc const&) {
-    report(fmt::format("rank {}: out of memory", rank));
+    return failed(kFailed, "out of memory");
   } catch (std::exception const& error) {
-    report(fmt::format("rank {}: {}", rank, error.what()));
+    return failed(kFailed, error.what());
   } catch (...) {
-    report(fmt::format("rank {}: threw something that is no std::exception", rank));
+    return failed(kFailed, "threw something that is no std::exception");
   }
-  return {kFailed, RankReport::cause};
 }
 
-RankResult run_rank(std::shared_ptr<Bootstrap> const& bootstrap, CommunicatorOptions const& options, Body const& body) {
-  return guarded(bootstrap->rank(), [&] {
+RankResult run_rank(std::shared_ptr<Bootstrap> const& bootstrap, CommunicatorOptions const& options,
+                    Speaks const& speaks, Body const& body) {
+  return guarded(bootstrap->rank(), speaks, [&] {
     FlightDumpSignal const dump_on_signal;
     Communicator communicator = Communicator::create(bootstrap, options);
     return body(communicator);
@@ -74,16 +72,19 @@ RankResult run_rank(std::shared_ptr<Bootstrap> const& bootstrap, CommunicatorOpt
 int run_here(std::shared_ptr<Bootstrap> const& bootstrap, LaunchOptions const& options, Body const& body) {
   if (options.ranks != 1 && options.ranks != bootstrap->size()) {
     if (bootstrap->rank() == 0) {
-      report(fmt::format("{} ranks were asked for, but {} started {}: ask for 1 or for that number", options.ranks,
-                         bootstrap->name(), bootstrap->size()));
+      write_failure(fmt::format("weft: {} ranks were asked for, but {} started {}: ask for 1 or for that number",
+                                options.ranks, bootstrap->name(), bootstrap->size()));
     }
     return kBadUsage;
   }
-  RankResult const result = run_rank(bootstrap, options.communicator, body);
-  if (result.code != 0 && bootstrap->name() == "mpi" && bootstrap->size() > 1) {
-    std::this_thread::sleep_for(kMpiGrace);  // the others report what they saw before the job ends
-    abort_mpi_job(result.code);
-  }
+  std::optional<FailureClaim> claim;  // held until this process ends
+  auto const speaks = [&](std::string const& message) {
+    return bootstrap->size() == 1 || claim.emplace(message).granted();
+  };
+  RankResult const result = run_rank(bootstrap, options.communicator, speaks, body);
+  if (result.code == 0 || bootstrap->size() == 1) return result.code;
+  std::this_thread::sleep_for(kLauncherGrace);  // the others report what they saw before the job ends
+  if (bootstrap->name() == "mpi") abort_mpi_job(result.code);
   return result.code;
 }
 
@@ -102,7 +103,8 @@ int run_forked(LaunchOptions const& options, Body const& body) {
     std::shared_ptr<Bootstrap> const mine = bootstraps[static_cast<std::size_t>(rank)];
     bootstraps.clear();  // so that `mine` is the last hold on it and its end is seen by the peers
     if (options.communicator.config->bind) bind_rank(rank, options.ranks);
-    return run_rank(mine, options.communicator, body);
+    auto const speaks = [&](std::string const& message) { return processes.first_to_say(failure_key(message)); };
+    return run_rank(mine, options.communicator, speaks, body);
   };
   processes.start(child, [&](int rank, pid_t pid) { note_forked(*bootstraps[static_cast<std::size_t>(rank)], pid); });
   return processes.wait(kForkGrace);
@@ -110,13 +112,21 @@ int run_forked(LaunchOptions const& options, Body const& body) {
 
 }  // namespace
 
+void report_failure(std::string const& text) {
+  if (!started_by_launcher()) return write_failure(text);
+  FailureClaim const claim(text);
+  if (!claim.granted()) return;
+  write_failure(text);
+  std::this_thread::sleep_for(kLauncherGrace);
+}
+
 int launch(LaunchOptions const& asked, Body const& body) {
   try {
     LaunchOptions options = asked;
     if (!options.communicator.config) options.communicator.config = Config::from_environment();
     options.communicator.config->check();
     if (options.ranks < 1 || options.ranks > kMostLocalRanks) {
-      report(fmt::format("{} ranks were asked for: expected 1 to {}", options.ranks, kMostLocalRanks));
+      report_failure(fmt::format("weft: {} ranks were asked for: expected 1 to {}", options.ranks, kMostLocalRanks));
       return kBadUsage;
     }
     set_log_level(*parse_log_level(options.communicator.config->log_level));
@@ -124,10 +134,10 @@ int launch(LaunchOptions const& asked, Body const& body) {
     if (bootstrap->name() != "single" || options.ranks == 1) return run_here(bootstrap, options, body);
     return run_forked(options, body);
   } catch (Error const& error) {
-    report(error.what());
+    report_failure(fmt::format("weft: {}", error.what()));
     return exit_code_of(error);
   } catch (std::exception const& error) {
-    report(error.what());
+    report_failure(fmt::format("weft: {}", error.what()));
     return kFailed;
   }
 }

@@ -52,6 +52,14 @@ bool started_by_mpi() {
   return std::any_of(kVariables.begin(), kVariables.end(), [](char const* name) { return std::getenv(name); });
 }
 
+bool started_by_torchrun() {
+  return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr;
+}
+
+bool started_by_launcher() {
+  return started_by_mpi() || started_by_torchrun();
+}
+
 void check_launcher(int size, std::string const& library) {
   if (size != 1) return;
   std::array const claims{claim_of("OMPI_COMM_WORLD_SIZE"), claim_of("PMI_SIZE"), pmix_claim()};

@@ -91,6 +91,15 @@ LocalSocket LocalSocket::listen(std::string const& name, Clock::time_point deadl
   return listener;
 }
 
+std::optional<LocalSocket> LocalSocket::claim(std::string const& name) {
+  int descriptor = -1;
+  LocalSocket holder = open_socket(descriptor);
+  Address const address(name);
+  if (bind(descriptor, address.get(), address.length) == 0) return holder;
+  if (errno != EADDRINUSE) throw_system("bind");
+  return std::nullopt;
+}
+
 std::optional<LocalSocket> LocalSocket::connect(std::string const& name, Clock::time_point deadline) {
   Address const address(name);
   while (true) {

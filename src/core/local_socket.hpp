@@ -23,6 +23,8 @@ class LocalSocket {
 
   /// Takes `name`, waiting for an earlier holder to let go of it. @throws Error{system|timeout}
   [[nodiscard]] static LocalSocket listen(std::string const& name, Clock::time_point deadline);
+  /// Takes `name` for itself alone, not to be connected to. Empty while another holds it. @throws Error{system}
+  [[nodiscard]] static std::optional<LocalSocket> claim(std::string const& name);
   /// Retries until somebody listens. Empty at the deadline. @throws Error{system}
   [[nodiscard]] static std::optional<LocalSocket> connect(std::string const& name, Clock::time_point deadline);
   /// Empty at the deadline. @throws Error{system}

@@ -13,7 +13,9 @@
 #include <cstring>
 #include <iostream>
 #include <optional>
+#include <span>
 
+#include "core/failure_lines.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -32,34 +34,45 @@ void restore_if_ignored(int signal) {
   if (action.sa_handler == SIG_IGN) ::signal(signal, SIG_DFL);
 }
 
+/// How a process ended that said nothing itself.
+std::string end_of(int status) {
+  if (!WIFSIGNALED(status)) return fmt::format("exited with code {} before its body returned", WEXITSTATUS(status));
+  int const signal = WTERMSIG(status);
+  auto const end = fmt::format("killed by signal {} ({})", signal, strsignal(signal));
+  return signal == SIGKILL ? end + ", by somebody or for want of memory: the kernel's log (dmesg) would say so" : end;
+}
+
 }  // namespace
 
-/// One byte per rank that survives its process.
-class RankProcesses::Reports {
+/// What ranks leave behind for the others and the parent; survives their processes.
+class RankProcesses::Board {
  public:
-  explicit Reports(std::size_t ranks) : bytes_(ranks) {
-    mapping_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (mapping_ == MAP_FAILED) {
+  struct Place {
+    RankReport report;                ///< the child writes it, the parent reads it after it has reaped that child
+    std::atomic<std::uint64_t> said;  ///< key of a failure that somebody has reported; places fill from the first
+  };
+
+  explicit Board(std::size_t ranks) : bytes_(ranks * sizeof(Place)) {
+    void* const mapping = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED) {
       throw Error(ErrorCode::out_of_memory,
                   fmt::format("cannot map {} shared bytes: {}", bytes_, std::strerror(errno)));
     }
+    places_ = {static_cast<Place*>(mapping), ranks};  // zeros are what a Place starts with
   }
-  Reports(Reports const&) = delete;
-  Reports& operator=(Reports const&) = delete;
-  ~Reports() { munmap(mapping_, bytes_); }
+  Board(Board const&) = delete;
+  Board& operator=(Board const&) = delete;
+  ~Board() { munmap(places_.data(), bytes_); }
 
-  /// A child writes, the parent reads after it has reaped that child.
-  [[nodiscard]] RankReport& operator[](std::size_t rank) const noexcept {
-    return static_cast<RankReport*>(mapping_)[rank];
-  }
+  [[nodiscard]] std::span<Place> places() const noexcept { return places_; }
 
  private:
   std::size_t bytes_;
-  void* mapping_ = nullptr;
+  std::span<Place> places_;
 };
 
 RankProcesses::RankProcesses(int ranks)
-    : pids_(static_cast<std::size_t>(ranks), 0), reports_(std::make_unique<Reports>(pids_.size())) {
+    : pids_(static_cast<std::size_t>(ranks), 0), board_(std::make_unique<Board>(pids_.size())) {
   sigemptyset(&handled_);
   for (int const signal : {SIGINT, SIGTERM, SIGUSR2, SIGCHLD}) sigaddset(&handled_, signal);
   pthread_sigmask(SIG_BLOCK, &handled_, &old_mask_);
@@ -101,8 +114,17 @@ void RankProcesses::run_child(int rank, std::function<RankResult(int)> const& bo
   RankResult const result = body(rank);
   std::cout.flush();
   std::fflush(nullptr);
-  (*reports_)[static_cast<std::size_t>(rank)] = result.report;
+  board_->places()[static_cast<std::size_t>(rank)].report = result.report;
   _exit(result.code);
+}
+
+bool RankProcesses::first_to_say(std::uint64_t key) const noexcept {
+  for (auto& place : board_->places()) {
+    std::uint64_t said = 0;
+    if (place.said.compare_exchange_strong(said, key)) return true;
+    if (said == key) return false;
+  }
+  return true;
 }
 
 bool RankProcesses::running() const noexcept {
@@ -116,14 +138,11 @@ void RankProcesses::signal_all(int signal) const noexcept {
 }
 
 void RankProcesses::record(std::size_t rank, int status) {
-  RankReport const report = (*reports_)[rank];
+  RankReport const report = board_->places()[rank].report;
   int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   if (code == 0 && report == RankReport::success) return;
   if (report == RankReport::none && !killing_ && !stopping_) {
-    std::string const how = WIFSIGNALED(status)
-                                ? fmt::format("killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)))
-                                : fmt::format("exited with code {} before its body returned", code);
-    std::fprintf(stderr, "weft: rank %zu: %s\n", rank, how.c_str());
+    write_failure(fmt::format("weft: rank {}: {}", rank, end_of(status)));
   }
   if (code == 0) code = 1;  // its body never returned, whatever it told the system
   bool const cause = report != RankReport::consequence && !killing_;
@@ -146,8 +165,7 @@ int RankProcesses::wait(std::chrono::milliseconds grace) {
   for (reap(); running(); reap()) {
     if (outcome_.code != 0 && !kill_at) kill_at = Clock::now() + grace;
     if (kill_at && Clock::now() >= *kill_at && !killing_) {
-      std::fprintf(stderr, "weft: ranks still running %lld ms after the failure are killed\n",
-                   static_cast<long long>(grace.count()));
+      write_failure(fmt::format("weft: ranks still running {} ms after the failure are killed", grace.count()));
       killing_ = true;
       signal_all(SIGKILL);
     }

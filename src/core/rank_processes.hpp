@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -15,8 +16,8 @@ namespace weft {
 enum class RankReport : unsigned char {
   none,  ///< said nothing: killed, or its body called exit()
   success,
-  cause,        ///< failed, and said so on stderr
-  consequence,  ///< failed because of a peer, and said so on stderr
+  cause,        ///< failed, and said so on stderr unless another rank had
+  consequence,  ///< failed because of a peer, and said so unless another rank had
 };
 
 /// What a forked rank's body hands back.
@@ -39,12 +40,15 @@ class RankProcesses {
   /// @throws Error{system} when a fork fails.
   void start(std::function<RankResult(int rank)> const& body, std::function<void(int rank, pid_t pid)> const& started);
 
+  /// For children that fail: whether this is the first that comes with this key (failure_key()).
+  [[nodiscard]] bool first_to_say(std::uint64_t key) const noexcept;
+
   /// Waits for all. After the first failure or forwarded signal the rest have `grace` before SIGKILL. Returns the exit
   /// code of the rank that failed first (causes before consequences), 128 + signal for one that a signal ended, or 0.
   [[nodiscard]] int wait(std::chrono::milliseconds grace);
 
  private:
-  class Reports;
+  class Board;
   struct Outcome {
     int code = 0;
     bool cause = false;
@@ -57,7 +61,7 @@ class RankProcesses {
   [[nodiscard]] bool running() const noexcept;
 
   std::vector<pid_t> pids_;  ///< 0 once reaped
-  std::unique_ptr<Reports> reports_;
+  std::unique_ptr<Board> board_;
   Outcome outcome_;
   bool stopping_ = false;  ///< a signal was forwarded: how ranks end is no news
   bool killing_ = false;

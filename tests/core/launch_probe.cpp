@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
     world.all_reduce(std::span<float const>(values), std::span<float>(values), weft::ReduceOp::sum);
     std::printf("rank %d of %d: %g\n", world.rank(), world.size(), static_cast<double>(values[999]));
     bool const chosen = world.rank() == 1;
+    if (mode == "all") throw std::runtime_error("thrown by all on purpose");
     if (chosen && mode == "throw") throw std::runtime_error("thrown on purpose");
     if (chosen && mode == "return") return 3;
     if (chosen && mode == "kill") kill(getpid(), SIGKILL);
