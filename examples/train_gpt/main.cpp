@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include <weft/error.hpp>
 #include <weft/launch.hpp>
 
 #include "trainer.hpp"
@@ -44,12 +45,13 @@ void check_writable(std::string const& path) {
   }
 }
 
-/// @throws std::runtime_error
+/// @throws weft::Error{invalid_argument}
 void check_different(std::initializer_list<std::string> paths) {
   std::set<std::string> seen;
   for (std::string const& path : paths) {
     if (!path.empty() && !seen.insert(std::filesystem::weakly_canonical(path).string()).second) {
-      throw std::runtime_error(fmt::format("{} is named for two outputs; give each a file of its own", path));
+      throw weft::Error(weft::ErrorCode::invalid_argument,
+                        fmt::format("{} is named for two outputs; give each a file of its own", path));
     }
   }
 }
@@ -87,6 +89,9 @@ int main(int argc, char** argv) {
       train_gpt::run_rank(world, inputs);
       return 0;
     });
+  } catch (weft::Error const& error) {
+    weft::report_failure(fmt::format("train_gpt: {}", error.what()));
+    return error.code() == weft::ErrorCode::invalid_argument ? 2 : 1;
   } catch (std::exception const& error) {
     weft::report_failure(fmt::format("train_gpt: {}", error.what()));
     return 1;

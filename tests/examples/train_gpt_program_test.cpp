@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -79,35 +80,50 @@ TEST(TrainGpt, BadInputIsOneLineAndAFailure) {
   TemporaryFolder const folder;
   std::ofstream(folder.file("empty")).flush();
   std::ofstream(folder.file("short")) << "too short";
-  std::map<std::string, std::string> const wrong{
-      {"--ranks 0", "--ranks"},
-      {"--ranks -3", "--ranks"},
-      {"--ranks 3", "multiple of 3"},
-      {"--heads 5", "--heads"},
-      {"--steps 0", "--steps"},
-      {"--no-such-option", "no-such-option"},
-      {"--link fast", "fast"},
-      {"--ranks 2 --data " + folder.file("none"), "no such file"},
-      {"--ranks 2 --data " + folder.file("empty"), "is empty"},
-      {"--ranks 2 --data " + folder.file("short"), "too short"},
-      {"--ranks 2 --resume " + folder.file("short"), "not a checkpoint"},
-      {"--ranks 2 --save " + folder.file("no/folder"), "cannot write"},
-      {"--ranks 2 --save /dev/null", "no regular file"},
-      {"--ranks 2 --trace " + folder.file(""), "cannot write"},
-      {"--trace " + folder.file("same") + " --report-json " + folder.file("same"), "two outputs"},
-      {"--lr nan", "--lr"},
-      {"--lr inf", "--lr"},
-      {"--seed -1", "--seed"},
-      {"--seed 99999999999999999999", "--seed"},
-      {"--bucket-mb nan", "--bucket-mb"},
+  struct Bad {
+    std::string arguments;
+    int code;  ///< 2: the command line is wrong, 1: what it names
+    std::string expected;
   };
-  for (auto const& [arguments, expected] : wrong) {
+  std::vector<Bad> const wrong{
+      {"--ranks 0", 2, "--ranks"},
+      {"--ranks -3", 2, "--ranks"},
+      {"--ranks 3", 2, "multiple of 3"},
+      {"--heads 5", 2, "--heads"},
+      {"--steps 0", 2, "--steps"},
+      {"--no-such-option", 2, "no-such-option"},
+      {"--link fast", 2, "fast"},
+      {"--ranks 2 --data " + folder.file("none"), 1, "no such file"},
+      {"--ranks 2 --data " + folder.file("empty"), 1, "is empty"},
+      {"--ranks 2 --data " + folder.file("short"), 1, "too short"},
+      {"--ranks 2 --resume " + folder.file("short"), 1, "not a checkpoint"},
+      {"--ranks 2 --save " + folder.file("no/folder"), 1, "cannot write"},
+      {"--ranks 2 --save /dev/null", 1, "no regular file"},
+      {"--ranks 2 --trace " + folder.file(""), 1, "cannot write"},
+      {"--trace " + folder.file("same") + " --report-json " + folder.file("same"), 2, "two outputs"},
+      {"--lr nan", 2, "--lr"},
+      {"--lr inf", 2, "--lr"},
+      {"--seed -1", 2, "--seed"},
+      {"--seed 99999999999999999999", 2, "--seed"},
+      {"--bucket-mb nan", 2, "--bucket-mb"},
+      {"--ranks 1 --link auto", 2, "--link auto"},
+  };
+  for (auto const& [arguments, code, expected] : wrong) {
     ProgramResult const result = run_train_gpt("--steps 2 --layers 1 --width 30 --heads 2 --sample 0 " + arguments, 20);
-    EXPECT_TRUE(result.code == 1 || result.code == 2) << arguments << ": code " << result.code;
+    EXPECT_EQ(result.code, code) << arguments;
     EXPECT_EQ(std::ranges::count(result.error, '\n'), 1) << arguments << ": " << result.error;
     EXPECT_NE(result.error.find(expected), std::string::npos) << arguments << ": " << result.error;
     EXPECT_EQ(result.out, "") << arguments;
   }
+}
+
+TEST(TrainGpt, ABadVariableIsOneLineAndAUsageError) {
+  setenv("WEFT_TIMEOUT", "soon", 1);
+  ProgramResult const result = run_train_gpt(kSmall + "--steps 2 --ranks 4", 20);
+  unsetenv("WEFT_TIMEOUT");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(std::ranges::count(result.error, '\n'), 1) << result.error;
+  EXPECT_NE(result.error.find("WEFT_TIMEOUT=soon"), std::string::npos) << result.error;
 }
 
 TEST(TrainGpt, ALinkToACheckpointKeepsPointingAtIt) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -207,7 +208,33 @@ INSTANTIATE_TEST_SUITE_P(
                       "all_reduce_perf -o minus", "all_reduce_perf -o bxor", "all_reduce_perf -R 0 --memory symmetric",
                       "hypercube_perf -t 3", "all_reduce_perf -r one", "all_reduce_perf --memory core",
                       "all_reduce_perf --compare nccl", "all_reduce_perf --link fast", "broadcast_perf --ranks 2 -r 2",
-                      "all_reduce_perf --compare mpi --ranks 2"));
+                      "all_reduce_perf --compare mpi --ranks 2", "adamw_perf --bogus", "adamw_perf -t 0",
+                      "adamw_perf -n many", "adamw_perf -n 3 -t 4", "adamw_perf --rounds 0"));
+
+TEST(Programs, LeaveWithTwoForABadVariable) {
+  setenv("WEFT_BIND", "yes", 1);
+  auto const outcome = run("all_reduce_perf -t 2 -b 8 -e 8", true);
+  unsetenv("WEFT_BIND");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.output, "all_reduce_perf: WEFT_BIND=yes: expected 0 or 1\n");
+}
+
+// What fits L2 is bound by arithmetic, so even an impossible bar is not held against it.
+TEST(AdamwPerf, JudgesWhatTheCachesCannotHold) {
+  std::string const quick = "adamw_perf --rounds 1 --round-ms 1 ";
+  auto const small = run(quick + "-n 64 --min-ratio 10");
+  EXPECT_EQ(small.code, 0) << small.output;
+  EXPECT_NE(small.output.find("not judged: fits the caches\n"), std::string::npos) << small.output;
+
+  auto const judged = run(quick + "-n 64 --min-ratio 10 --judge-from 64");
+  EXPECT_EQ(judged.code, 1) << judged.output;
+  EXPECT_NE(judged.output.find("  FAIL\n"), std::string::npos) << judged.output;
+
+  auto const large = run(quick + "-n 20000000 --min-ratio 0.01");
+  EXPECT_EQ(large.code, 0) << large.output;
+  EXPECT_NE(large.output.find("  PASS\n"), std::string::npos) << large.output;
+  EXPECT_EQ(large.output.find("not judged"), std::string::npos) << large.output;
+}
 
 TEST(Programs, AnswerUnknownOptionsWithTheirUsage) {
   auto const outcome = run("all_reduce_perf --bogus", true);
