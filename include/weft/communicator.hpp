@@ -47,6 +47,7 @@ struct CommunicatorOptions {
   /// What a collective that waits for its peers calls meanwhile, on the waiting thread, every few microseconds: lets
   /// another library that shares the process make progress. Must not throw, wait, or call this communicator.
   std::function<void()> progress{};
+  std::string name{};  ///< what errors, dumps and weft-doctor call the communicator; split() adds the color
 };
 
 struct CollectiveOptions {
@@ -59,7 +60,8 @@ struct CollectiveOptions {
 /// All ranks make the same calls in the same order. One thread at a time calls; calls take effect in call order
 /// whatever streams they run on. Counts are elements. `recv == send` (same address) means in place; other overlap is an
 /// error. Reducing calls take a ReduceOp or a Reduction; the pairs of data types and operators that supports() knows.
-/// Caller mistakes throw Error{invalid_argument} before anything is sent. Calls that differ between ranks throw
+/// Caller mistakes throw Error{invalid_argument} before anything is sent, also every call of one that was moved from.
+/// Calls that differ between ranks throw
 /// Error{mismatch} on every rank, naming ranks and both calls, before any data is consumed. A rank that dies, leaves or
 /// times out makes every other rank's pending and later calls throw Error{peer_lost|timeout} naming it. With a stream
 /// the caller's mistakes throw at once, the rest surfaces from Work::wait(); neither buffer may be touched until the
@@ -78,7 +80,8 @@ class Communicator {
   /// Collective: ranks that pass the same `color` become a new communicator, ranked by `key`, then by their rank here.
   /// Independent of this one. Empty for ranks that pass kNoColor.
   [[nodiscard]] std::optional<Communicator> split(int color, int key, CommunicatorOptions const& options);
-  [[nodiscard]] std::optional<Communicator> split(int color, int key = 0) { return split(color, key, options()); }
+  /// With this one's options.
+  [[nodiscard]] std::optional<Communicator> split(int color, int key = 0);
   static constexpr int kNoColor = -1;
 
   Communicator(Communicator&&) noexcept;
@@ -87,9 +90,9 @@ class Communicator {
   /// frees.
   ~Communicator();
 
-  [[nodiscard]] int rank() const noexcept;
-  [[nodiscard]] int size() const noexcept;
-  [[nodiscard]] CommunicatorOptions const& options() const noexcept;
+  [[nodiscard]] int rank() const noexcept;  ///< -1 once moved from
+  [[nodiscard]] int size() const noexcept;  ///< 0 once moved from
+  [[nodiscard]] CommunicatorOptions const& options() const;
 
   /// Collective: zero-filled symmetric memory of `count` elements, which every rank can read and write directly: the
   /// fast path of every collective. All ranks pass equal count and dtype. Released when the Buffer and the peers' use
@@ -177,6 +180,8 @@ class Communicator {
 
  private:
   class Impl;
+  /// @throws Error{invalid_argument} for `function` when this was moved from.
+  [[nodiscard]] Impl& live(char const* function) const;
   explicit Communicator(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

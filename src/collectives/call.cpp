@@ -57,7 +57,8 @@ std::string describe(Contract const& contract) {
 }
 
 std::string describe(Call const& call) {
-  return fmt::format("{}, call {}", describe(call.contract), call.sequence);
+  return fmt::format("{}, {}call {}", describe(call.contract),
+                     is_point_to_point(call.contract.operation) ? "point-to-point " : "", call.sequence);
 }
 
 void Call::own_parts() {

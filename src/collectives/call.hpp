@@ -40,6 +40,11 @@ enum class Operation : std::uint8_t {
 
 [[nodiscard]] std::string_view to_string(Operation operation) noexcept;
 
+/// Between two ranks; the others are called by all.
+[[nodiscard]] constexpr bool is_point_to_point(Operation operation) noexcept {
+  return operation >= Operation::send;
+}
+
 /// The part of a call that must be equal on every rank.
 struct Contract {
   /// Elements: of one rank's part, or of the whole buffer where there are no parts. Of all parts together for
@@ -88,7 +93,7 @@ struct ByteRange {
 /// One validated collective call, ready to run.
 struct Call {
   Contract contract;
-  std::uint64_t sequence = 0;  ///< this communicator's calls, from 1
+  std::uint64_t sequence = 0;  ///< this communicator's calls, from 1; point-to-point: this rank's, from 1
   void const* send = nullptr;
   void* recv = nullptr;
   Parts send_parts{};  ///< unequal parts
@@ -119,7 +124,7 @@ struct Call {
   [[nodiscard]] ByteRange part(Parts const& parts, int rank) const noexcept;
 };
 
-/// "all_reduce(1024 × f32, sum), call 17"
+/// "all_reduce(1024 × f32, sum), call 17"; "recv(7 × f32, from rank 2), point-to-point call 3"
 [[nodiscard]] std::string describe(Call const& call);
 
 }  // namespace weft

@@ -28,7 +28,7 @@ class Communicator::Impl {
  public:
   Impl(std::unique_ptr<Backend> backend, std::shared_ptr<FlightRecorder> recorder, int rank, int size,
        CommunicatorOptions const& with)
-      : validator{rank, size},
+      : validator{rank, size, with.name, &issued_, &transfers_},
         options(with),
         backend_(std::move(backend)),
         recorder_(std::move(recorder)),
@@ -43,7 +43,7 @@ class Communicator::Impl {
   using Operation = void (Backend::*)(Call const&);
 
   Work run(Call&& call, Operation operation, CollectiveOptions const& how) {
-    check_stream(call, how);
+    validator.check_options(call.contract.operation, how);
     call.sequence = ++issued_;
     call.timeout = how.timeout.value_or(options.config->timeout);
     if (!how.stream) {
@@ -60,17 +60,17 @@ class Communicator::Impl {
 
   /// Up to two messages that complete together.
   Work transfer(Call&& call, std::optional<Message> send, std::optional<Message> recv, CollectiveOptions const& how) {
-    check_stream(call, how);
+    validator.check_options(call.contract.operation, how);
     call.timeout = how.timeout.value_or(options.config->timeout);
     call.on_stream = how.stream.has_value();
     std::array<Message, 2> messages;
     std::size_t count = 0;
     if (send) messages[count++] = numbered(*send, sent_);
     if (recv) messages[count++] = numbered(*recv, received_);
-    call.sequence = messages[0].number + 1;
+    call.sequence = ++transfers_;
     auto const move = [this, call, messages, count] {
       auto const start = std::chrono::steady_clock::now();
-      backend_->transfer(call, std::span(messages).first(count));
+      with_name([&] { backend_->transfer(call, std::span(messages).first(count)); });
       if (!options.emulated_link) return;
       use_precise_sleep();
       sleep_until(start + link_time(*options.emulated_link, call, validator.size));
@@ -107,13 +107,6 @@ class Communicator::Impl {
   std::shared_ptr<MpiMembers const> mpi;  ///< where MPI started the ranks
 
  private:
-  void check_stream(Call const& call, CollectiveOptions const& how) const {
-    if (!how.stream || how.stream->device().type == DeviceType::cpu) return;
-    throw Error(ErrorCode::unsupported,
-                fmt::format("rank {}: {}: host memory needs a CPU stream, not one on {}", validator.rank,
-                            weft::to_string(call.contract.operation), weft::to_string(how.stream->device())));
-  }
-
   static Message numbered(Message message, std::vector<std::uint64_t>& counts) {
     message.number = counts[static_cast<std::size_t>(message.peer)]++;
     return message;
@@ -143,7 +136,18 @@ class Communicator::Impl {
         if (impl.asynchronous_.load(std::memory_order_relaxed)) impl.finished_.notify_all();
       }
     } const done{*this, call.sequence};
-    recorder_->record(call, body);
+    with_name([&] { recorder_->record(call, body); });
+  }
+
+  /// Errors of a communicator that has a name end with it.
+  template <typename Body>
+  void with_name(Body&& body) const {
+    if (options.name.empty()) return body();
+    try {
+      body();
+    } catch (Error const& error) {
+      throw Error(error.code(), fmt::format("{} (communicator {})", error.what(), options.name));
+    }
   }
 
   void await_turn(std::uint64_t earlier) const noexcept {
@@ -155,7 +159,8 @@ class Communicator::Impl {
 
   std::unique_ptr<Backend> backend_;
   std::shared_ptr<FlightRecorder> recorder_;
-  std::uint64_t issued_ = 0;  // by the one calling thread
+  std::uint64_t issued_ = 0;     // by the one calling thread
+  std::uint64_t transfers_ = 0;  // point-to-point calls, by the same
   std::atomic<std::uint64_t> finished_{0};
   std::vector<std::uint64_t> sent_;        // messages issued to each rank, by the one calling thread
   std::vector<std::uint64_t> received_;    // and from each
@@ -170,7 +175,7 @@ Communicator Communicator::create(std::shared_ptr<Bootstrap> bootstrap, Communic
   resolved.config->check();
   if (resolved.emulated_link) check(*resolved.emulated_link);
   auto backend = create_backend(*bootstrap, resolved);
-  auto recorder = FlightRecorder::create(*bootstrap, *resolved.config);
+  auto recorder = FlightRecorder::create(*bootstrap, *resolved.config, resolved.name);
   auto impl =
       std::make_unique<Impl>(std::move(backend), std::move(recorder), bootstrap->rank(), bootstrap->size(), resolved);
   impl->mpi = bootstrap->mpi();
@@ -178,15 +183,17 @@ Communicator Communicator::create(std::shared_ptr<Bootstrap> bootstrap, Communic
 }
 
 Communicator Communicator::duplicate(CommunicatorOptions const& options) {
-  return create(std::make_shared<CommunicatorBootstrap>(*this, impl_->mpi), options);
+  return create(std::make_shared<CommunicatorBootstrap>(*this, live("duplicate").mpi), options);
+}
+
+std::optional<Communicator> Communicator::split(int color, int key) {
+  auto with = live("split").options;
+  if (!with.name.empty()) with.name += fmt::format("/{}", color);
+  return split(color, key, with);
 }
 
 std::optional<Communicator> Communicator::split(int color, int key, CommunicatorOptions const& options) {
-  if (color < kNoColor) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("rank {}: split: color {} is negative; kNoColor ({}) leaves a rank out", rank(), color, kNoColor));
-  }
+  live("split").validator.check_color(color, kNoColor);
   std::array<std::int32_t, 2> const mine{color, key};
   std::vector<std::int32_t> all(2 * static_cast<std::size_t>(size()));
   all_gather(std::span<std::int32_t const>(mine), std::span(all));
@@ -207,90 +214,103 @@ Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
+Communicator::Impl& Communicator::live(char const* function) const {
+  if (impl_) [[likely]]
+    return *impl_;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("{}: this Communicator was moved from: it has no rank and makes no calls; use the one that it "
+                  "was moved to",
+                  function));
+}
+
 int Communicator::rank() const noexcept {
-  return impl_->validator.rank;
+  return impl_ ? impl_->validator.rank : -1;
 }
 int Communicator::size() const noexcept {
-  return impl_->validator.size;
+  return impl_ ? impl_->validator.size : 0;
 }
-CommunicatorOptions const& Communicator::options() const noexcept {
-  return impl_->options;
+CommunicatorOptions const& Communicator::options() const {
+  return live("options").options;
 }
 
 Buffer Communicator::allocate(std::size_t count, DataType dtype) {
-  return impl_->allocate(impl_->validator.allocate(count, dtype));
+  return live("allocate").allocate(impl_->validator.allocate(count, dtype));
 }
 
 Work Communicator::all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
                               CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.all_reduce(send, recv, how), &Backend::all_reduce, options);
+  return live("all_reduce").run(impl_->validator.all_reduce(send, recv, how), &Backend::all_reduce, options);
 }
 
 Work Communicator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
                                   CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.reduce_scatter(send, recv, how), &Backend::reduce_scatter, options);
+  return live("reduce_scatter")
+      .run(impl_->validator.reduce_scatter(send, recv, how), &Backend::reduce_scatter, options);
 }
 
 Work Communicator::all_gather(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.all_gather(send, recv), &Backend::all_gather, options);
+  return live("all_gather").run(impl_->validator.all_gather(send, recv), &Backend::all_gather, options);
 }
 
 Work Communicator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts,
                                   Reduction const& how, CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.reduce_scatter(send, recv, parts, how), &Backend::reduce_scatter, options);
+  return live("reduce_scatter")
+      .run(impl_->validator.reduce_scatter(send, recv, parts, how), &Backend::reduce_scatter, options);
 }
 
 Work Communicator::all_gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts,
                               CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.all_gather(send, recv, parts), &Backend::all_gather, options);
+  return live("all_gather").run(impl_->validator.all_gather(send, recv, parts), &Backend::all_gather, options);
 }
 
 Work Communicator::reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how, int root,
                           CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.reduce(send, recv, how, root), &Backend::reduce, options);
+  return live("reduce").run(impl_->validator.reduce(send, recv, how, root), &Backend::reduce, options);
 }
 
 Work Communicator::gather(ConstBufferView const& send, BufferView const& recv, int root,
                           CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.gather(send, recv, root), &Backend::gather, options);
+  return live("gather").run(impl_->validator.gather(send, recv, root), &Backend::gather, options);
 }
 
 Work Communicator::gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts, int root,
                           CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.gather(send, recv, parts, root), &Backend::gather, options);
+  return live("gather").run(impl_->validator.gather(send, recv, parts, root), &Backend::gather, options);
 }
 
 Work Communicator::scatter(ConstBufferView const& send, BufferView const& recv, int root,
                            CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.scatter(send, recv, root), &Backend::scatter, options);
+  return live("scatter").run(impl_->validator.scatter(send, recv, root), &Backend::scatter, options);
 }
 
 Work Communicator::scatter(ConstBufferView const& send, Parts const& parts, BufferView const& recv, int root,
                            CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.scatter(send, parts, recv, root), &Backend::scatter, options);
+  return live("scatter").run(impl_->validator.scatter(send, parts, recv, root), &Backend::scatter, options);
 }
 
 Work Communicator::all_to_all(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.all_to_all(send, recv), &Backend::all_to_all, options);
+  return live("all_to_all").run(impl_->validator.all_to_all(send, recv), &Backend::all_to_all, options);
 }
 
 Work Communicator::all_to_all(ConstBufferView const& send, Parts const& send_parts, BufferView const& recv,
                               Parts const& recv_parts, CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.all_to_all(send, send_parts, recv, recv_parts), &Backend::all_to_all, options);
+  return live("all_to_all")
+      .run(impl_->validator.all_to_all(send, send_parts, recv, recv_parts), &Backend::all_to_all, options);
 }
 
 Work Communicator::scan(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
                         CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.scan(send, recv, how, true), &Backend::scan, options);
+  return live("scan").run(impl_->validator.scan(send, recv, how, true), &Backend::scan, options);
 }
 
 Work Communicator::exscan(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
                           CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.scan(send, recv, how, false), &Backend::scan, options);
+  return live("exscan").run(impl_->validator.scan(send, recv, how, false), &Backend::scan, options);
 }
 
 Work Communicator::broadcast(BufferView const& buffer, int root, CollectiveOptions const& options) {
-  return impl_->run(impl_->validator.broadcast(buffer, root), &Backend::broadcast, options);
+  return live("broadcast").run(impl_->validator.broadcast(buffer, root), &Backend::broadcast, options);
 }
 
 namespace {
@@ -314,25 +334,25 @@ Message incoming(BufferView const& buffer, int from) {
 }  // namespace
 
 Work Communicator::send(ConstBufferView const& buffer, int to, CollectiveOptions const& options) {
-  return impl_->transfer(impl_->validator.send(buffer, to), outgoing(buffer, to), std::nullopt, options);
+  return live("send").transfer(impl_->validator.send(buffer, to), outgoing(buffer, to), std::nullopt, options);
 }
 
 Work Communicator::recv(BufferView const& buffer, int from, CollectiveOptions const& options) {
-  return impl_->transfer(impl_->validator.recv(buffer, from), std::nullopt, incoming(buffer, from), options);
+  return live("recv").transfer(impl_->validator.recv(buffer, from), std::nullopt, incoming(buffer, from), options);
 }
 
 Work Communicator::send_recv(ConstBufferView const& send, int to, BufferView const& recv, int from,
                              CollectiveOptions const& options) {
-  return impl_->transfer(impl_->validator.send_recv(send, to, recv, from), outgoing(send, to), incoming(recv, from),
-                         options);
+  return live("send_recv")
+      .transfer(impl_->validator.send_recv(send, to, recv, from), outgoing(send, to), incoming(recv, from), options);
 }
 
 Work Communicator::barrier(CollectiveOptions const& options) {
-  return impl_->run({}, &Backend::barrier, options);
+  return live("barrier").run(Call{}, &Backend::barrier, options);
 }
 
 void Communicator::abort(std::string const& reason) noexcept {
-  impl_->abort(reason);
+  if (impl_) impl_->abort(reason);
 }
 
 }  // namespace weft

@@ -64,26 +64,37 @@ bool holds(DataType dtype, double value) {
 
 }  // namespace
 
-void Validator::reject(Operation operation, std::string const& why) const {
-  throw Error(ErrorCode::invalid_argument, fmt::format("rank {}: {}: {}", rank, to_string(operation), why));
+void Validator::fail(ErrorCode code, std::string_view function, bool is_message, std::string const& why) const {
+  auto const made = is_message ? transfers : collectives;
+  auto const where = fmt::format("rank {}{}: {}, {}call {}", rank, name.empty() ? "" : fmt::format(" of {}", name),
+                                 function, is_message ? "point-to-point " : "", (made == nullptr ? 0 : *made) + 1);
+  throw Error(code, fmt::format("{}: {}", where, why));
 }
 
-void Validator::reject_view(Operation operation, char const* name, ConstBufferView const& view) const {
+void Validator::fail(ErrorCode code, Operation operation, std::string const& why) const {
+  fail(code, to_string(operation), is_point_to_point(operation), why);
+}
+
+void Validator::reject(Operation operation, std::string const& why) const {
+  fail(ErrorCode::invalid_argument, operation, why);
+}
+
+void Validator::check_color(int color, int none) const {
+  if (color >= none) return;
+  fail(ErrorCode::invalid_argument, "split", false,
+       fmt::format("color {} is negative; kNoColor ({}) leaves a rank out", color, none));
+}
+
+void Validator::reject_view(Operation operation, char const* what, ConstBufferView const& view) const {
   if (!is_valid(view.dtype)) {
-    reject(operation, fmt::format("{} has unsupported data type {}", name, static_cast<int>(view.dtype)));
+    reject(operation, fmt::format("{} has unsupported data type {}", what, static_cast<int>(view.dtype)));
   }
   if (view.device.type != DeviceType::cpu) {
-    throw Error(ErrorCode::unsupported, fmt::format("rank {}: {}: {} is on {}; this communicator moves host memory",
-                                                    rank, to_string(operation), name, to_string(view.device)));
+    fail(ErrorCode::unsupported, operation,
+         fmt::format("{} is on {}; this communicator moves host memory", what, to_string(view.device)));
   }
-  if (view.data == nullptr) reject(operation, fmt::format("{} is null but has {} elements", name, view.count));
-  reject(operation, fmt::format("{} has {} elements, more than memory can hold", name, view.count));
-}
-
-void Validator::check_same_type(Operation operation, ConstBufferView const& send, ConstBufferView const& recv) const {
-  if (send.dtype != recv.dtype) {
-    reject(operation, fmt::format("send is {} but recv is {}", to_string(send.dtype), to_string(recv.dtype)));
-  }
+  if (view.data == nullptr) reject(operation, fmt::format("{} is null but has {} elements", what, view.count));
+  reject(operation, fmt::format("{} has {} elements, more than memory can hold", what, view.count));
 }
 
 void Validator::check_overlap(Operation operation, ConstBufferView const& send, ConstBufferView const& recv,
@@ -118,17 +129,12 @@ void Validator::examine_reduction(Operation operation, Reduction const& how, Con
   }
 }
 
-void Validator::check_root(Operation operation, int root) const {
-  if (root < 0 || root >= size)
-    reject(operation, fmt::format("root {} is not a rank; ranks are 0 to {}", root, size - 1));
-}
-
-void Validator::check_parts(Operation operation, char const* name, ConstBufferView const& view, Parts const& parts,
+void Validator::check_parts(Operation operation, char const* what, ConstBufferView const& view, Parts const& parts,
                             bool written) const {
   auto const ranks = static_cast<std::size_t>(size);
   if (parts.counts.size() != ranks || (!parts.offsets.empty() && parts.offsets.size() != ranks)) {
     reject(operation,
-           fmt::format("parts of {} need {} counts (one per rank) and as many offsets or none, not {} and {}", name,
+           fmt::format("parts of {} need {} counts (one per rank) and as many offsets or none, not {} and {}", what,
                        ranks, parts.counts.size(), parts.offsets.size()));
   }
   std::size_t next = 0;
@@ -136,7 +142,7 @@ void Validator::check_parts(Operation operation, char const* name, ConstBufferVi
     auto const first = parts.offsets.empty() ? next : parts.offsets[r];
     if (first > view.count || parts.counts[r] > view.count - first) {
       reject(operation, fmt::format("rank {}'s part, {} elements from {}, lies outside {}, which has {}", r,
-                                    parts.counts[r], first, name, view.count));
+                                    parts.counts[r], first, what, view.count));
     }
     next = first + parts.counts[r];
   }
@@ -145,169 +151,136 @@ void Validator::check_parts(Operation operation, char const* name, ConstBufferVi
     for (std::size_t b = a + 1; b < ranks; ++b) {
       if (parts.counts[a] > 0 && parts.counts[b] > 0 && parts.offsets[a] < parts.offsets[b] + parts.counts[b] &&
           parts.offsets[b] < parts.offsets[a] + parts.counts[a]) {
-        reject(operation, fmt::format("the parts of ranks {} and {} in {} overlap", a, b, name));
+        reject(operation, fmt::format("the parts of ranks {} and {} in {} overlap", a, b, what));
       }
     }
   }
 }
 
-void Validator::check_count(Operation operation, char const* name, std::size_t count, std::size_t wanted) const {
-  if (count != wanted) reject(operation, fmt::format("{} has {} elements, needs {}", name, count, wanted));
+void Validator::check_count(Operation operation, char const* what, std::size_t count, std::size_t wanted) const {
+  if (count != wanted) reject(operation, fmt::format("{} has {} elements, needs {}", what, count, wanted));
+}
+
+Call Validator::open(Operation operation, ConstBufferView const& send, BufferView const& recv) const {
+  check_view(operation, "send", send);
+  check_view(operation, "recv", recv);
+  if (send.dtype != recv.dtype) [[unlikely]]
+    reject(operation, fmt::format("send is {} but recv is {}", to_string(send.dtype), to_string(recv.dtype)));
+  return {.contract = {.operation = operation, .dtype = send.dtype}, .send = send.data, .recv = recv.data};
+}
+
+Call Validator::open(Operation operation, ConstBufferView const& send, BufferView const& recv, int root) const {
+  auto call = open(operation, send, recv);
+  set_root(call, root);
+  return call;
+}
+
+Call Validator::open(Operation operation, ConstBufferView const& send, BufferView const& recv, Reduction const& how,
+                     ConstBufferView const& part) const {
+  auto call = open(operation, send, recv);
+  if (!supports(part.dtype, how.op()) || how.op() >= ReduceOp::premul_sum) [[unlikely]]
+    examine_reduction(operation, how, part);
+  call.contract.reduce = how.op();
+  call.contract.variant = variant(how);
+  call.scale = how.scale();
+  call.user = how.function();
+  return call;
+}
+
+void Validator::set_root(Call& call, int root) const {
+  if (root < 0 || root >= size) [[unlikely]]
+    reject(call.contract.operation, fmt::format("root {} is not a rank; ranks are 0 to {}", root, size - 1));
+  call.contract.root = static_cast<std::uint32_t>(root);
 }
 
 Call Validator::all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how) const {
-  constexpr auto kOperation = Operation::all_reduce;
-  check_view(kOperation, "send", send);
-  check_view(kOperation, "recv", recv);
-  check_same_type(kOperation, send, recv);
-  check_reduction(kOperation, how, recv);
-  if (send.count != recv.count)
-    reject(kOperation, fmt::format("send has {} elements, recv has {}", send.count, recv.count));
-  check_overlap(kOperation, send, recv, send.data, recv.data);
-  return {.contract = {.count = send.count,
-                       .operation = kOperation,
-                       .dtype = send.dtype,
-                       .reduce = how.op(),
-                       .variant = variant(how)},
-          .send = send.data,
-          .recv = recv.data,
-          .scale = how.scale(),
-          .user = how.function()};
+  auto call = open(Operation::all_reduce, send, recv, how, recv);
+  if (send.count != recv.count) [[unlikely]]
+    reject(Operation::all_reduce, fmt::format("send has {} elements, recv has {}", send.count, recv.count));
+  check_overlap(Operation::all_reduce, send, recv, send.data, recv.data);
+  call.contract.count = send.count;
+  return call;
 }
 
 Call Validator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, Reduction const& how) const {
   constexpr auto kOperation = Operation::reduce_scatter;
-  check_view(kOperation, "send", send);
-  check_view(kOperation, "recv", recv);
-  check_same_type(kOperation, send, recv);
-  check_reduction(kOperation, how, recv);
+  auto call = open(kOperation, send, recv, how, recv);
   auto const ranks = static_cast<std::size_t>(size);
   if (send.count / ranks != recv.count || send.count % ranks != 0) {
     reject(kOperation, fmt::format("send has {} elements, needs {} (ranks) × {} (recv)", send.count, size, recv.count));
   }
   check_overlap(kOperation, send, recv, element(send, static_cast<std::size_t>(rank) * recv.count), recv.data);
-  return {.contract = {.count = recv.count,
-                       .operation = kOperation,
-                       .dtype = send.dtype,
-                       .reduce = how.op(),
-                       .variant = variant(how)},
-          .send = send.data,
-          .recv = recv.data,
-          .scale = how.scale(),
-          .user = how.function()};
+  call.contract.count = recv.count;
+  return call;
 }
 
 Call Validator::all_gather(ConstBufferView const& send, BufferView const& recv) const {
   constexpr auto kOperation = Operation::all_gather;
-  check_view(kOperation, "send", send);
-  check_view(kOperation, "recv", recv);
-  check_same_type(kOperation, send, recv);
+  auto call = open(kOperation, send, recv);
   auto const ranks = static_cast<std::size_t>(size);
   if (recv.count / ranks != send.count || recv.count % ranks != 0) {
     reject(kOperation, fmt::format("recv has {} elements, needs {} (ranks) × {} (send)", recv.count, size, send.count));
   }
   check_overlap(kOperation, send, recv, send.data, element(recv, static_cast<std::size_t>(rank) * send.count));
-  return {.contract = {.count = send.count, .operation = kOperation, .dtype = send.dtype},
-          .send = send.data,
-          .recv = recv.data};
+  call.contract.count = send.count;
+  return call;
 }
 
 Call Validator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts,
                                Reduction const& how) const {
   constexpr auto kOperation = Operation::reduce_scatter_v;
-  check_view(kOperation, "send", send);
-  check_view(kOperation, "recv", recv);
-  check_same_type(kOperation, send, recv);
-  check_reduction(kOperation, how, recv);
+  auto call = open(kOperation, send, recv, how, recv);
   check_parts(kOperation, "send", send, parts, false);
   check_count(kOperation, "recv", recv.count, parts.counts[static_cast<std::size_t>(rank)]);
   if (how.op() == ReduceOp::user) {
     for (auto const count : parts.counts) examine_reduction(kOperation, how, {send.data, count, send.dtype});
   }
-  Call call{.contract = {.count = total(parts),
-                         .root = fingerprint(parts.counts, parts.offsets),
-                         .operation = kOperation,
-                         .dtype = send.dtype,
-                         .reduce = how.op(),
-                         .variant = variant(how)},
-            .send = send.data,
-            .recv = recv.data,
-            .send_parts = parts,
-            .scale = how.scale(),
-            .user = how.function()};
+  call.contract.count = total(parts);
+  call.contract.root = fingerprint(parts.counts, parts.offsets);
+  call.send_parts = parts;
   check_overlap(kOperation, send, recv, at(send.data, call.part(parts, rank).offset), recv.data);
   return call;
 }
 
 Call Validator::all_gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts) const {
   constexpr auto kOperation = Operation::all_gather_v;
-  check_view(kOperation, "send", send);
-  check_view(kOperation, "recv", recv);
-  check_same_type(kOperation, send, recv);
+  auto call = open(kOperation, send, recv);
   check_parts(kOperation, "recv", recv, parts, true);
   check_count(kOperation, "send", send.count, parts.counts[static_cast<std::size_t>(rank)]);
-  Call call{.contract = {.count = total(parts),
-                         .root = fingerprint(parts.counts),
-                         .operation = kOperation,
-                         .dtype = send.dtype},
-            .send = send.data,
-            .recv = recv.data,
-            .recv_parts = parts};
+  call.contract.count = total(parts);
+  call.contract.root = fingerprint(parts.counts);
+  call.recv_parts = parts;
   check_overlap(kOperation, send, recv, send.data, at(recv.data, call.part(parts, rank).offset));
   return call;
 }
 
 Call Validator::reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how, int root) const {
   constexpr auto kOperation = Operation::reduce;
-  check_view(kOperation, "send", send);
-  check_view(kOperation, "recv", recv);
-  check_same_type(kOperation, send, recv);
-  check_reduction(kOperation, how, send);
-  check_root(kOperation, root);
+  auto call = open(kOperation, send, recv, how, send);
+  set_root(call, root);
   if (rank == root) {
     check_count(kOperation, "recv", recv.count, send.count);
     check_overlap(kOperation, send, recv, send.data, recv.data);
   }
-  return {.contract = {.count = send.count,
-                       .root = static_cast<std::uint32_t>(root),
-                       .operation = kOperation,
-                       .dtype = send.dtype,
-                       .reduce = how.op(),
-                       .variant = variant(how)},
-          .send = send.data,
-          .recv = recv.data,
-          .scale = how.scale(),
-          .user = how.function()};
+  call.contract.count = send.count;
+  return call;
 }
 
 Call Validator::gather(ConstBufferView const& send, BufferView const& recv, int root) const {
   constexpr auto kOperation = Operation::gather;
-  check_view(kOperation, "send", send);
-  check_view(kOperation, "recv", recv);
-  check_same_type(kOperation, send, recv);
-  check_root(kOperation, root);
+  auto call = open(kOperation, send, recv, root);
   if (rank == root) {
     check_count(kOperation, "recv", recv.count, send.count * static_cast<std::size_t>(size));
     check_overlap(kOperation, send, recv, send.data, element(recv, static_cast<std::size_t>(rank) * send.count));
   }
-  return {.contract = {.count = send.count,
-                       .root = static_cast<std::uint32_t>(root),
-                       .operation = kOperation,
-                       .dtype = send.dtype},
-          .send = send.data,
-          .recv = recv.data};
+  call.contract.count = send.count;
+  return call;
 }
 
 Call Validator::gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts, int root) const {
   constexpr auto kOperation = Operation::gather_v;
-  check_view(kOperation, "send", send);
-  check_view(kOperation, "recv", recv);
-  check_same_type(kOperation, send, recv);
-  check_root(kOperation, root);
-  Call call{.contract = {.root = static_cast<std::uint32_t>(root), .operation = kOperation, .dtype = send.dtype},
-            .send = send.data,
-            .recv = recv.data,
-            .own_bytes = send.bytes()};
+  auto call = open(kOperation, send, recv, root);
+  call.own_bytes = send.bytes();
   if (rank == root) {
     check_parts(kOperation, "recv", recv, parts, true);
     call.recv_parts = parts;
@@ -318,32 +291,19 @@ Call Validator::gather(ConstBufferView const& send, BufferView const& recv, Part
 
 Call Validator::scatter(ConstBufferView const& send, BufferView const& recv, int root) const {
   constexpr auto kOperation = Operation::scatter;
-  check_view(kOperation, "send", send);
-  check_view(kOperation, "recv", recv);
-  check_same_type(kOperation, send, recv);
-  check_root(kOperation, root);
+  auto call = open(kOperation, send, recv, root);
   if (rank == root) {
     check_count(kOperation, "send", send.count, recv.count * static_cast<std::size_t>(size));
     check_overlap(kOperation, send, recv, element(send, static_cast<std::size_t>(rank) * recv.count), recv.data);
   }
-  return {.contract = {.count = recv.count,
-                       .root = static_cast<std::uint32_t>(root),
-                       .operation = kOperation,
-                       .dtype = send.dtype},
-          .send = send.data,
-          .recv = recv.data};
+  call.contract.count = recv.count;
+  return call;
 }
 
 Call Validator::scatter(ConstBufferView const& send, Parts const& parts, BufferView const& recv, int root) const {
   constexpr auto kOperation = Operation::scatter_v;
-  check_view(kOperation, "send", send);
-  check_view(kOperation, "recv", recv);
-  check_same_type(kOperation, send, recv);
-  check_root(kOperation, root);
-  Call call{.contract = {.root = static_cast<std::uint32_t>(root), .operation = kOperation, .dtype = send.dtype},
-            .send = send.data,
-            .recv = recv.data,
-            .own_bytes = recv.bytes()};
+  auto call = open(kOperation, send, recv, root);
+  call.own_bytes = recv.bytes();
   if (rank == root) {
     check_parts(kOperation, "send", send, parts, false);
     call.send_parts = parts;
@@ -354,92 +314,70 @@ Call Validator::scatter(ConstBufferView const& send, Parts const& parts, BufferV
 
 Call Validator::all_to_all(ConstBufferView const& send, BufferView const& recv) const {
   constexpr auto kOperation = Operation::all_to_all;
-  check_view(kOperation, "send", send);
-  check_view(kOperation, "recv", recv);
-  check_same_type(kOperation, send, recv);
+  auto call = open(kOperation, send, recv);
   auto const ranks = static_cast<std::size_t>(size);
   if (send.count % ranks != 0)
     reject(kOperation, fmt::format("send has {} elements, which {} ranks cannot share equally", send.count, size));
   check_count(kOperation, "recv", recv.count, send.count);
   check_overlap(kOperation, send, recv, send.data, recv.data);
-  return {.contract = {.count = send.count / ranks, .operation = kOperation, .dtype = send.dtype},
-          .send = send.data,
-          .recv = recv.data};
+  call.contract.count = send.count / ranks;
+  return call;
 }
 
 Call Validator::all_to_all(ConstBufferView const& send, Parts const& send_parts, BufferView const& recv,
                            Parts const& recv_parts) const {
   constexpr auto kOperation = Operation::all_to_all_v;
-  check_view(kOperation, "send", send);
-  check_view(kOperation, "recv", recv);
-  check_same_type(kOperation, send, recv);
+  auto call = open(kOperation, send, recv);
   check_parts(kOperation, "send", send, send_parts, false);
   check_parts(kOperation, "recv", recv, recv_parts, true);
   check_overlap(kOperation, send, recv, nullptr, this);
-  return {.contract = {.operation = kOperation, .dtype = send.dtype},
-          .send = send.data,
-          .recv = recv.data,
-          .send_parts = send_parts,
-          .recv_parts = recv_parts};
+  call.send_parts = send_parts;
+  call.recv_parts = recv_parts;
+  return call;
 }
 
 Call Validator::scan(ConstBufferView const& send, BufferView const& recv, Reduction const& how, bool inclusive) const {
   auto const operation = inclusive ? Operation::scan : Operation::exscan;
-  check_view(operation, "send", send);
-  check_view(operation, "recv", recv);
-  check_same_type(operation, send, recv);
-  check_reduction(operation, how, recv);
+  auto call = open(operation, send, recv, how, recv);
   if (how.op() == ReduceOp::avg) reject(operation, "avg has no meaning over some of the ranks; use sum");
   check_count(operation, "recv", recv.count, send.count);
   check_overlap(operation, send, recv, send.data, recv.data);
-  return {.contract = {.count = send.count,
-                       .operation = operation,
-                       .dtype = send.dtype,
-                       .reduce = how.op(),
-                       .variant = variant(how)},
-          .send = send.data,
-          .recv = recv.data,
-          .scale = how.scale(),
-          .user = how.function()};
+  call.contract.count = send.count;
+  return call;
 }
 
 Call Validator::broadcast(BufferView const& buffer, int root) const {
-  constexpr auto kOperation = Operation::broadcast;
-  check_view(kOperation, "buffer", buffer);
-  check_root(kOperation, root);
-  return {.contract = {.count = buffer.count,
-                       .root = static_cast<std::uint32_t>(root),
-                       .operation = kOperation,
-                       .dtype = buffer.dtype},
-          .send = buffer.data,
-          .recv = buffer.data};
+  check_view(Operation::broadcast, "buffer", buffer);
+  Call call{.contract = {.count = buffer.count, .operation = Operation::broadcast, .dtype = buffer.dtype},
+            .send = buffer.data,
+            .recv = buffer.data};
+  set_root(call, root);
+  return call;
 }
 
 void Validator::check_peer(Operation operation, int peer) const {
   if (peer < 0 || peer >= size)
     reject(operation, fmt::format("there is no rank {}; ranks are 0 to {}", peer, size - 1));
+  if (peer == rank && operation != Operation::send_receive)
+    reject(operation, "a rank cannot wait for a message from or to itself; use send_recv");
 }
 
 Call Validator::send(ConstBufferView const& buffer, int to) const {
-  constexpr auto kOperation = Operation::send;
-  check_view(kOperation, "buffer", buffer);
-  check_peer(kOperation, to);
-  if (to == rank) reject(kOperation, "a rank cannot send to itself and wait; use send_recv");
+  check_view(Operation::send, "buffer", buffer);
+  check_peer(Operation::send, to);
   return {.contract = {.count = buffer.count,
                        .root = static_cast<std::uint32_t>(to),
-                       .operation = kOperation,
+                       .operation = Operation::send,
                        .dtype = buffer.dtype},
           .send = buffer.data};
 }
 
 Call Validator::recv(BufferView const& buffer, int from) const {
-  constexpr auto kOperation = Operation::receive;
-  check_view(kOperation, "buffer", buffer);
-  check_peer(kOperation, from);
-  if (from == rank) reject(kOperation, "a rank cannot receive from itself and wait; use send_recv");
+  check_view(Operation::receive, "buffer", buffer);
+  check_peer(Operation::receive, from);
   return {.contract = {.count = buffer.count,
                        .root = static_cast<std::uint32_t>(from),
-                       .operation = kOperation,
+                       .operation = Operation::receive,
                        .dtype = buffer.dtype},
           .recv = buffer.data};
 }
@@ -457,9 +395,16 @@ Call Validator::send_recv(ConstBufferView const& send, int to, BufferView const&
 }
 
 Call Validator::allocate(std::size_t count, DataType dtype) const {
-  constexpr auto kOperation = Operation::allocate;
-  check_view(kOperation, "buffer", {this, count, dtype});
-  return {.contract = {.count = count, .operation = kOperation, .dtype = dtype}};
+  check_view(Operation::allocate, "buffer", {this, count, dtype});
+  return {.contract = {.count = count, .operation = Operation::allocate, .dtype = dtype}};
+}
+
+void Validator::check_options(Operation operation, CollectiveOptions const& how) const {
+  if (how.timeout && how.timeout->count() < 0) [[unlikely]]
+    reject(operation, fmt::format("the timeout is {} ms; it cannot be negative", how.timeout->count()));
+  if (!how.stream || how.stream->device().type == DeviceType::cpu) return;
+  fail(ErrorCode::unsupported, operation,
+       fmt::format("host memory needs a CPU stream, not one on {}", to_string(how.stream->device())));
 }
 
 }  // namespace weft

@@ -2,17 +2,22 @@
 
 #include "collectives/call.hpp"
 #include "weft/buffer.hpp"
+#include "weft/communicator.hpp"
+#include "weft/error.hpp"
 #include "weft/reduction.hpp"
 
 namespace weft {
 
 /// Checks of one rank's arguments, before anything is sent. Each returns the call ready to run (without sequence and
 /// timeout).
-/// @throws Error{invalid_argument} naming operation, rank, argument and what is allowed; Error{unsupported} for device
-/// memory.
+/// @throws Error{invalid_argument} naming rank, operation, the number that the call would have had, argument and what
+/// is allowed; Error{unsupported} for device memory and streams.
 struct Validator {
   int rank = 0;
   int size = 1;
+  std::string name{};                          ///< the communicator's, for messages
+  std::uint64_t const* collectives = nullptr;  ///< how many calls were made so far
+  std::uint64_t const* transfers = nullptr;    ///< point-to-point ones
 
   [[nodiscard]] Call all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how) const;
   [[nodiscard]] Call reduce_scatter(ConstBufferView const& send, BufferView const& recv, Reduction const& how) const;
@@ -36,32 +41,38 @@ struct Validator {
   [[nodiscard]] Call send_recv(ConstBufferView const& send, int to, BufferView const& recv, int from) const;
   [[nodiscard]] Call allocate(std::size_t count, DataType dtype) const;
 
+  void check_options(Operation operation, CollectiveOptions const& how) const;
+  void check_color(int color, int none) const;
+
  private:
-  void check_view(Operation operation, char const* name, ConstBufferView const& view) const {
+  /// What all operations with two buffers begin with: the buffers' own plausibility, and one type for both.
+  [[nodiscard]] Call open(Operation operation, ConstBufferView const& send, BufferView const& recv) const;
+  [[nodiscard]] Call open(Operation operation, ConstBufferView const& send, BufferView const& recv, int root) const;
+  /// `part`: what of a buffer is reduced by itself.
+  [[nodiscard]] Call open(Operation operation, ConstBufferView const& send, BufferView const& recv,
+                          Reduction const& how, ConstBufferView const& part) const;
+  void set_root(Call& call, int root) const;
+
+  void check_view(Operation operation, char const* what, ConstBufferView const& view) const {
     std::size_t bytes = 0;
     bool const plausible = is_valid(view.dtype) && view.device.type == DeviceType::cpu &&
                            (view.data != nullptr || view.count == 0) &&
                            !__builtin_mul_overflow(view.count, 2 * size_of(view.dtype), &bytes);
     if (!plausible) [[unlikely]]
-      reject_view(operation, name, view);
+      reject_view(operation, what, view);
   }
-  [[noreturn]] void reject_view(Operation operation, char const* name, ConstBufferView const& view) const;
-  void check_same_type(Operation operation, ConstBufferView const& send, ConstBufferView const& recv) const;
+  [[noreturn]] void reject_view(Operation operation, char const* what, ConstBufferView const& view) const;
   void check_overlap(Operation operation, ConstBufferView const& send, ConstBufferView const& recv,
                      void const* in_place_send, void const* in_place_recv) const;
-  /// `part`: what of a buffer is reduced by itself.
-  void check_reduction(Operation operation, Reduction const& how, ConstBufferView const& part) const {
-    if (!supports(part.dtype, how.op()) || how.op() >= ReduceOp::premul_sum) [[unlikely]]
-      examine_reduction(operation, how, part);
-  }
   void examine_reduction(Operation operation, Reduction const& how, ConstBufferView const& part) const;
-  void check_root(Operation operation, int root) const;
   void check_peer(Operation operation, int peer) const;
   /// As many counts and offsets as ranks, all parts inside `view`; parts that are written may not overlap.
-  void check_parts(Operation operation, char const* name, ConstBufferView const& view, Parts const& parts,
+  void check_parts(Operation operation, char const* what, ConstBufferView const& view, Parts const& parts,
                    bool written) const;
-  void check_count(Operation operation, char const* name, std::size_t count, std::size_t wanted) const;
+  void check_count(Operation operation, char const* what, std::size_t count, std::size_t wanted) const;
   [[noreturn]] void reject(Operation operation, std::string const& why) const;
+  [[noreturn]] void fail(ErrorCode code, Operation operation, std::string const& why) const;
+  [[noreturn]] void fail(ErrorCode code, std::string_view function, bool is_message, std::string const& why) const;
 };
 
 }  // namespace weft

@@ -69,6 +69,7 @@ class Examination {
   Examination(Dumps dumps, std::vector<Dump> const& all, DiagnosisOptions const& options)
       : dumps_(std::move(dumps)), all_(all), options_(options) {
     verdict_.communicator = dumps_.front()->communicator;
+    verdict_.name = dumps_.front()->name;
     verdict_.size = dumps_.front()->size;
   }
 
@@ -265,8 +266,8 @@ class Examination {
       if (shared && (other.rank != dump.rank || other.size != dump.size)) continue;
       auto const* const call = frontier(other);
       if (call == nullptr || call->state != State::started) continue;
-      return fmt::format("is in {} of communicator {}{}", name_call(*call), other.communicator,
-                         comma(since(call->started_ns, other)));
+      return fmt::format("is in {} of communicator {}{}", name_call(*call),
+                         other.name.empty() ? other.communicator : other.name, comma(since(call->started_ns, other)));
     }
     return {};
   }

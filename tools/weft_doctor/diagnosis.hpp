@@ -24,6 +24,7 @@ enum class Finding {
 
 struct Verdict {
   std::string communicator;
+  std::string name{};  ///< the application's for it; may be empty
   int size = 1;
   Finding finding = Finding::nothing;
   std::vector<int> culprits{};          ///< ranks to look at, ascending

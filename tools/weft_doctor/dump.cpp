@@ -54,6 +54,7 @@ Dump parse_fields(json const& from) {
   }
   Dump dump{.file = {},
             .communicator = from.at("communicator").get<std::string>(),
+            .name = from.value("name", std::string()),
             .rank = from.at("rank").get<int>(),
             .size = from.at("size").get<int>(),
             .pid = from.at("pid").get<long>(),

@@ -31,6 +31,7 @@ struct RecordedCall {
 struct Dump {
   std::string file;
   std::string communicator;
+  std::string name{};  ///< what the application calls the communicator; may be empty
   int rank = 0;
   int size = 1;
   long pid = 0;

@@ -17,7 +17,9 @@ constexpr int kBadInput = 2;
 
 void print_text(std::vector<Verdict> const& verdicts) {
   for (auto const& verdict : verdicts) {
-    fmt::print("communicator {} ({} rank{}): {}\n", verdict.communicator, verdict.size, verdict.size == 1 ? "" : "s",
+    auto const called =
+        verdict.name.empty() ? verdict.communicator : fmt::format("{}, {}", verdict.name, verdict.communicator);
+    fmt::print("communicator {} ({} rank{}): {}\n", called, verdict.size, verdict.size == 1 ? "" : "s",
                verdict.sentence);
   }
 }
@@ -27,6 +29,7 @@ void print_json(std::vector<Verdict> const& verdicts) {
   for (auto const& verdict : verdicts) {
     auto const call = verdict.call ? nlohmann::json(*verdict.call) : nlohmann::json();
     all.push_back({{"communicator", verdict.communicator},
+                   {"name", verdict.name},
                    {"size", verdict.size},
                    {"finding", to_string(verdict.finding)},
                    {"culprits", verdict.culprits},

@@ -97,12 +97,14 @@ void write_file(std::filesystem::path const& path, std::string const& content) {
 
 }  // namespace
 
-std::shared_ptr<FlightRecorder> FlightRecorder::create(Bootstrap& bootstrap, Config const& config) {
+std::shared_ptr<FlightRecorder> FlightRecorder::create(Bootstrap& bootstrap, Config const& config,
+                                                       std::string const& name) {
   FlightIdentity identity{.communicator = agree_on_number(bootstrap),
                           .rank = bootstrap.rank(),
                           .size = bootstrap.size(),
                           .pid = ::getpid(),
-                          .host = host_name()};
+                          .host = host_name(),
+                          .name = name};
   auto recorder = std::make_shared<FlightRecorder>(std::move(identity), config);
   if (config.flight_recorder > 0) register_flight_recorder(recorder);
   return recorder;
@@ -160,17 +162,12 @@ std::string FlightRecorder::to_json(std::string const& reason) const {
     issued = entry.sequence;
     calls.push_back(std::move(call));
   }
-  json const file{{"weft_flight", kSchema},
-                  {"communicator", fmt::format("{:016x}", identity_.communicator)},
-                  {"rank", identity_.rank},
-                  {"size", identity_.size},
-                  {"pid", identity_.pid},
-                  {"host", identity_.host},
-                  {"reason", reason},
-                  {"written_ns", clock.now()},
-                  {"issued", std::max(issued, ring_.issued())},
-                  {"ended", ring_.ended()},
-                  {"calls", std::move(calls)}};
+  json const file{{"weft_flight", kSchema},    {"communicator", fmt::format("{:016x}", identity_.communicator)},
+                  {"name", identity_.name},    {"rank", identity_.rank},
+                  {"size", identity_.size},    {"pid", identity_.pid},
+                  {"host", identity_.host},    {"reason", reason},
+                  {"written_ns", clock.now()}, {"issued", std::max(issued, ring_.issued())},
+                  {"ended", ring_.ended()},    {"calls", std::move(calls)}};
   return file.dump(1, ' ', false, json::error_handler_t::replace);
 }
 

@@ -23,6 +23,7 @@ struct FlightIdentity {
   int size = 1;
   long pid = 0;
   std::string host;
+  std::string name{};  ///< what the application calls the communicator; may be empty
 };
 
 /// Remembers the last calls of one rank of a communicator, and writes them down when something goes wrong.
@@ -32,7 +33,8 @@ class FlightRecorder {
  public:
   /// Collective: the ranks agree on the communicator's identity. dump_flight_recorders() and SIGUSR2 find the recorder
   /// until it is destroyed, unless config.flight_recorder is 0.
-  [[nodiscard]] static std::shared_ptr<FlightRecorder> create(Bootstrap& bootstrap, Config const& config);
+  [[nodiscard]] static std::shared_ptr<FlightRecorder> create(Bootstrap& bootstrap, Config const& config,
+                                                              std::string const& name = {});
 
   FlightRecorder(FlightIdentity identity, Config const& config);
 
