@@ -30,6 +30,16 @@ std::string_view to_string(Operation operation) noexcept {
   return "unknown operation";
 }
 
+namespace {
+
+/// "sum"; user functions are told apart by their fingerprints.
+std::string name_reduction(Contract const& contract) {
+  auto const name = to_string(contract.reduce);
+  return contract.reduce == ReduceOp::user ? fmt::format("{} {:02x}", name, contract.variant) : std::string(name);
+}
+
+}  // namespace
+
 std::string describe(Contract const& contract) {
   auto const name = to_string(contract.operation);
   auto const shape = fmt::format("{} × {}", contract.count, to_string(contract.dtype));
@@ -39,7 +49,7 @@ std::string describe(Contract const& contract) {
     case Operation::gather:
     case Operation::scatter: return fmt::format("{}({}, root {})", name, shape, contract.root);
     case Operation::reduce:
-      return fmt::format("{}({}, {}, root {})", name, shape, to_string(contract.reduce), contract.root);
+      return fmt::format("{}({}, {}, root {})", name, shape, name_reduction(contract), contract.root);
     case Operation::gather_v:
     case Operation::scatter_v: return fmt::format("{}({}, root {})", name, to_string(contract.dtype), contract.root);
     case Operation::all_to_all_v: return fmt::format("{}({})", name, to_string(contract.dtype));
@@ -47,11 +57,11 @@ std::string describe(Contract const& contract) {
     case Operation::receive: return fmt::format("{}({}, from rank {})", name, shape, contract.root);
     case Operation::all_gather_v: return fmt::format("{}({} in parts {:08x})", name, shape, contract.root);
     case Operation::reduce_scatter_v:
-      return fmt::format("{}({} in parts {:08x}, {})", name, shape, contract.root, to_string(contract.reduce));
+      return fmt::format("{}({} in parts {:08x}, {})", name, shape, contract.root, name_reduction(contract));
     case Operation::scan:
     case Operation::exscan:
     case Operation::reduce_scatter:
-    case Operation::all_reduce: return fmt::format("{}({}, {})", name, shape, to_string(contract.reduce));
+    case Operation::all_reduce: return fmt::format("{}({}, {})", name, shape, name_reduction(contract));
     default: return fmt::format("{}({})", name, shape);
   }
 }

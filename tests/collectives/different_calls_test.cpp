@@ -1,0 +1,203 @@
+// One rank makes another call than the others: all are told of both, by the same number, and go on.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "collectives/bad_calls_functions.hpp"
+#include "harness/ranks.hpp"
+
+namespace weft::test {
+namespace {
+
+/// Which rank differs from the others.
+constexpr int kOdd = 1;
+
+/// Calls that differ, checked and counted one by one.
+class Differences {
+ public:
+  explicit Differences(Communicator& world) : world_(world), good_(world.rank()) {}
+
+  [[nodiscard]] Arguments good(Function const& function) { return good_.of(function); }
+  [[nodiscard]] bool odd() const noexcept { return world_.rank() == kOdd; }
+
+  /// Of the usual and the odd call, makes this rank's; every message has to name both.
+  void expect(Function const& usual, Arguments const& usually, Function const& other, Arguments const& otherwise) {
+    auto const& mine = odd() ? other : usual;
+    SCOPED_TRACE(fmt::format("rank {} makes {}, the others {}", kOdd, other.name, usual.name));
+    ++made_;
+    ++calls_;
+    try {
+      mine.call(world_, odd() ? otherwise : usually).wait();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (Error const& error) {
+      std::string const what = error.what();
+      EXPECT_EQ(ErrorCode::mismatch, error.code()) << what;
+      for (auto const& word : {fmt::format("call {} ", calls_), fmt::format("rank {} made ", world_.rank()),
+                               odd() ? std::string("rank ") : fmt::format("rank {} made ", kOdd),
+                               fmt::format("{}(", usual.name), fmt::format("{}(", other.name)}) {
+        EXPECT_NE(std::string::npos, what.find(word)) << what << "\ndoes not say\n" << word;
+      }
+    }
+  }
+
+  /// The communicator goes on.
+  void expect_usable() {
+    float const one = 1;
+    float sum = 0;
+    world_.all_reduce(std::span(&one, 1), std::span(&sum, 1), ReduceOp::sum);
+    ++calls_;
+    ASSERT_EQ(static_cast<float>(world_.size()), sum);
+  }
+
+  [[nodiscard]] int made() const noexcept { return made_; }
+
+ private:
+  Communicator& world_;
+  GoodArguments good_;
+  int made_ = 0;
+  std::uint64_t calls_ = 0;
+};
+
+std::vector<Function> collectives() {
+  std::vector<Function> all;
+  for (auto const& function : all_functions()) {
+    if (!function.is_message) all.push_back(function);
+  }
+  return all;
+}
+
+TEST(DifferentCalls, AnotherFunction) {
+  run_thread_ranks(kBadCallRanks, [](Communicator& world) {
+    Differences differences(world);
+    for (auto const& usual : collectives()) {
+      for (auto const& other : collectives()) {
+        if (std::string(usual.name) == other.name) continue;
+        differences.expect(usual, differences.good(usual), other, differences.good(other));
+        differences.expect_usable();
+      }
+    }
+    EXPECT_EQ(16 * 15, differences.made());
+  });
+}
+
+TEST(DifferentCalls, OtherArguments) {
+  run_thread_ranks(kBadCallRanks, [](Communicator& world) {
+    Differences differences(world);
+    for (auto const& function : collectives()) {
+      auto const good = differences.good(function);
+      auto const expect_other = [&](auto&& change) {
+        auto other = good;
+        change(other);
+        differences.expect(function, good, function, other);
+        differences.expect_usable();
+      };
+      if (function.recvs == 0) continue;
+      expect_other([](Arguments& a) { a.send.dtype = a.recv.dtype = DataType::u32; });
+      if (function.rooted) expect_other([](Arguments& a) { a.root = 2; });
+      if (function.reduces) {
+        expect_other([](Arguments& a) { a.how = ReduceOp::max; });
+        expect_other([](Arguments& a) { a.how = Reduction::premul_sum(1); });
+        expect_other([](Arguments& a) { a.how = Reduction::user([](void*, void const*, std::size_t, void*) {}); });
+      }
+      if (function.has_parts()) continue;  // all ranks agree on their sum, or ranks need not know them
+      expect_other([](Arguments& a) { a.send.count /= 2, a.recv.count /= 2; });
+      expect_other([](Arguments& a) { a.send.count = a.recv.count = 0; });
+    }
+    EXPECT_EQ(59, differences.made());
+  });
+}
+
+TEST(DifferentCalls, OtherPartsAndFunctions) {
+  run_thread_ranks(kBadCallRanks, [](Communicator& world) {
+    Differences differences(world);
+    for (auto const& function : collectives()) {
+      auto const name = std::string(function.name);
+      auto good = differences.good(function);
+      auto other = good;
+      if (name == "all_gather_v" || name == "reduce_scatter_v") {
+        other.counts = {5, 6, 7};  // rank 1's own is the same
+        differences.expect(function, good, function, other);
+        differences.expect_usable();
+      }
+      if (!function.reduces) continue;
+      other = good;
+      auto const nothing = [](void*, void const*, std::size_t, void*) {};
+      good.how = Reduction::user(nothing, nullptr, 4, "first");  // told apart by fingerprints
+      other.how = Reduction::user(nothing, nullptr, 4, "second");
+      differences.expect(function, good, function, other);
+      differences.expect_usable();
+      other.how = Reduction::user(nothing, nullptr, 8, "first");
+      differences.expect(function, good, function, other);
+      differences.expect_usable();
+    }
+  });
+}
+
+TEST(DifferentCalls, AnotherOrder) {
+  run_thread_ranks(kBadCallRanks, [](Communicator& world) {
+    Differences differences(world);
+    auto const all = collectives();
+    for (std::size_t i = 0; i + 1 < all.size(); ++i) {
+      auto const& first = all[i];
+      auto const& second = all[i + 1];
+      differences.expect(first, differences.good(first), second, differences.good(second));
+      differences.expect(second, differences.good(second), first, differences.good(first));
+      differences.expect_usable();
+    }
+  });
+}
+
+/// What only the root knows, or only pairs of ranks: all are told who contradicts whom.
+TEST(DifferentCalls, PartsThatOthersExpectOtherwise) {
+  run_thread_ranks(kBadCallRanks, [](Communicator& world) {
+    GoodArguments memory(world.rank());
+    for (auto const& function : collectives()) {
+      auto const name = std::string(function.name);
+      if (name != "gather_v" && name != "scatter_v" && name != "all_to_all_v") continue;
+      SCOPED_TRACE(name);
+      auto arguments = memory.of(function);
+      if (world.rank() == 0) arguments.counts = {6, 5, 6};  // of rank 1, which thinks of 6
+      try {
+        function.call(world, arguments).wait();
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (Error const& error) {
+        std::string const what = error.what();
+        EXPECT_EQ(ErrorCode::mismatch, error.code()) << what;
+        for (auto const* word : {"rank 0", "rank 1", name.c_str(), "call "})
+          EXPECT_NE(std::string::npos, what.find(word)) << what << "\ndoes not say\n" << word;
+      }
+      EXPECT_NO_THROW(world.barrier());
+    }
+  });
+}
+
+TEST(DifferentCalls, MessagesOfAnotherSizeOrType) {
+  for (bool const type : {false, true}) {
+    run_thread_ranks(2, [type](Communicator& world) {
+      std::vector<float> data(100'000);
+      auto const expect_mismatch = [&](auto const& call, std::vector<std::string> const& words) {
+        try {
+          call();
+          ADD_FAILURE() << "nothing was thrown";
+        } catch (Error const& error) {
+          std::string const what = error.what();
+          EXPECT_EQ(ErrorCode::mismatch, error.code()) << what;
+          for (auto const& word : words) EXPECT_NE(std::string::npos, what.find(word)) << what << "\n" << word;
+        }
+      };
+      if (world.rank() == 0) {
+        expect_mismatch([&] { world.send(std::span<float const>(data), 1); }, {"rank 0", "rank 1", "call 1"});
+      } else {
+        ConstBufferView const other(data.data(), 100'000, DataType::u32);
+        BufferView const shorter = std::span(data).first(99'999);
+        BufferView const expected = type ? BufferView(data.data(), other.count, other.dtype) : shorter;
+        expect_mismatch([&] { world.recv(expected, 0); },
+                        {"rank 0", "rank 1", "100000 × f32", type ? "100000 × u32" : "99999 × f32", "message 1",
+                         "point-to-point call 1"});
+      }
+      EXPECT_NO_THROW(world.barrier());
+    });
+  }
+}
+
+}  // namespace
+}  // namespace weft::test
