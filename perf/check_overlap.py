@@ -70,7 +70,7 @@ def main():
         bars = Bars()
         check_link(bars, link)
         check_plain(bars, plain)
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         print(f"check_overlap: cannot judge the reports: {error!r}", file=sys.stderr)
         return 2
     return 0 if bars.good else 1

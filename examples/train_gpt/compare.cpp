@@ -119,10 +119,7 @@ void print(Options const& options, Comparison const& comparison, std::vector<Run
              weft_run.counted().size(), weft_run.ranks, comparison_table(runs));
   double const hideable = weft_run.median(&weft::OverlapReport::hideable_ms);
   double const hidden = weft_run.median(&weft::OverlapReport::hidden_ms);
-  fmt::print(
-      "bound: max(compute of \"compute only\", compute before the first bucket + communication); weft hides {:.1f} % "
-      "of what could be hidden\n",
-      hideable > 0.0 ? 100.0 * hidden / hideable : 100.0);
+  fmt::print("weft hides {:.1f} % of what could be hidden\n", hideable > 0.0 ? 100.0 * hidden / hideable : 100.0);
   auto const& variants = comparison.variants();
   bool const identical = same_losses(weft_run, variants[1].record) && same_losses(weft_run, variants[2].record);
   fmt::print("losses of weft, no overlap and no bucketing: {}\n", identical ? "bit-identical" : "DIFFERENT");
@@ -153,7 +150,8 @@ void compare(weft::Communicator& world, Options const& options, GptModel const& 
   }
   std::vector<RunSummary> runs;
   for (Variant const& variant : comparison.variants()) {
-    runs.push_back(summarise(variant.record, &comparison.variants().back().record));
+    runs.push_back(
+        summarise(variant.record, &comparison.variants().back().record, comparison.variants().front().record));
   }
   if (world.rank() == 0) {
     print(options, comparison, runs);

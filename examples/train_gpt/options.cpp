@@ -53,6 +53,11 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
   app.add_option("--first-bucket-mb", options.first_bucket_mb, "cap of the first bucket in MiB")
       ->check(megabytes)
       ->capture_default_str();
+  app.add_option("--last-bucket-mb", options.last_bucket_mb,
+                 "in MiB: near the end a bucket takes half of what is left, but this much at least; as --bucket-mb: "
+                 "equal buckets to the end")
+      ->check(megabytes)
+      ->capture_default_str();
   app.add_flag("--compare", options.compare,
                "run the same steps also without overlap, without buckets and with blocking MPI");
   app.add_option("--trace", options.trace, "write compute and communication intervals as Chrome/Perfetto JSON");
@@ -86,7 +91,7 @@ int fail(char const* message) {
 
 weft::BucketerOptions Options::bucketer() const {
   weft::BucketerOptions bucketer;
-  bucketer.limits = {bytes_of(first_bucket_mb), bytes_of(bucket_mb)};
+  bucketer.limits = {bytes_of(first_bucket_mb), bytes_of(bucket_mb), bytes_of(last_bucket_mb)};
   return bucketer;
 }
 

@@ -26,6 +26,7 @@ struct Options {
   bool auto_link = false;  ///< --link auto: communication of about half the compute time
   double bucket_mb = 3.0;
   double first_bucket_mb = 1.0;
+  double last_bucket_mb = 1.0;
   bool compare = false;
 
   std::string trace;

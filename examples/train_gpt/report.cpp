@@ -1,11 +1,13 @@
 #include "report.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -55,24 +57,65 @@ Json json_of(StepRecord const& step) {
           {"bound_ms", overlap.bound_ms}};
 }
 
+/// A figure of a run, the same in the table and in the report.
+struct Figure {
+  char const* column;
+  char const* key;
+  int decimals;
+  double (*of)(RunSummary const&);
+};
+
+template <double OverlapReport::*figure>
+double median_of(RunSummary const& summary) {
+  return summary.run->median(figure);
+}
+
+double hidden_percent(RunSummary const& summary) {
+  return summary.run->hidden_percent();
+}
+double tokens_per_s(RunSummary const& summary) {
+  return summary.run->tokens_per_second();
+}
+double vs_weft(RunSummary const& summary) {
+  return summary.vs_weft;
+}
+double bound_ms(RunSummary const& summary) {
+  return summary.bound_ms;
+}
+double step_over_bound(RunSummary const& summary) {
+  return summary.run->median(&OverlapReport::step_ms) / summary.bound_ms;
+}
+
+constexpr std::array kFigures{
+    Figure{"step ms", "step_ms", 2, median_of<&OverlapReport::step_ms>},
+    Figure{"compute ms", "compute_ms", 2, median_of<&OverlapReport::compute_ms>},
+    Figure{"communication ms", "communication_ms", 2, median_of<&OverlapReport::communication_ms>},
+    Figure{"hidden %", "hidden_percent", 1, hidden_percent},
+    Figure{"exposed ms", "exposed_ms", 2, median_of<&OverlapReport::exposed_ms>},
+    Figure{"tokens/s", "tokens_per_s", 0, tokens_per_s},
+    Figure{"vs weft", "vs_weft", 3, vs_weft},
+    Figure{"bound ms", "bound_ms", 2, bound_ms},
+    Figure{"step/bound", "step_over_bound", 3, step_over_bound},
+};
+
+int width_of(Figure const& figure) {
+  return std::max(8, static_cast<int>(std::string_view(figure.column).size())) + 1;
+}
+
 Json json_of(RunSummary const& summary) {
   RunRecord const& run = *summary.run;
   Json json{{"name", run.name},
             {"link", run.link},
             {"ranks", run.ranks},
-            {"step_ms", run.median(&OverlapReport::step_ms)},
-            {"compute_ms", summary.compute_ms},
-            {"own_compute_ms", run.median(&OverlapReport::compute_ms)},
-            {"communication_ms", run.median(&OverlapReport::communication_ms)},
             {"hidden_ms", run.median(&OverlapReport::hidden_ms)},
-            {"exposed_ms", run.median(&OverlapReport::exposed_ms)},
             {"hideable_ms", run.median(&OverlapReport::hideable_ms)},
-            {"hidden_percent", run.hidden_percent()},
-            {"bound_ms", summary.bound_ms},
-            {"tokens_per_s", run.tokens_per_second()},
+            {"baseline_compute_ms", summary.baseline_compute_ms},
             {"losses", Json::array()},
             {"steps", Json::array()},
             {"last_step_buckets", Json::array()}};
+  for (Figure const& figure : kFigures) {
+    json[figure.key] = figure.of(summary);
+  }
   for (StepRecord const& step : run.steps) {
     json["losses"].push_back(step.loss);
     json["steps"].push_back(json_of(step));
@@ -87,28 +130,31 @@ Json json_of(RunSummary const& summary) {
 
 }  // namespace
 
-RunSummary summarise(RunRecord const& run, RunRecord const* baseline) {
+RunSummary summarise(RunRecord const& run, RunRecord const* baseline, RunRecord const& weft) {
   double const compute = (baseline != nullptr ? *baseline : run).median(&OverlapReport::compute_ms);
   double const communication = run.median(&OverlapReport::communication_ms);
-  return {&run, compute, communication > 0.0 ? std::max(compute, head_ms(run) + communication) : compute};
+  return {&run, compute, communication > 0.0 ? std::max(compute, head_ms(run) + communication) : compute,
+          run.median(&OverlapReport::step_ms) / weft.median(&OverlapReport::step_ms)};
 }
 
 std::string comparison_table(std::span<RunSummary const> runs) {
   fmt::memory_buffer out;
   auto const to = std::back_inserter(out);
-  fmt::format_to(to, "{:<16} {:<26} {:>9} {:>10} {:>9} {:>8} {:>10} {:>9} {:>8} {:>9} {:>10}\n", "run", "link",
-                 "step ms", "compute ms", "comm. ms", "hidden %", "exposed ms", "tokens/s", "vs weft", "bound ms",
-                 "step/bound");
-  double const first = runs.front().run->median(&OverlapReport::step_ms);
-  for (RunSummary const& summary : runs) {
-    RunRecord const& run = *summary.run;
-    double const step = run.median(&OverlapReport::step_ms);
-    fmt::format_to(
-        to, "{:<16} {:<26} {:>9.2f} {:>10.2f} {:>9.2f} {:>8.1f} {:>10.2f} {:>9.0f} {:>7.3f}x {:>9.2f} {:>10.3f}\n",
-        run.name, run.link, step, run.median(&OverlapReport::compute_ms), run.median(&OverlapReport::communication_ms),
-        run.hidden_percent(), run.median(&OverlapReport::exposed_ms), run.tokens_per_second(), step / first,
-        summary.bound_ms, step / summary.bound_ms);
+  fmt::format_to(to, "{:<16} {:<26}", "run", "link");
+  for (Figure const& figure : kFigures) {
+    fmt::format_to(to, " {:>{}}", figure.column, width_of(figure));
   }
+  for (RunSummary const& summary : runs) {
+    fmt::format_to(to, "\n{:<16} {:<26}", summary.run->name, summary.run->link);
+    for (Figure const& figure : kFigures) {
+      fmt::format_to(to, " {:>{}.{}f}", figure.of(summary), width_of(figure), figure.decimals);
+    }
+  }
+  fmt::format_to(to,
+                 "\nbound: no order of a step's work ends it sooner: max(compute, compute before the first bucket + "
+                 "communication){}\nEach figure is a median of its own: step/bound below 1 is noise, not a faster "
+                 "step.\n",
+                 runs.size() > 1 ? ", compute being that of \"compute only\"" : "");
   return fmt::to_string(out);
 }
 
@@ -128,6 +174,7 @@ void write_report(std::string const& path, Options const& options, GptModel cons
             {"seed", options.seed},
             {"bucket_mb", options.bucket_mb},
             {"first_bucket_mb", options.first_bucket_mb},
+            {"last_bucket_mb", options.last_bucket_mb},
             {"runs", Json::array()}};
   for (RunSummary const& run : runs) {
     json["runs"].push_back(json_of(run));

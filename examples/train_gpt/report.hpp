@@ -14,14 +14,15 @@ namespace train_gpt {
 /// A run's medians, and what they are measured against.
 struct RunSummary {
   RunRecord const* run = nullptr;
-  double compute_ms = 0;  ///< of the bound: the compute-only baseline's where one ran beside, else the run's own
-  double bound_ms = 0;    ///< max(compute_ms, compute before the first bucket was ready + communication)
+  double baseline_compute_ms = 0;  ///< the compute-only run's where one ran beside, else the run's own
+  double bound_ms = 0;  ///< max(baseline_compute_ms, compute before the first bucket was ready + communication)
+  double vs_weft = 1;   ///< its step over that of weft's run
 };
 
-/// `baseline`: the compute-only run interleaved with `run`, or null.
-[[nodiscard]] RunSummary summarise(RunRecord const& run, RunRecord const* baseline);
+/// `baseline`: the compute-only run interleaved with `run`, or null. `weft`: what the run is compared with.
+[[nodiscard]] RunSummary summarise(RunRecord const& run, RunRecord const* baseline, RunRecord const& weft);
 
-/// One table, the first run being what the others are compared with.
+/// One table with a line a run, and what its bound means. Its columns are README.md's, as the report's keys are.
 [[nodiscard]] std::string comparison_table(std::span<RunSummary const> runs);
 
 /// Writes every figure of the runs. @throws std::runtime_error when the file cannot be written.

@@ -36,7 +36,7 @@ void print_end(Inputs const& inputs, GptModel& model, RunRecord const& run) {
   Options const& options = inputs.options;
   fmt::print("\n{}", weft::format_overlap_report(run.steps.back().overlap,
                                                  fmt::format("Last step, rank 0, link: {}", run.link)));
-  RunSummary const summary = summarise(run, nullptr);
+  RunSummary const summary = summarise(run, nullptr, run);
   fmt::print("\nMedians of {} steps\n{}", run.counted().size(), comparison_table(std::span(&summary, 1)));
   if (!options.report_json.empty()) {
     write_report(options.report_json, options, model, std::span(&summary, 1));

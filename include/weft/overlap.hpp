@@ -66,8 +66,8 @@ struct OverlapReport {
                                            std::span<BucketTiming const> buckets);
 };
 
-/// A table for a terminal or a log: one line per bucket (index, bytes, ready, start, end, exposed ms), then the totals.
-/// Ends with a newline.
+/// A table for a terminal or a log: one line per bucket (index, bytes, ready, started, finished, exposed ms), then the
+/// totals. Ends with a newline.
 [[nodiscard]] std::string format_overlap_report(OverlapReport const& report, std::string const& title);
 
 }  // namespace weft

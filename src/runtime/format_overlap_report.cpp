@@ -34,10 +34,11 @@ std::string format_overlap_report(OverlapReport const& report, std::string const
   };
 
   line("{}", title);
-  line("  {:>6} {:>11} {:>10} {:>10} {:>10} {:>11}", "bucket", "bytes", "ready ms", "start ms", "end ms", "exposed ms");
+  line("  {:>6} {:>11} {:>10} {:>10} {:>11} {:>11}", "bucket", "bytes", "ready ms", "started ms", "finished ms",
+       "exposed ms");
   for (std::size_t index = 0; index < report.buckets.size(); ++index) {
     auto const& bucket = report.buckets[index];
-    line("  {:>6} {:>11} {:>10.3f} {:>10.3f} {:>10.3f} {:>11.3f}", index, with_unit(bucket.bytes), bucket.ready_ms,
+    line("  {:>6} {:>11} {:>10.3f} {:>10.3f} {:>11.3f} {:>11.3f}", index, with_unit(bucket.bytes), bucket.ready_ms,
          bucket.started_ms, bucket.finished_ms, bucket.exposed_ms);
   }
   if (report.buckets.empty()) line("  {:>6}", "(none)");

@@ -4,8 +4,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "program.hpp"
@@ -106,6 +109,7 @@ TEST(TrainGpt, BadInputIsOneLineAndAFailure) {
       {"--seed -1", 2, "--seed"},
       {"--seed 99999999999999999999", 2, "--seed"},
       {"--bucket-mb nan", 2, "--bucket-mb"},
+      {"--last-bucket-mb 0", 2, "--last-bucket-mb"},
       {"--ranks 1 --link auto", 2, "--link auto"},
   };
   for (auto const& [arguments, code, expected] : wrong) {
@@ -204,6 +208,78 @@ TEST(TrainGpt, CompareRunsEveryVariantFromTheSameStart) {
   }
   EXPECT_EQ(names, (std::vector<std::string>{"weft", "no overlap", "no bucketing", "compute only"}));
   EXPECT_EQ(runs[1]["hidden_ms"].get<double>(), 0.0);  // nothing overlaps where overlap is off
+}
+
+std::vector<std::string> words_of(std::string const& line) {
+  std::istringstream stream(line);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+std::string line_starting(std::string const& text, std::string const& start) {
+  std::size_t const at = ("\n" + text).find("\n" + start);
+  return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+}
+
+TEST(TrainGpt, TheReportHasEveryPrintedFigureUnderItsName) {
+  TemporaryFolder const folder;
+  ProgramResult const result = run_train_gpt(
+      kSmall + "--steps 6 --ranks 2 --compare --link 50us:100MB/s --report-json " + folder.file("report"));
+  ASSERT_EQ(result.code, 0) << result.error;
+  Json const runs = Json::parse(read_file(folder.file("report")))["runs"];
+  struct Column {
+    std::string name;
+    std::string key;
+    double precision;
+  };
+  std::vector<Column> const columns{{"step ms", "step_ms", 0.0051},
+                                    {"compute ms", "compute_ms", 0.0051},
+                                    {"communication ms", "communication_ms", 0.0051},
+                                    {"hidden %", "hidden_percent", 0.051},
+                                    {"exposed ms", "exposed_ms", 0.0051},
+                                    {"tokens/s", "tokens_per_s", 0.51},
+                                    {"vs weft", "vs_weft", 0.00051},
+                                    {"bound ms", "bound_ms", 0.0051},
+                                    {"step/bound", "step_over_bound", 0.00051}};
+  std::string names;
+  for (Column const& column : columns) names += column.name + " ";
+  std::string printed;
+  for (std::string const& word : words_of(line_starting(result.out, "run "))) printed += word + " ";
+  EXPECT_EQ(printed, "run link " + names);
+
+  for (Json const& run : runs) {
+    std::vector<std::string> const words = words_of(line_starting(result.out, run["name"].get<std::string>() + " "));
+    ASSERT_GT(words.size(), columns.size()) << result.out;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      EXPECT_NEAR(std::stod(words[words.size() - columns.size() + i]), run[columns[i].key].get<double>(),
+                  columns[i].precision)
+          << run["name"] << ' ' << columns[i].name;
+    }
+  }
+}
+
+TEST(TrainGpt, EveryKeyOfTheReportIsDocumented) {
+  TemporaryFolder const folder;
+  Json const report = report_of(folder, "--steps 6 --ranks 2 --compare --link auto");
+  std::string const readme = read_file(TRAIN_GPT_README);
+  ASSERT_GT(readme.size(), 1000U);
+  Json const& run = report["runs"][0];
+  for (Json const* object : {&run, &run["steps"][0], &run["last_step_buckets"][0]}) {
+    for (auto const& [key, value] : object->items()) {
+      bool const named =
+          readme.find("`" + key + "`") != std::string::npos || readme.find("`" + key + "[]`") != std::string::npos;
+      EXPECT_TRUE(named) << key << " is not explained in examples/train_gpt/README.md";
+    }
+  }
+}
+
+TEST(TrainGpt, TheLastBucketsSizeIsAnOption) {
+  TemporaryFolder const folder;
+  auto const buckets_of = [&](std::string const& last) {
+    Json const run = report_of(
+        folder, "--steps 4 --ranks 2 --bucket-mb 0.05 --first-bucket-mb 0.05 --last-bucket-mb " + last)["runs"][0];
+    return run["last_step_buckets"];
+  };
+  EXPECT_GT(buckets_of("0.001").size(), buckets_of("0.05").size());  // halves towards the end, against equal ones
 }
 
 TEST(TrainGpt, SampleIsSeeded) {

@@ -68,29 +68,63 @@ class ComparePeers(unittest.TestCase):
 
 
 class CheckOverlap(unittest.TestCase):
-    def verdict(self, **changed):
+    """Every bar by itself: a report that misses one of them and no other must fail and name it."""
+    BARS = {
+        "link: step over bound": ("link", "weft", {"bound_ms": 9.0}),
+        "link: hidden over hideable": ("link", "weft", {"hidden_ms": 4.2}),
+        "link: step over no overlap": ("link", "no overlap", {"step_ms": 9.9}),
+        "link: step over no buckets": ("link", "no bucketing", {"step_ms": 9.9}),
+        "plain: step over no overlap": ("plain", "no overlap", {"step_ms": 9.7}),
+        "plain: step over one MPI call per tensor": ("plain", "MPI_Allreduce", {"step_ms": 9.9}),
+    }
+
+    @staticmethod
+    def runs():
         weft = {"name": "weft", "link": "x", "ranks": 2, "step_ms": 10.0, "compute_ms": 9.5, "communication_ms": 5.0,
-                "hidden_ms": 4.5, "hideable_ms": 5.0, "bound_ms": 9.6, **changed}
-        runs = [weft, {"name": "no overlap", "step_ms": 12.0}, {"name": "no bucketing", "step_ms": 13.0},
+                "hidden_ms": 4.5, "hideable_ms": 5.0, "bound_ms": 9.6}
+        return [weft, {"name": "no overlap", "step_ms": 12.0}, {"name": "no bucketing", "step_ms": 13.0},
                 {"name": "MPI_Allreduce", "step_ms": 12.5}]
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-            path = os.path.join(folder, "report.json")
-            with open(path, "w", encoding="utf-8") as file:
-                json.dump({"runs": runs}, file)
-            before, sys.argv = sys.argv, ["check_overlap", path, path]
+
+    def verdict(self, reports):
+        """Exit code and the names of the bars that were missed."""
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as output, \
+                contextlib.redirect_stderr(io.StringIO()):
+            paths = [os.path.join(folder, name) for name in ("link", "plain")]
+            for path in paths:
+                with open(path, "w", encoding="utf-8") as file:
+                    json.dump({"runs": reports[os.path.basename(path)]}, file)
+            before, sys.argv = sys.argv, ["check_overlap", *paths]
             try:
-                return check_overlap.main()
+                code = check_overlap.main()
             finally:
                 sys.argv = before
+        lines = output.getvalue().splitlines()
+        judged = [line for line in lines if line.startswith(("PASS: ", "FAIL: "))]
+        return code, {bar for bar in self.BARS for line in judged if line.startswith(f"FAIL: {bar} ")}, len(judged)
 
     def test_all_bars_hold(self):
-        self.assertEqual(self.verdict(), 0)
+        self.assertEqual(self.verdict({"link": self.runs(), "plain": self.runs()}), (0, set(), len(self.BARS)))
 
-    def test_each_missed_bar_fails(self):
-        for changed in ({"bound_ms": 9.0}, {"hidden_ms": 4.0}, {"step_ms": 12.4, "bound_ms": 12.0}):
-            self.assertEqual(self.verdict(**changed), 1, changed)
+    def test_each_missed_bar_fails_by_its_name(self):
+        for bar, (report, name, changed) in self.BARS.items():
+            reports = {"link": self.runs(), "plain": self.runs()}
+            next(run for run in reports[report] if run["name"] == name).update(changed)
+            self.assertEqual(self.verdict(reports), (1, {bar}, len(self.BARS)), bar)
 
-    def test_an_unreadable_report_is_no_pass(self):
+    def test_bars_allow_just_what_they_say(self):
+        reports = {"link": self.runs(), "plain": self.runs()}
+        reports["link"][0].update(bound_ms=10.0 / 1.0999, hidden_ms=4.251)
+        reports["link"][1]["step_ms"] = reports["link"][2]["step_ms"] = 10.0
+        reports["plain"][1]["step_ms"] = 10.0 / 1.0299
+        self.assertEqual(self.verdict(reports), (0, set(), len(self.BARS)))
+
+    def test_without_mpi_its_bar_is_skipped(self):
+        reports = {"link": self.runs(), "plain": self.runs()[:3]}
+        self.assertEqual(self.verdict(reports), (0, set(), len(self.BARS) - 1))
+
+    def test_an_unusable_report_is_no_pass(self):
+        for broken in ([], self.runs()[:1], [{**self.runs()[0], "hideable_ms": 0}, *self.runs()[1:]]):
+            self.assertEqual(self.verdict({"link": broken, "plain": self.runs()})[0], 2)
         with contextlib.redirect_stderr(io.StringIO()):
             before, sys.argv = sys.argv, ["check_overlap", "/nonexistent", "/nonexistent"]
             try:

@@ -200,9 +200,9 @@ TEST(FormatOverlapReport, ShowsEveryBucketAndTotal) {
 
   ASSERT_EQ(lines.size(), 11U) << text;
   EXPECT_EQ(lines[0], "step 7, link 20us:2GB/s (emulated)");
-  EXPECT_EQ(lines[1], "  bucket       bytes   ready ms   start ms     end ms  exposed ms");
-  EXPECT_EQ(lines[2], "       0       512 B      4.000     10.000     14.000       4.000");
-  EXPECT_EQ(lines[3], "       1    25.0 MiB     10.000     14.000     16.000       2.000");
+  EXPECT_EQ(lines[1], "  bucket       bytes   ready ms started ms finished ms  exposed ms");
+  EXPECT_EQ(lines[2], "       0       512 B      4.000     10.000      14.000       4.000");
+  EXPECT_EQ(lines[3], "       1    25.0 MiB     10.000     14.000      16.000       2.000");
   EXPECT_EQ(lines[4], "  step               17.000 ms");
   EXPECT_EQ(lines[7], "  hidden              0.000 ms   0.0 % of communication");
   EXPECT_EQ(lines[8], "  exposed             6.000 ms");
