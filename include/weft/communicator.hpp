@@ -175,6 +175,15 @@ class Communicator {
   /// Returns (completes) once every rank has entered.
   Work barrier(CollectiveOptions const& options = {});
 
+  /// From now on consecutive small all_reduces, reduce_scatters, all_gathers and broadcasts on `stream` merge: calls of
+  /// one kind (operation, data type, operator, root) of less than `bytes` each run as one flat transfer when they reach
+  /// `bytes` together, or earlier: at a call of another kind, or one that uses what a waiting one writes; when a Work
+  /// of theirs is tested or waited for; when anything else comes to the stream. 0: no longer. Each call counts what its
+  /// contract counts, e.g. one rank's part in a reduce_scatter. All ranks fuse alike, and their buffers depend on each
+  /// other alike; else calls throw Error{mismatch}. For many calls made one by one; where they are made together, a
+  /// Group says so.
+  void fuse(Stream const& stream, std::size_t bytes = std::size_t{25} << 20);
+
   /// Makes every rank's pending and later calls throw Error{aborted} with `reason`. Any thread.
   void abort(std::string const& reason) noexcept;
 
@@ -182,8 +191,9 @@ class Communicator {
   class Impl;
   /// @throws Error{invalid_argument} for `function` when this was moved from.
   [[nodiscard]] Impl& live(char const* function) const;
-  explicit Communicator(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  friend class Group;
+  explicit Communicator(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace weft

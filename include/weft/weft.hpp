@@ -13,6 +13,7 @@
 #include "weft/error.hpp"
 #include "weft/event.hpp"
 #include "weft/flight_recorder.hpp"
+#include "weft/group.hpp"
 #include "weft/launch.hpp"
 #include "weft/overlap.hpp"
 #include "weft/parts.hpp"

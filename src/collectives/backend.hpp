@@ -10,6 +10,8 @@
 
 namespace weft {
 
+class MergedCall;
+
 /// The seam between the checked call and what moves the bytes. Calls arrive one at a time, in sequence order, already
 /// validated on this rank; each blocks until this rank may reuse its buffers. In-place rules and failures are
 /// weft/communicator.hpp's. Operations with unequal parts (…_v) arrive at the function of their kind.
@@ -27,6 +29,9 @@ class Backend {
   virtual void all_to_all(Call const& call) = 0;
   virtual void scan(Call const& call) = 0;  ///< exscan too
   virtual void barrier(Call const& call) = 0;
+
+  /// Several calls of one kind as one. All ranks merge alike.
+  virtual void merged(MergedCall const& calls) = 0;
 
   /// Completes all messages, in any order. Unlike collectives these may run at the same time as other calls, on several
   /// threads; `call` is for time limits and reports.

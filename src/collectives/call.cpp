@@ -42,7 +42,9 @@ std::string name_reduction(Contract const& contract) {
 
 std::string describe(Contract const& contract) {
   auto const name = to_string(contract.operation);
-  auto const shape = fmt::format("{} × {}", contract.count, to_string(contract.dtype));
+  auto const elements = fmt::format("{} × {}", contract.count, to_string(contract.dtype));
+  auto const shape =
+      contract.pieces == 0 ? elements : fmt::format("{} in all of a group {:08x}", elements, contract.pieces);
   switch (contract.operation) {
     case Operation::barrier: return "barrier()";
     case Operation::broadcast:

@@ -55,29 +55,38 @@ struct Contract {
   DataType dtype = DataType::u8;
   ReduceOp reduce = ReduceOp::sum;
   std::uint8_t variant = 0;  ///< of ReduceOp::user: a fingerprint of its name and element size
+  /// Of calls that run as one: a fingerprint of their counts, whose sum is `count`, in 32 bits; 0: a call by itself.
+  std::uint64_t pieces = 0;
 
   friend bool operator==(Contract const&, Contract const&) = default;
 };
 
-/// A contract in two words, as ranks tell it to one another.
+/// A contract in two words, as ranks tell it to one another. A fingerprint of pieces shares them with counts (its lower
+/// 16 bits, which are not 0) and roots, which are ranks where there are pieces.
 struct PackedContract {
+  static constexpr unsigned kCountBits = 48;
+
   std::uint64_t count = 0;
   std::uint64_t rest = 0;
 
   explicit PackedContract(Contract const& contract) noexcept
-      : count(contract.count),
-        rest(std::uint64_t{contract.root} | (static_cast<std::uint64_t>(contract.operation) << 32U) |
+      : count(contract.count | (contract.pieces << kCountBits)),
+        rest(std::uint64_t{contract.root} | (contract.pieces & 0xffff0000U) |
+             (static_cast<std::uint64_t>(contract.operation) << 32U) |
              (static_cast<std::uint64_t>(contract.dtype) << 40U) |
              (static_cast<std::uint64_t>(contract.reduce) << 48U) |
              (static_cast<std::uint64_t>(contract.variant) << 56U)) {}
 
   [[nodiscard]] Contract unpack() const noexcept {
-    return {.count = count,
-            .root = static_cast<std::uint32_t>(rest),
+    auto const low = count >> kCountBits;
+    auto const root = static_cast<std::uint32_t>(rest);
+    return {.count = count & ((std::uint64_t{1} << kCountBits) - 1),
+            .root = low == 0 ? root : root & 0xffffU,
             .operation = static_cast<Operation>(rest >> 32U & 0xffU),
             .dtype = static_cast<DataType>(rest >> 40U & 0xffU),
             .reduce = static_cast<ReduceOp>(rest >> 48U & 0xffU),
-            .variant = static_cast<std::uint8_t>(rest >> 56U)};
+            .variant = static_cast<std::uint8_t>(rest >> 56U),
+            .pieces = low == 0 ? 0 : (low | (root & 0xffff0000U))};
   }
 };
 

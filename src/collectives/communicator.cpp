@@ -4,169 +4,21 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "collectives/backend.hpp"
 #include "collectives/communicator_bootstrap.hpp"
+#include "collectives/communicator_impl.hpp"
 #include "collectives/create_backend.hpp"
 #include "collectives/emulated_link.hpp"
 #include "collectives/flight/flight_recorder.hpp"
 #include "collectives/subset_bootstrap.hpp"
 #include "collectives/validation.hpp"
 #include "core/mpi_members.hpp"
-#include "runtime/deadline.hpp"
-#include "runtime/work_state.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
-
-/// Orders the checked calls and runs them: inline on the caller, or on the stream's thread when their turn has come.
-class Communicator::Impl {
- public:
-  Impl(std::unique_ptr<Backend> backend, std::shared_ptr<FlightRecorder> recorder, int rank, int size,
-       CommunicatorOptions const& with)
-      : validator{rank, size, with.name, &issued_, &transfers_},
-        options(with),
-        backend_(std::move(backend)),
-        recorder_(std::move(recorder)),
-        sent_(static_cast<std::size_t>(size)),
-        received_(static_cast<std::size_t>(size)) {}
-
-  ~Impl() {
-    await_turn(issued_);
-    for (auto left = in_flight_.load(); left > 0; left = in_flight_.load()) in_flight_.wait(left);
-  }
-
-  using Operation = void (Backend::*)(Call const&);
-
-  Work run(Call&& call, Operation operation, CollectiveOptions const& how) {
-    validator.check_options(call.contract.operation, how);
-    call.sequence = ++issued_;
-    call.timeout = how.timeout.value_or(options.config->timeout);
-    if (!how.stream) {
-      if (asynchronous_.load(std::memory_order_relaxed)) recorder_->enqueue(call);  // it may wait for its turn
-      execute(call, operation);
-      return {};
-    }
-    call.on_stream = true;
-    call.own_parts();
-    asynchronous_.store(true, std::memory_order_relaxed);
-    recorder_->enqueue(call);
-    return enqueue_work(*how.stream, [this, call, operation] { execute(call, operation); });
-  }
-
-  /// Up to two messages that complete together.
-  Work transfer(Call&& call, std::optional<Message> send, std::optional<Message> recv, CollectiveOptions const& how) {
-    validator.check_options(call.contract.operation, how);
-    call.timeout = how.timeout.value_or(options.config->timeout);
-    call.on_stream = how.stream.has_value();
-    std::array<Message, 2> messages;
-    std::size_t count = 0;
-    if (send) messages[count++] = numbered(*send, sent_);
-    if (recv) messages[count++] = numbered(*recv, received_);
-    call.sequence = ++transfers_;
-    auto const move = [this, call, messages, count] {
-      auto const start = std::chrono::steady_clock::now();
-      with_name([&] { backend_->transfer(call, std::span(messages).first(count)); });
-      if (!options.emulated_link) return;
-      use_precise_sleep();
-      sleep_until(start + link_time(*options.emulated_link, call, validator.size));
-    };
-    if (!how.stream) {
-      move();
-      return {};
-    }
-    in_flight_.fetch_add(1);
-    return enqueue_work(*how.stream, [this, move] {
-      struct Landed {
-        std::atomic<int>& in_flight;
-        ~Landed() {
-          in_flight.fetch_sub(1);
-          in_flight.notify_all();
-        }
-      } const landed{in_flight_};
-      move();
-    });
-  }
-
-  Buffer allocate(Call call) {
-    std::shared_ptr<void> memory;
-    call.sequence = ++issued_;
-    call.timeout = options.config->timeout;
-    in_turn(call, [&] { memory = backend_->allocate(call); });
-    return {std::move(memory), call.contract.count, call.contract.dtype, Device{}};
-  }
-
-  void abort(std::string const& reason) noexcept { backend_->abort(reason); }
-
-  Validator const validator;
-  CommunicatorOptions const options;
-  std::shared_ptr<MpiMembers const> mpi;  ///< where MPI started the ranks
-
- private:
-  static Message numbered(Message message, std::vector<std::uint64_t>& counts) {
-    message.number = counts[static_cast<std::size_t>(message.peer)]++;
-    return message;
-  }
-
-  void execute(Call const& call, Operation operation) {
-    in_turn(call, [&] {
-      if (!options.emulated_link) return (backend_.get()->*operation)(call);
-      use_precise_sleep();
-      auto met = std::chrono::steady_clock::now();
-      auto timed = call;
-      timed.met = &met;  // the link is busy from when the last rank came
-      (backend_.get()->*operation)(timed);
-      sleep_until(met + link_time(*options.emulated_link, call, validator.size));
-    });
-  }
-
-  /// Runs `body` as `call`: after all earlier ones, on whichever thread.
-  template <typename Body>
-  void in_turn(Call const& call, Body&& body) {
-    await_turn(call.sequence - 1);
-    struct Done {
-      Impl& impl;
-      std::uint64_t sequence;
-      ~Done() {
-        impl.finished_.store(sequence, std::memory_order_release);
-        if (impl.asynchronous_.load(std::memory_order_relaxed)) impl.finished_.notify_all();
-      }
-    } const done{*this, call.sequence};
-    with_name([&] { recorder_->record(call, body); });
-  }
-
-  /// Errors of a communicator that has a name end with it.
-  template <typename Body>
-  void with_name(Body&& body) const {
-    if (options.name.empty()) return body();
-    try {
-      body();
-    } catch (Error const& error) {
-      throw Error(error.code(), fmt::format("{} (communicator {})", error.what(), options.name));
-    }
-  }
-
-  void await_turn(std::uint64_t earlier) const noexcept {
-    for (auto seen = finished_.load(std::memory_order_acquire); seen < earlier;
-         seen = finished_.load(std::memory_order_acquire)) {
-      finished_.wait(seen, std::memory_order_acquire);
-    }
-  }
-
-  std::unique_ptr<Backend> backend_;
-  std::shared_ptr<FlightRecorder> recorder_;
-  std::uint64_t issued_ = 0;     // by the one calling thread
-  std::uint64_t transfers_ = 0;  // point-to-point calls, by the same
-  std::atomic<std::uint64_t> finished_{0};
-  std::vector<std::uint64_t> sent_;        // messages issued to each rank, by the one calling thread
-  std::vector<std::uint64_t> received_;    // and from each
-  std::atomic<int> in_flight_{0};          // messages on streams
-  std::atomic<bool> asynchronous_{false};  // some call went to a stream, so another thread may wait for its turn
-};
 
 Communicator Communicator::create(std::shared_ptr<Bootstrap> bootstrap, CommunicatorOptions const& options) {
   if (!bootstrap) throw Error(ErrorCode::invalid_argument, "Communicator::create: bootstrap is null");
@@ -177,13 +29,14 @@ Communicator Communicator::create(std::shared_ptr<Bootstrap> bootstrap, Communic
   auto backend = create_backend(*bootstrap, resolved);
   auto recorder = FlightRecorder::create(*bootstrap, *resolved.config, resolved.name);
   auto impl =
-      std::make_unique<Impl>(std::move(backend), std::move(recorder), bootstrap->rank(), bootstrap->size(), resolved);
+      std::make_shared<Impl>(std::move(backend), std::move(recorder), bootstrap->rank(), bootstrap->size(), resolved);
   impl->mpi = bootstrap->mpi();
   return Communicator(std::move(impl));
 }
 
 Communicator Communicator::duplicate(CommunicatorOptions const& options) {
-  return create(std::make_shared<CommunicatorBootstrap>(*this, live("duplicate").mpi), options);
+  live("duplicate").check_no_group("duplicate");
+  return create(std::make_shared<CommunicatorBootstrap>(*this, impl_->mpi), options);
 }
 
 std::optional<Communicator> Communicator::split(int color, int key) {
@@ -194,6 +47,7 @@ std::optional<Communicator> Communicator::split(int color, int key) {
 
 std::optional<Communicator> Communicator::split(int color, int key, CommunicatorOptions const& options) {
   live("split").validator.check_color(color, kNoColor);
+  impl_->check_no_group("split");
   std::array<std::int32_t, 2> const mine{color, key};
   std::vector<std::int32_t> all(2 * static_cast<std::size_t>(size()));
   all_gather(std::span<std::int32_t const>(mine), std::span(all));
@@ -209,7 +63,7 @@ std::optional<Communicator> Communicator::split(int color, int key, Communicator
   return create(std::make_shared<SubsetBootstrap>(*this, members, me, std::move(mpi)), options);
 }
 
-Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Communicator::Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
@@ -349,6 +203,10 @@ Work Communicator::send_recv(ConstBufferView const& send, int to, BufferView con
 
 Work Communicator::barrier(CollectiveOptions const& options) {
   return live("barrier").run(Call{}, &Backend::barrier, options);
+}
+
+void Communicator::fuse(Stream const& stream, std::size_t bytes) {
+  live("fuse").fuse(stream, bytes);
 }
 
 void Communicator::abort(std::string const& reason) noexcept {

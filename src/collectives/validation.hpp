@@ -54,10 +54,8 @@ struct Validator {
   void set_root(Call& call, int root) const;
 
   void check_view(Operation operation, char const* what, ConstBufferView const& view) const {
-    std::size_t bytes = 0;
     bool const plausible = is_valid(view.dtype) && view.device.type == DeviceType::cpu &&
-                           (view.data != nullptr || view.count == 0) &&
-                           !__builtin_mul_overflow(view.count, 2 * size_of(view.dtype), &bytes);
+                           (view.data != nullptr || view.count == 0) && view.count >> PackedContract::kCountBits == 0;
     if (!plausible) [[unlikely]]
       reject_view(operation, what, view);
   }

@@ -55,6 +55,7 @@ struct Event::State {
 Event::Event() : state_(std::make_shared<State>()) {}
 
 void Event::record(Stream const& stream) {
+  stream.impl().launch_deferred();
   std::shared_ptr<EventMark const> replaced = stream.impl().mark();
   std::scoped_lock const lock(state_->mutex);
   state_->mark.swap(replaced);

@@ -1,8 +1,10 @@
 #include "weft/stream.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/cpu_stream.hpp"
+#include "runtime/stream_impl.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -12,6 +14,7 @@ Stream Stream::cpu(StreamOptions const& options) {
 }
 
 void Stream::enqueue(std::function<void()> task) {
+  impl_->launch_deferred();
   impl_->enqueue(std::move(task));
 }
 
@@ -20,11 +23,38 @@ void Stream::synchronize() {
     throw Error(ErrorCode::invalid_argument,
                 "Stream::synchronize: called from a task of this stream, which would wait for itself");
   }
+  impl_->launch_deferred();
   impl_->synchronize();
 }
 
 Device Stream::device() const noexcept {
   return impl_->device();
+}
+
+void Stream::Impl::defer(std::weak_ptr<DeferredWork> const& work) {
+  std::scoped_lock const lock(deferred_mutex_);
+  auto const same = [&](auto const& other) { return !other.owner_before(work) && !work.owner_before(other); };
+  if (std::none_of(deferred_.begin(), deferred_.end(), same)) deferred_.push_back(work);
+  has_deferred_.store(true, std::memory_order_release);
+}
+
+void Stream::Impl::launch_deferred(DeferredWork const* except) {
+  if (!has_deferred_.load(std::memory_order_acquire)) return;
+  std::vector<std::shared_ptr<DeferredWork>> launched;
+  {
+    std::scoped_lock const lock(deferred_mutex_);
+    std::vector<std::weak_ptr<DeferredWork>> kept;
+    for (auto const& deferred : deferred_) {
+      auto work = deferred.lock();
+      if (work && work.get() == except)
+        kept.push_back(deferred);
+      else if (work)
+        launched.push_back(std::move(work));
+    }
+    has_deferred_.store(!kept.empty(), std::memory_order_release);
+    deferred_ = std::move(kept);
+  }
+  for (auto const& work : launched) work->launch();
 }
 
 }  // namespace weft

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "weft/stream.hpp"
 
@@ -23,6 +26,14 @@ class EventMark {
   [[nodiscard]] virtual std::chrono::nanoseconds elapsed_until(EventMark const& later) const = 0;
 };
 
+/// Work that was promised to a stream and is not yet in its queue.
+class DeferredWork {
+ public:
+  virtual ~DeferredWork() = default;
+  /// Enqueues it. Any thread.
+  virtual void launch() noexcept = 0;
+};
+
 /// What a device implements to be a Stream.
 class Stream::Impl {
  public:
@@ -35,6 +46,16 @@ class Stream::Impl {
   /// Marks the end of the queue. The default enqueues a task that stamps the time; devices with events of their own
   /// override it.
   [[nodiscard]] virtual std::shared_ptr<EventMark> mark();
+
+  /// Has `work` launched before anything else comes to this stream.
+  void defer(std::weak_ptr<DeferredWork> const& work);
+  /// Launches deferred work, but not `except`: whoever uses the stream calls it first.
+  void launch_deferred(DeferredWork const* except = nullptr);
+
+ private:
+  std::atomic<bool> has_deferred_{false};
+  std::mutex deferred_mutex_;
+  std::vector<std::weak_ptr<DeferredWork>> deferred_;
 };
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 #include "weft/work.hpp"
 
 #include "runtime/work_state.hpp"
+#include "weft/error.hpp"
 
 namespace weft {
 
@@ -10,27 +11,40 @@ void rethrow(std::exception_ptr const& error) {
   if (error) std::rethrow_exception(error);
 }
 
+/// An operation of an open group cannot be waited for.
+void launch(Work::State const& state) {
+  if (state.demand()) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      "Work: waited for a call of a group that has not ended, so it cannot have begun; call Group::end() first");
+}
+
 }  // namespace
 
 bool Work::test() const noexcept {
-  return !state_ || state_->done();
+  if (!state_ || state_->done()) return true;
+  static_cast<void>(state_->demand());
+  return state_->done();
 }
 
 void Work::wait() const {
   if (!state_) return;
+  launch(*state_);
   state_->wait();
   rethrow(state_->error());
 }
 
 bool Work::wait_for(std::chrono::nanoseconds limit) const {
   if (!state_) return true;
+  launch(*state_);
   if (!state_->wait_for(limit)) return false;
   rethrow(state_->error());
   return true;
 }
 
 void Work::wait_on(Stream const& stream) const {
-  if (test()) return;
+  if (!state_ || state_->done()) return;
+  launch(*state_);
   Stream queue = stream;
   queue.enqueue([state = state_] { state->wait(); });
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/futex.hpp"
+#include "runtime/stream_impl.hpp"
 
 namespace weft {
 
@@ -48,11 +49,22 @@ bool Work::State::wait_for(std::chrono::nanoseconds limit) const noexcept {
   return true;
 }
 
+bool Work::State::demand() const noexcept {
+  if (!held_back_ || done()) return true;
+  auto const launcher = launcher_.lock();
+  return launcher == nullptr || launcher->launch(*this);
+}
+
 Work enqueue_work(Stream const& stream, std::function<void()> operation) {
   auto state = std::make_shared<Work::State>();
   state->enqueue();
-  Stream queue = stream;
-  queue.enqueue([state, operation = std::move(operation)]() mutable {
+  stream.impl().launch_deferred();
+  enqueue_work(stream, std::move(operation), state);
+  return Work{std::move(state)};
+}
+
+void enqueue_work(Stream const& stream, std::function<void()> operation, std::shared_ptr<Work::State> state) {
+  stream.impl().enqueue([state = std::move(state), operation = std::move(operation)]() mutable {
     state->start();
     std::exception_ptr error;
     try {
@@ -63,7 +75,6 @@ Work enqueue_work(Stream const& stream, std::function<void()> operation) {
     operation = nullptr;
     state->complete(std::move(error));
   });
-  return Work{std::move(state)};
 }
 
 }  // namespace weft

@@ -4,15 +4,30 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 
 #include "weft/work.hpp"
 
 namespace weft {
 
+/// Whoever holds an operation back, to launch it with others.
+class WorkLauncher {
+ public:
+  virtual ~WorkLauncher() = default;
+  /// Launches the operation that completes `state`, unless it is launched; false when it cannot be yet. Any thread.
+  virtual bool launch(Work::State const& state) noexcept = 0;
+};
+
 /// The completion that Works share. Completed exactly once, by the thread that ran the operation; waiters sleep on a
 /// futex. The completing thread holds its own reference until complete() returns.
 class Work::State {
  public:
+  State() = default;
+  /// Of an operation that is held back.
+  explicit State(std::weak_ptr<WorkLauncher> launcher) : launcher_(std::move(launcher)), held_back_(true) {}
+
+  /// Makes sure that the operation is launched; false when it cannot be yet. Whoever waits calls this first.
+  [[nodiscard]] bool demand() const noexcept;
   /// Stamps timings.enqueued; call before the state is shared.
   void enqueue() noexcept;
   /// Stamps timings.started; only the thread that will complete it.
@@ -37,10 +52,14 @@ class Work::State {
 
   mutable std::atomic<std::uint32_t> word_{kPending};
   std::exception_ptr error_;
+  std::weak_ptr<WorkLauncher> const launcher_;
+  bool const held_back_ = false;
 };
 
 /// Enqueues `operation` on `stream`; the Work completes when it returns or throws. The operation and what it captured
 /// are destroyed before the Work completes, so whoever has waited knows them released.
 [[nodiscard]] Work enqueue_work(Stream const& stream, std::function<void()> operation);
+/// The same for an operation that was held back: completes `state`.
+void enqueue_work(Stream const& stream, std::function<void()> operation, std::shared_ptr<Work::State> state);
 
 }  // namespace weft

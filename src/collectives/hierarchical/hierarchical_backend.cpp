@@ -1,6 +1,7 @@
 #include "collectives/hierarchical/hierarchical_backend.hpp"
 
 #include <fmt/format.h>
+#include "collectives/merged_call.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -316,6 +317,11 @@ void HierarchicalBackend::all_to_all(Call const& call) {
 
 void HierarchicalBackend::scan(Call const& call) {
   run_inter(call, &Backend::scan);
+}
+
+void HierarchicalBackend::merged(MergedCall const& calls) {
+  run_flat(*this, calls, rank(), static_cast<int>(ranks()), flat_,
+           [&](Call const& flat) { calls.run_plain(*this, flat); });
 }
 
 void HierarchicalBackend::barrier(Call const& call) {

@@ -35,6 +35,7 @@ class HierarchicalBackend final : public Backend {
   void all_to_all(Call const& call) override;
   void scan(Call const& call) override;
   void barrier(Call const& call) override;
+  void merged(MergedCall const& calls) override;
   void transfer(Call const& call, std::span<Message const> messages) override;
   std::shared_ptr<void> allocate(Call const& call) override;
   void abort(std::string const& reason) noexcept override;
@@ -79,6 +80,7 @@ class HierarchicalBackend final : public Backend {
   Layout layout_;
   std::uint64_t intra_calls_ = 0;
   std::uint64_t inter_calls_ = 0;
+  std::vector<std::byte> flat_;  // buffers of merged calls, side by side
 };
 
 }  // namespace weft::hierarchical

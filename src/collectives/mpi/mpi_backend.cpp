@@ -1,6 +1,7 @@
 #include "collectives/mpi/mpi_backend.hpp"
 
 #include <fmt/format.h>
+#include "collectives/merged_call.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -120,6 +121,10 @@ void MpiBackend::run(Call const& call, char const* name, std::function<int(MPI_R
   MPI_Request request = MPI_REQUEST_NULL;
   channel_.start(call, name, begin, request);
   channel_.wait(call, request);
+}
+
+void MpiBackend::merged(MergedCall const& calls) {
+  run_flat(*this, calls, rank(), size(), flat_, [&](Call const& flat) { calls.run_plain(*this, flat); });
 }
 
 void MpiBackend::barrier(Call const& call) {

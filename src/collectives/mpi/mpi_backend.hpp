@@ -44,6 +44,7 @@ class MpiBackend final : public Backend {
   void all_to_all(Call const& call) override;
   void scan(Call const& call) override;
   void barrier(Call const& call) override;
+  void merged(MergedCall const& calls) override;
   void transfer(Call const& call, std::span<Message const> messages) override;
   std::shared_ptr<void> allocate(Call const& call) override;
   void abort(std::string const& reason) noexcept override;
@@ -115,6 +116,7 @@ class MpiBackend final : public Backend {
   std::size_t block_;
   std::vector<double> scales_;
   Channel channel_;
+  std::vector<std::byte> flat_;  // buffers of merged calls, side by side
 };
 
 template <typename Begin, typename End>

@@ -42,6 +42,7 @@ class ShmBackend final : public Backend {
   void all_to_all(Call const& call) override;
   void scan(Call const& call) override;
   void barrier(Call const& call) override;
+  void merged(MergedCall const& calls) override;
   void transfer(Call const& call, std::span<Message const> messages) override;
   std::shared_ptr<void> allocate(Call const& call) override;
   void abort(std::string const& reason) noexcept override;
@@ -135,6 +136,23 @@ class ShmBackend final : public Backend {
   void broadcast_staged(Call const& call, Choice const& choice, bool announced);
   void broadcast_direct(Call const& call, Symmetric const& buffers);
 
+  /// From one rank's buffers of a merged call's piece to the next rank's, in bytes.
+  struct Strides {
+    std::ptrdiff_t send = 0;
+    std::ptrdiff_t recv = 0;
+  };
+  /// As negotiate(): whether all buffers are symmetric, and at the same places on every rank. Fills strides_.
+  [[nodiscard]] bool negotiate_strides(MergedCall const& merged);
+  void merged_flat(MergedCall const& merged, bool announced);
+  void merged_direct(MergedCall const& merged);
+  void merged_all_reduce_direct(MergedCall const& merged);
+  void prefetch_piece(MergedCall const& merged, std::size_t index) const noexcept;
+  void merged_swapped(MergedCall const& merged, bool announced);
+  /// Whether bytes of `other` are for this rank.
+  [[nodiscard]] bool gets_from(Call const& call, int other) const noexcept;
+  /// Divides [0, bytes) among the ranks, in whole grains, and returns when all have worked.
+  void share_out(std::size_t bytes, std::size_t grain, std::function<void(Range)> const& work);
+
   Tuning tuning_;
   Selector selector_;
   std::unique_ptr<Explainer> explainer_;  // rank 0's, where asked for
@@ -144,6 +162,8 @@ class ShmBackend final : public Backend {
   SwapBlocks swap_;
   SymmetricHeap heap_;
   std::array<double, kMaxRanks> scales_{};  // the current call's, of premul_sum
+  std::vector<Strides> strides_;            // of the current merged call's pieces
+  std::vector<std::byte> flat_;             // buffers of merged calls, side by side
 };
 
 template <typename Negotiate, typename Run>

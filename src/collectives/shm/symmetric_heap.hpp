@@ -28,6 +28,9 @@ class SymmetricHeap {
   /// Where [data, data + bytes) lies, if wholly inside this rank's part of a living segment.
   [[nodiscard]] Placement find(void const* data, std::size_t bytes) const noexcept;
 
+  /// Bytes from one rank's part of living segment `number` to the next rank's.
+  [[nodiscard]] std::size_t part_bytes(std::uint32_t number) const noexcept { return segment(number)->part_bytes; }
+
   /// The mapping of segment `number`, to hold while using address(); null once this rank has released it.
   [[nodiscard]] std::shared_ptr<Mapping> hold(std::uint32_t number) const noexcept;
 

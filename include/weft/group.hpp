@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+
+#include "weft/communicator.hpp"
+
+namespace weft {
+
+/// Calls that are launched together: those a communicator gets while its Group is open are kept, and end() runs them
+/// as one. Small calls of one kind (operation, data type, operator, root) become one flat transfer; sends and receives
+/// complete together, after the other calls, in whatever order they were made.
+///
+///   weft::Group group(world, {.stream = stream});
+///   for (Shard& shard : shards) world.reduce_scatter(shard.gradient, shard.part, weft::ReduceOp::avg);
+///   weft::Work work = group.end();
+///
+/// The calls of a group are independent: what one writes no other uses. All ranks make the same calls in the same order
+/// within groups that begin and end alike; otherwise they throw Error{mismatch}. Results are, bit for bit, those of the
+/// calls by themselves. Arguments are checked as each call is made; its Work completes with the group's, and waiting
+/// for it before end() is an Error{invalid_argument}. A communicator has one group at a time; no allocate(),
+/// duplicate() or split() while it is open. Same threads as the communicator.
+class [[nodiscard]] Group {
+ public:
+  /// Opens the group. `options` are those of end(); the calls in it name no other stream.
+  /// @throws Error{invalid_argument} when the communicator has an open group.
+  explicit Group(Communicator& communicator, CollectiveOptions const& options = {});
+
+  /// A group that has not ended drops its calls, whose Works fail with Error{aborted}: for leaving by an exception.
+  ~Group();
+  Group(Group const&) = delete;
+  Group& operator=(Group const&) = delete;
+
+  /// Runs the calls: on the stream if there is one, else here. The first failure is thrown (by the Work, with a
+  /// stream); the calls after it are tried all the same. @throws Error{invalid_argument} when it has ended before.
+  Work end();
+
+ private:
+  std::weak_ptr<Communicator::Impl> communicator_;
+  bool open_ = true;
+};
+
+}  // namespace weft

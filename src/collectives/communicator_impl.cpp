@@ -1,0 +1,245 @@
+#include "collectives/communicator_impl.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <span>
+#include <utility>
+
+#include "collectives/emulated_link.hpp"
+#include "runtime/deadline.hpp"
+#include "runtime/work_state.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+
+Communicator::Impl::Impl(std::unique_ptr<Backend> backend, std::shared_ptr<FlightRecorder> recorder, int rank, int size,
+                         CommunicatorOptions const& with)
+    : validator{rank, size, with.name, &issued_, &transfers_},
+      options(with),
+      backend_(std::move(backend)),
+      recorder_(std::move(recorder)),
+      sent_(static_cast<std::size_t>(size)),
+      received_(static_cast<std::size_t>(size)) {}
+
+Communicator::Impl::~Impl() {
+  if (group_) drop_group();
+  if (fusion_) fusion_->launch();
+  await_turn(issued_);
+  for (auto left = in_flight_.load(); left > 0; left = in_flight_.load()) in_flight_.wait(left);
+}
+
+Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveOptions const& how) {
+  validator.check_options(call.contract.operation, how);
+  call.timeout = how.timeout.value_or(options.config->timeout);
+  if (group_) {
+    check_in_group(call, how);
+    return group_->add(std::move(call), operation);
+  }
+  if (fusion_) {
+    if (how.stream && Fusion::fuses(call) && fusion_->limit(*how.stream) > call.bytes()) {
+      call.on_stream = true;
+      return fusion_->add(std::move(call), operation, *how.stream);
+    }
+    fusion_->flush_then([&] { call.sequence = ++issued_; });
+  } else {
+    call.sequence = ++issued_;
+  }
+  if (!how.stream) {
+    run_here(call, operation);
+    return {};
+  }
+  call.on_stream = true;
+  call.own_parts();
+  asynchronous_.store(true, std::memory_order_relaxed);
+  recorder_->enqueue(call);
+  return enqueue_work(*how.stream, [this, call, operation] {
+    execute(call, [&](Call const& timed) { (backend_.get()->*operation)(timed); });
+  });
+}
+
+void Communicator::Impl::check_in_group(Call const& call, CollectiveOptions const& how) const {
+  if (!how.stream || how.stream == group_->options().stream) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("rank {}: {}: a call in a group goes to the group's stream; give the stream to the Group",
+                          validator.rank, weft::to_string(call.contract.operation)));
+}
+
+void Communicator::Impl::issue(MergedCall& calls) {
+  auto& call = calls.call();
+  call.sequence = ++issued_;
+  if (call.on_stream) asynchronous_.store(true, std::memory_order_relaxed);
+  if (asynchronous_.load(std::memory_order_relaxed)) recorder_->enqueue(call);
+}
+
+void Communicator::Impl::run_merged(MergedCall& calls) {
+  execute(calls.call(), [&](Call const& timed) {
+    calls.call().met = timed.met;
+    calls.run(*backend_);
+  });
+}
+
+void Communicator::Impl::launch_fused(MergedCall&& calls, Stream const& stream, std::shared_ptr<Work::State> state) {
+  issue(calls);
+  auto const shared = std::make_shared<MergedCall>(std::move(calls));
+  enqueue_work(
+      stream, [this, shared] { run_merged(*shared); }, std::move(state));
+}
+
+void Communicator::Impl::fuse(Stream const& stream, std::size_t bytes) {
+  check_no_group("fuse");
+  if (stream.device().type != DeviceType::cpu) {
+    throw Error(ErrorCode::unsupported, fmt::format("rank {}: fuse: host memory needs a CPU stream, not one on {}",
+                                                    validator.rank, weft::to_string(stream.device())));
+  }
+  if (!fusion_) {
+    fusion_ = std::make_shared<Fusion>(
+        validator.size, [this](MergedCall&& calls, Stream const& on, std::shared_ptr<Work::State> state) {
+          launch_fused(std::move(calls), on, std::move(state));
+        });
+    merging_ = true;
+  }
+  fusion_->set(stream, bytes);
+}
+
+void Communicator::Impl::check_no_group(char const* function) const {
+  if (!group_) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("rank {}: {}: a group is open on this communicator; end it first", validator.rank, function));
+}
+
+void Communicator::Impl::open_group(CollectiveOptions const& how) {
+  check_no_group("Group");
+  validator.check_options(weft::Operation::barrier, how);
+  group_ = OpenGroup::create(how);
+  merging_ = true;
+}
+
+void Communicator::Impl::drop_group() noexcept {
+  auto const group = std::exchange(group_, nullptr);
+  merging_ = fusion_ != nullptr;
+  if (!group) return;
+  group->close();
+  group->state()->complete(std::make_exception_ptr(
+      Error(ErrorCode::aborted, fmt::format("rank {}: the group was dropped before Group::end()", validator.rank))));
+}
+
+Work Communicator::Impl::end_group() {
+  auto const group = std::exchange(group_, nullptr);
+  merging_ = fusion_ != nullptr;
+  group->close();
+  auto const on_stream = group->options().stream.has_value();
+  auto const issue_all = [&] {
+    for (auto& calls : group->calls()) {
+      calls.call().on_stream = on_stream;
+      issue(calls);
+    }
+  };
+  fusion_ ? fusion_->flush_then(issue_all) : issue_all();
+  if (!group->messages().empty()) group->transfer().sequence = ++transfers_;
+  for (auto& message : group->messages()) {
+    message = numbered(message, message.direction == Message::Direction::send ? sent_ : received_);
+  }
+  group->state()->enqueue();
+  auto const& state = group->state();
+  if (on_stream) {
+    if (!group->messages().empty()) in_flight_.fetch_add(1);
+    group->options().stream->impl().launch_deferred();
+    enqueue_work(
+        *group->options().stream, [this, group] { run_group(*group); }, state);
+    return Work{state};
+  }
+  state->start();
+  std::exception_ptr error;
+  try {
+    run_group(*group);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  state->complete(error);
+  if (error) std::rethrow_exception(error);
+  return Work{state};
+}
+
+void Communicator::Impl::run_group(OpenGroup& group) {
+  std::exception_ptr first;
+  auto const attempt = [&](auto const& body) {
+    try {
+      body();
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  };
+  for (auto& calls : group.calls()) attempt([&] { run_merged(calls); });
+  if (!group.messages().empty()) {
+    Landed const landed(group.options().stream ? &in_flight_ : nullptr);
+    attempt([&] { move(group.transfer(), group.messages()); });
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+Message Communicator::Impl::numbered(Message message, std::vector<std::uint64_t>& counts) {
+  message.number = counts[static_cast<std::size_t>(message.peer)]++;
+  return message;
+}
+
+Work Communicator::Impl::transfer(Call&& call, std::optional<Message> send, std::optional<Message> recv,
+                                  CollectiveOptions const& how) {
+  validator.check_options(call.contract.operation, how);
+  call.timeout = how.timeout.value_or(options.config->timeout);
+  if (group_) {
+    check_in_group(call, how);
+    return group_->add(call, send, recv);
+  }
+  call.on_stream = how.stream.has_value();
+  std::array<Message, 2> messages;
+  std::size_t count = 0;
+  if (send) messages[count++] = numbered(*send, sent_);
+  if (recv) messages[count++] = numbered(*recv, received_);
+  call.sequence = ++transfers_;
+  if (fusion_) fusion_->launch();
+  if (!how.stream) {
+    move(call, std::span(messages).first(count));
+    return {};
+  }
+  in_flight_.fetch_add(1);
+  return enqueue_work(*how.stream, [this, call, messages, count] {
+    Landed const landed(&in_flight_);
+    move(call, std::span(messages).first(count));
+  });
+}
+
+void Communicator::Impl::move(Call const& call, std::span<Message const> messages) {
+  auto const start = std::chrono::steady_clock::now();
+  with_name([&] { backend_->transfer(call, messages); });
+  if (!options.emulated_link) return;
+  use_precise_sleep();
+  sleep_until(start + link_time(*options.emulated_link, call, validator.size));
+}
+
+Buffer Communicator::Impl::allocate(Call call) {
+  check_no_group("allocate");
+  std::shared_ptr<void> memory;
+  if (fusion_)
+    fusion_->flush_then([&] { call.sequence = ++issued_; });
+  else
+    call.sequence = ++issued_;
+  call.timeout = options.config->timeout;
+  in_turn(call, [&] { memory = backend_->allocate(call); });
+  return {std::move(memory), call.contract.count, call.contract.dtype, Device{}};
+}
+
+void Communicator::Impl::throw_with_name(Error const& error) const {
+  throw Error(error.code(), fmt::format("{} (communicator {})", error.what(), options.name));
+}
+
+void Communicator::Impl::execute_on_link(Call const& call, std::function<void(Call const&)> const& body) {
+  use_precise_sleep();
+  auto met = std::chrono::steady_clock::now();
+  auto timed = call;
+  timed.met = &met;  // the link is busy from when the last rank came
+  body(timed);
+  sleep_until(met + link_time(*options.emulated_link, call, validator.size));
+}
+
+}  // namespace weft

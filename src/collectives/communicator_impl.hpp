@@ -1,0 +1,161 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/backend.hpp"
+#include "collectives/flight/flight_recorder.hpp"
+#include "collectives/fusion.hpp"
+#include "collectives/merged_call.hpp"
+#include "collectives/message.hpp"
+#include "collectives/open_group.hpp"
+#include "collectives/validation.hpp"
+#include "core/mpi_members.hpp"
+#include "weft/communicator.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+
+/// Orders the checked calls and runs them: inline on the caller, or on the stream's thread when their turn has come;
+/// alone, or merged where a group is open or the stream is fused.
+class Communicator::Impl {
+ public:
+  Impl(std::unique_ptr<Backend> backend, std::shared_ptr<FlightRecorder> recorder, int rank, int size,
+       CommunicatorOptions const& with);
+  ~Impl();
+
+  using Operation = MergedCall::Run;
+
+  Work run(Call&& call, Operation operation, CollectiveOptions const& how) {
+    if (merging_ || how.stream) [[unlikely]]
+      return run_later(std::move(call), operation, how);
+    validator.check_options(call.contract.operation, how);
+    call.timeout = how.timeout.value_or(options.config->timeout);
+    call.sequence = ++issued_;
+    run_here(call, operation);
+    return {};
+  }
+
+  /// Up to two messages that complete together.
+  Work transfer(Call&& call, std::optional<Message> send, std::optional<Message> recv, CollectiveOptions const& how);
+  Buffer allocate(Call call);
+  void abort(std::string const& reason) noexcept { backend_->abort(reason); }
+
+  void open_group(CollectiveOptions const& how);
+  Work end_group();
+  void drop_group() noexcept;
+  /// @throws Error{invalid_argument} for a function that makes no sense while a group is open.
+  void check_no_group(char const* function) const;
+
+  void fuse(Stream const& stream, std::size_t bytes);
+
+  Validator const validator;
+  CommunicatorOptions const options;
+  std::shared_ptr<MpiMembers const> mpi;  ///< where MPI started the ranks
+
+ private:
+  /// Counts a transfer on a stream as landed when it ends.
+  struct Landed {
+    explicit Landed(std::atomic<int>* of) noexcept : in_flight(of) {}
+    ~Landed() {
+      if (in_flight == nullptr) return;
+      in_flight->fetch_sub(1);
+      in_flight->notify_all();
+    }
+    Landed(Landed const&) = delete;
+    Landed& operator=(Landed const&) = delete;
+    std::atomic<int>* in_flight;
+  };
+
+  void check_in_group(Call const& call, CollectiveOptions const& how) const;
+  [[nodiscard]] static Message numbered(Message message, std::vector<std::uint64_t>& counts);
+
+  /// On a stream, or where calls merge.
+  Work run_later(Call&& call, Operation operation, CollectiveOptions const& how);
+  void run_here(Call const& call, Operation operation) {
+    if (asynchronous_.load(std::memory_order_relaxed)) recorder_->enqueue(call);  // it may wait for its turn
+    execute(call, [&](Call const& timed) { (backend_.get()->*operation)(timed); });
+  }
+  void launch_fused(MergedCall&& calls, Stream const& stream, std::shared_ptr<Work::State> state);
+  /// Numbers the call, and announces to the recorder that it will run later.
+  void issue(MergedCall& calls);
+  void run_merged(MergedCall& calls);
+  void run_group(OpenGroup& group);
+  /// Moves messages; `call` is for the time limit and reports.
+  void move(Call const& call, std::span<Message const> messages);
+
+  /// Runs `body(call)` in turn, with the emulated link's time.
+  template <typename Body>
+  void execute(Call const& call, Body&& body);
+  /// Runs `body` as `call`: after all earlier ones, on whichever thread.
+  template <typename Body>
+  void in_turn(Call const& call, Body&& body);
+  void await_turn(std::uint64_t earlier) const noexcept;
+  /// Errors of a communicator that has a name end with it.
+  template <typename Body>
+  void with_name(Body&& body) const;
+  [[noreturn]] void throw_with_name(Error const& error) const;
+  void execute_on_link(Call const& call, std::function<void(Call const&)> const& body);
+
+  std::unique_ptr<Backend> backend_;
+  std::shared_ptr<FlightRecorder> recorder_;
+  std::uint64_t issued_ = 0;     // by the one calling thread; where streams fuse, under the fusion's lock
+  std::uint64_t transfers_ = 0;  // point-to-point calls, by the one calling thread
+  std::atomic<std::uint64_t> finished_{0};
+  std::vector<std::uint64_t> sent_;        // messages issued to each rank, by the one calling thread
+  std::vector<std::uint64_t> received_;    // and from each
+  std::atomic<int> in_flight_{0};          // messages on streams
+  std::atomic<bool> asynchronous_{false};  // some call went to a stream, so another thread may wait for its turn
+  bool merging_ = false;                   // a group is open, or some stream is fused
+  std::shared_ptr<OpenGroup> group_;
+  std::shared_ptr<Fusion> fusion_;
+};
+
+template <typename Body>
+void Communicator::Impl::execute(Call const& call, Body&& body) {
+  in_turn(call, [&] {
+    if (!options.emulated_link) return body(call);
+    execute_on_link(call, body);
+  });
+}
+
+template <typename Body>
+void Communicator::Impl::in_turn(Call const& call, Body&& body) {
+  await_turn(call.sequence - 1);
+  struct Done {
+    Impl& impl;
+    std::uint64_t sequence;
+    ~Done() {
+      impl.finished_.store(sequence, std::memory_order_release);
+      if (impl.asynchronous_.load(std::memory_order_relaxed)) impl.finished_.notify_all();
+    }
+  } const done{*this, call.sequence};
+  with_name([&] { recorder_->record(call, body); });
+}
+
+template <typename Body>
+void Communicator::Impl::with_name(Body&& body) const {
+  if (options.name.empty()) return body();
+  try {
+    body();
+  } catch (Error const& error) {
+    throw_with_name(error);
+  }
+}
+
+inline void Communicator::Impl::await_turn(std::uint64_t earlier) const noexcept {
+  for (auto seen = finished_.load(std::memory_order_acquire); seen < earlier;
+       seen = finished_.load(std::memory_order_acquire)) {
+    finished_.wait(seen, std::memory_order_acquire);
+  }
+}
+
+}  // namespace weft

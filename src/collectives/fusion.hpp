@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "collectives/address_ranges.hpp"
+#include "collectives/merged_call.hpp"
+#include "runtime/stream_impl.hpp"
+#include "runtime/work_state.hpp"
+#include "weft/stream.hpp"
+#include "weft/work.hpp"
+
+namespace weft {
+
+/// Merges consecutive small calls on the streams that a communicator fuses, until one of these launches them:
+/// enough bytes, a call of another kind, size or stream, one that depends on them, a look at one of their Works, or
+/// other work on their stream. All of these depend only on the program, so every rank merges alike.
+///
+/// Any thread.
+class Fusion final : public WorkLauncher, public DeferredWork, public std::enable_shared_from_this<Fusion> {
+ public:
+  /// Puts the calls on the stream; `state` completes with them.
+  using Launch = std::function<void(MergedCall&& calls, Stream const& stream, std::shared_ptr<Work::State> state)>;
+
+  Fusion(int ranks, Launch launch) : ranks_(static_cast<std::size_t>(ranks)), launch_(std::move(launch)) {}
+
+  /// From now on calls on `stream` merge up to `bytes`; 0: no longer.
+  void set(Stream const& stream, std::size_t bytes);
+  /// The limit of `stream`; 0: not fused.
+  [[nodiscard]] std::size_t limit(Stream const& stream) const;
+
+  /// Whether calls like this one merge at all.
+  [[nodiscard]] static bool fuses(Call const& call) noexcept;
+  Work add(Call&& call, MergedCall::Run run, Stream const& stream);
+
+  /// Launches what is pending, then calls `next` before anybody can add.
+  template <typename Next>
+  auto flush_then(Next&& next) {
+    std::scoped_lock const lock(mutex_);
+    flush();
+    return next();
+  }
+
+  bool launch(Work::State const& state) noexcept override;
+  void launch() noexcept override;
+
+ private:
+  struct Pending {
+    MergedCall calls;
+    Stream stream;
+    std::shared_ptr<Work::State> state;
+    AddressRanges reads;
+    AddressRanges writes;
+  };
+  struct Limit {
+    Stream stream;
+    std::size_t bytes;
+  };
+
+  void flush();
+  [[nodiscard]] bool joins(Call const& call, Stream const& stream, std::size_t limit) const;
+  void note_ranges(Call const& call);
+  [[nodiscard]] std::size_t sent(Call const& call) const noexcept;
+  [[nodiscard]] std::size_t received(Call const& call) const noexcept;
+
+  std::size_t const ranks_;
+  Launch const launch_;
+  mutable std::mutex mutex_;
+  std::vector<Limit> limits_;  // few
+  std::optional<Pending> pending_;
+};
+
+}  // namespace weft

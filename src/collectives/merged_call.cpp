@@ -1,0 +1,152 @@
+#include "collectives/merged_call.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstring>
+#include <new>
+
+#include "weft/error.hpp"
+
+namespace weft {
+namespace {
+
+constexpr std::size_t kLine = 64;
+
+/// To whole cache lines.
+std::size_t round_up(std::size_t bytes) noexcept {
+  return (bytes + kLine - 1) / kLine * kLine;
+}
+
+bool same_kind(Call const& a, Call const& b) noexcept {
+  auto const& x = a.contract;
+  auto const& y = b.contract;
+  return x.operation == y.operation && x.dtype == y.dtype && x.reduce == y.reduce && x.root == y.root;
+}
+
+/// Lists of counts that differ differ here with a probability of 1 - 2^-31; the lower 16 bits are never 0.
+std::uint64_t fingerprint(std::vector<Piece> const& pieces) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (auto const& piece : pieces) {
+    hash = (hash ^ piece.bytes) * 0x9e3779b97f4a7c15U;
+    hash ^= hash >> 29U;
+  }
+  return (hash >> 32U & 0xffff0000U) | std::max<std::uint64_t>(1, hash >> 32U & 0xffffU);
+}
+
+std::size_t ranks_times(bool parts, std::size_t size) noexcept {
+  return parts ? size : 1;
+}
+
+}  // namespace
+
+Shape shape_of(Operation operation) noexcept {
+  switch (operation) {
+    case Operation::reduce_scatter:
+    case Operation::scatter: return {true, false};
+    case Operation::all_gather:
+    case Operation::gather: return {false, true};
+    case Operation::all_to_all: return {true, true};
+    default: return {};
+  }
+}
+
+MergedCall::MergedCall(Call&& first, Run operation) : call_(std::move(first)), run_(operation) {
+  add(call_);
+}
+
+bool MergedCall::merges(Call const& call) noexcept {
+  switch (call.contract.operation) {
+    case Operation::all_reduce:
+    case Operation::reduce:
+    case Operation::reduce_scatter:
+    case Operation::scan:
+    case Operation::exscan:
+      // Scales and functions are each rank's own, so ranks could not tell alike what merges.
+      return call.contract.reduce != ReduceOp::premul_sum && call.contract.reduce != ReduceOp::user;
+    case Operation::broadcast:
+    case Operation::all_gather:
+    case Operation::gather:
+    case Operation::scatter:
+    case Operation::all_to_all:
+    case Operation::barrier: return true;
+    default: return false;
+  }
+}
+
+bool MergedCall::accepts(Call const& next) const noexcept {
+  return merges(next) && same_kind(call_, next) && next.bytes() <= kSmall && pieces_.front().bytes <= kSmall &&
+         bytes_ + next.bytes() <= kMostBytes;
+}
+
+void MergedCall::add(Call const& next) {
+  auto const offset = round_up(bytes_);
+  pieces_.push_back({next.send, next.recv, next.bytes(), offset});
+  bytes_ = offset + next.bytes();
+  elements_ += next.contract.count;
+}
+
+void MergedCall::close() noexcept {
+  if (pieces_.size() == 1) return;
+  call_.contract.count = elements_;
+  call_.contract.pieces = fingerprint(pieces_);
+  call_.send = nullptr;
+  call_.recv = nullptr;
+}
+
+void MergedCall::run(Backend& backend) const {
+  if (pieces_.size() == 1 || call_.contract.operation == Operation::barrier) return (backend.*run_)(call_);
+  backend.merged(*this);
+}
+
+void run_flat(Backend& backend, MergedCall const& merged, int rank, int size, std::vector<std::byte>& scratch,
+              std::function<void(Call const&)> const& run) {
+  auto const& outer = merged.call();
+  auto const& contract = outer.contract;
+  auto const shape = merged.shape();
+  auto const ranks = static_cast<std::size_t>(size);
+  auto const unit = round_up(merged.bytes());
+  auto const send_units = ranks_times(shape.send_parts, ranks);
+  auto const recv_units = ranks_times(shape.recv_parts, ranks);
+  auto const in_place = !shape.send_parts && !shape.recv_parts;
+  auto const units = send_units + (in_place ? 0 : recv_units);
+  try {
+    scratch.resize(std::max(scratch.size(), units * unit + kLine));
+  } catch (std::bad_alloc const&) {
+    auto const why = fmt::format("rank {}: {}: no memory for {} bytes to merge calls in; make the group smaller", rank,
+                                 describe(outer), units * unit);
+    backend.fail(ErrorCode::out_of_memory, why);
+    throw Error(ErrorCode::out_of_memory, why);
+  }
+  auto* const send = scratch.data() + (kLine - reinterpret_cast<std::uintptr_t>(scratch.data()) % kLine) % kLine;
+  auto* const recv = in_place ? send : send + send_units * unit;
+
+  auto const is_root = outer.is_root(rank);
+  auto const from_root = contract.operation == Operation::broadcast || contract.operation == Operation::scatter;
+  auto const to_root = contract.operation == Operation::reduce || contract.operation == Operation::gather;
+  if (!from_root || is_root) {
+    for (std::size_t part = 0; part < send_units; ++part) {
+      for (auto const& piece : merged.pieces()) {
+        if (piece.bytes == 0) continue;
+        std::memcpy(send + part * unit + piece.offset, static_cast<std::byte const*>(piece.send) + part * piece.bytes,
+                    piece.bytes);
+      }
+    }
+  }
+  Call flat = outer;
+  flat.send = send;
+  flat.recv = recv;
+  flat.contract.count = unit / size_of(contract.dtype);
+  run(flat);
+  auto const left_alone = contract.operation == Operation::exscan && rank == 0;
+  if ((to_root && !is_root) || left_alone) return;
+  for (std::size_t part = 0; part < recv_units; ++part) {
+    for (auto const& piece : merged.pieces()) {
+      if (piece.bytes == 0) continue;
+      std::memcpy(static_cast<std::byte*>(piece.recv) + part * piece.bytes, recv + part * unit + piece.offset,
+                  piece.bytes);
+    }
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "collectives/backend.hpp"
+#include "collectives/call.hpp"
+
+namespace weft {
+
+/// One call's buffers within a merged call, whose unit is what contracts count: the whole buffer, or one rank's part.
+struct Piece {
+  void const* send = nullptr;
+  void* recv = nullptr;
+  std::size_t bytes = 0;
+  std::size_t offset = 0;  ///< of the unit in the merged call's
+};
+
+/// Which buffers hold a part for every rank; the others hold one unit.
+struct Shape {
+  bool send_parts = false;
+  bool recv_parts = false;
+};
+[[nodiscard]] Shape shape_of(Operation operation) noexcept;
+
+/// Consecutive calls of one kind that run as one: equal in all but buffers and counts, and independent of each other
+/// (which is for the caller to see to). Their units lie one after the other, each at a cache line of its own, so that
+/// what is moved is one flat transfer. What merges depends only on what is equal on all ranks.
+class MergedCall {
+ public:
+  static constexpr std::size_t kSmall = std::size_t{16} << 20;      ///< bytes of a unit; larger calls run by themselves
+  static constexpr std::size_t kMostBytes = std::size_t{64} << 20;  ///< of all units
+
+  using Run = void (Backend::*)(Call const&);
+
+  /// Begins with one call, which `operation` would run by itself.
+  MergedCall(Call&& first, Run operation);
+
+  /// Whether calls like this one merge at all.
+  [[nodiscard]] static bool merges(Call const& call) noexcept;
+  /// Whether `next` may join; then add() it.
+  [[nodiscard]] bool accepts(Call const& next) const noexcept;
+  void add(Call const& next);
+  /// No more calls come: call() is complete but for sequence and timeout.
+  void close() noexcept;
+
+  [[nodiscard]] Call& call() noexcept { return call_; }
+  [[nodiscard]] Call const& call() const noexcept { return call_; }
+  [[nodiscard]] std::vector<Piece> const& pieces() const noexcept { return pieces_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }  ///< of all units, gaps included
+  [[nodiscard]] Shape shape() const noexcept { return shape_of(call_.contract.operation); }
+
+  void run(Backend& backend) const;
+  /// Runs `call`, of this kind, by itself.
+  void run_plain(Backend& backend, Call const& call) const { (backend.*run_)(call); }
+
+  /// body(piece, first, place, length) for what of every piece lies in [first, first + length) of the merged unit:
+  /// bytes [first, first + length) of the piece's unit, at `place` bytes from the range's beginning.
+  template <typename Body>
+  void for_each(std::size_t first, std::size_t length, Body&& body) const;
+
+ private:
+  Call call_;
+  Run run_;
+  std::vector<Piece> pieces_;
+  std::size_t bytes_ = 0;
+  std::uint64_t elements_ = 0;
+};
+
+template <typename Body>
+void MergedCall::for_each(std::size_t first, std::size_t length, Body&& body) const {
+  auto const end = first + length;
+  auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), first,
+                                [](std::size_t at, Piece const& p) { return at < p.offset; });
+  if (piece != pieces_.begin()) --piece;
+  for (; piece != pieces_.end() && piece->offset < end; ++piece) {
+    auto const from = std::max(first, piece->offset);
+    auto const to = std::min(end, piece->offset + piece->bytes);
+    if (from < to) body(*piece, from - piece->offset, from - first, to - from);
+  }
+}
+
+/// Runs a merged call as one plain call, by `run`, on contiguous copies of its buffers, kept in `scratch`.
+void run_flat(Backend& backend, MergedCall const& merged, int rank, int size, std::vector<std::byte>& scratch,
+              std::function<void(Call const&)> const& run);
+
+}  // namespace weft

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "collectives/merged_call.hpp"
+#include "collectives/message.hpp"
+#include "runtime/work_state.hpp"
+#include "weft/communicator.hpp"
+
+namespace weft {
+
+/// The calls of a Group, as they come in. Calls of one kind merge, whatever came between them.
+class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this<OpenGroup> {
+ public:
+  [[nodiscard]] static std::shared_ptr<OpenGroup> create(CollectiveOptions const& options);
+
+  /// Both return the group's Work.
+  Work add(Call&& call, MergedCall::Run run);
+  /// Messages, to be numbered at the end; `call` is for the time limit and reports.
+  Work add(Call const& call, std::optional<Message> const& send, std::optional<Message> const& recv);
+
+  /// No more calls come; they are about to be launched.
+  void close() noexcept;
+  bool launch(Work::State const&) noexcept override { return closed_.load(std::memory_order_acquire); }
+
+  [[nodiscard]] CollectiveOptions const& options() const noexcept { return options_; }
+  [[nodiscard]] std::vector<MergedCall>& calls() noexcept { return calls_; }
+  [[nodiscard]] std::vector<Message>& messages() noexcept { return messages_; }
+  [[nodiscard]] Call& transfer() noexcept { return transfer_; }  ///< of the messages
+  [[nodiscard]] std::shared_ptr<Work::State> const& state() const noexcept { return state_; }
+
+ private:
+  explicit OpenGroup(CollectiveOptions const& options) : options_(options) {}
+
+  CollectiveOptions const options_;
+  std::shared_ptr<Work::State> state_;
+  std::vector<MergedCall> calls_;
+  std::vector<Message> messages_;
+  Call transfer_;
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace weft
