@@ -70,5 +70,5 @@ function(weft_test name)
   list(GET limits 0 program_limit)
   list(GET limits 1 test_limit)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${program_limit} LABELS "${labels}"
-    ENVIRONMENT "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml;WEFT_TEST_LIMIT_S=${test_limit}")
+    ENVIRONMENT "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml;WEFT_TEST_LIMIT_S=${test_limit};WEFT_TUNING_CACHE=0")
 endfunction()

@@ -41,9 +41,19 @@ struct EmulatedLink {
   [[nodiscard]] std::string describe() const;
 };
 
+/// What the bits of a reduction depend on besides its contributions. Either way every rank gets the same bits, and the
+/// same program run again on ranks placed alike gets them again: timing, algorithms, chunks and buckets do not matter.
+enum class Reproducibility {
+  run_to_run,  ///< also on which ranks share a host: those may combine theirs first, which sends less between hosts.
+               ///< Partial results of 16-bit floats round once more, and overflow where they do.
+  bitwise,     ///< on nothing else: contributions combine in rank order on every back end, however ranks are placed
+};
+
 struct CommunicatorOptions {
   std::optional<EmulatedLink> emulated_link{};
   std::optional<Config> config{};  ///< absent: Config::from_environment(); a communicator's own always has it
+  /// Rank 0's counts. On one host reductions are bitwise reproducible in any case.
+  Reproducibility reproducibility = Reproducibility::run_to_run;
   /// What a collective that waits for its peers calls meanwhile, on the waiting thread, every few microseconds: lets
   /// another library that shares the process make progress. Must not throw, wait, or call this communicator.
   std::function<void()> progress{};

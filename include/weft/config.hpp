@@ -32,6 +32,10 @@ struct Config {
   std::size_t flight_recorder = 256;   ///< WEFT_FLIGHT_RECORDER: calls remembered per communicator; 0 none
   std::optional<std::string> flight_directory;  ///< WEFT_FLIGHT_DIR: where failing communicators write them down
 
+  /// WEFT_TUNING_CACHE: where measured costs of algorithms are kept. None: nothing is measured, algorithms follow from
+  /// cache sizes alone. from_environment() gives $XDG_CACHE_HOME/weft/tuning.json, or ~/.cache/weft/tuning.json.
+  std::optional<std::string> tuning_cache;
+
   /// Reads the environment. Warns about unknown WEFT_ names with the nearest known one (those of the tests, the demo,
   /// the scripts and the build are passed over); a bad value is an error.
   /// @throws Error{invalid_argument} naming variable, value and what is allowed.

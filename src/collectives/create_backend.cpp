@@ -26,14 +26,17 @@ struct Introduction {
   char host[kMostHostIdCharacters + 1] = {};
   bool asks = false;
   BackendKind wanted = BackendKind::shm;
+  Reproducibility reproducibility = Reproducibility::run_to_run;
   int tag = 0;  ///< rank 0's tells apart communicators that several threads create at once
 };
 
-std::vector<Introduction> introduce(Bootstrap& bootstrap, Config const& config) {
+std::vector<Introduction> introduce(Bootstrap& bootstrap, CommunicatorOptions const& options) {
+  auto const& config = *options.config;
   Introduction mine;
   host_identity(config).copy(mine.host, kMostHostIdCharacters);
   mine.asks = config.backend.has_value();
   mine.wanted = config.backend.value_or(BackendKind::shm);
+  mine.reproducibility = options.reproducibility;
   mine.tag = static_cast<int>(std::chrono::steady_clock::now().time_since_epoch().count() % 32768);
   auto const bytes = bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)));
   std::vector<Introduction> all(static_cast<std::size_t>(bootstrap.size()));
@@ -71,12 +74,19 @@ BackendKind choose(Introduction const& first, std::vector<int> const& hosts) {
 #if WEFT_WITH_MPI
 std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, std::shared_ptr<MpiMembers const> const& members,
                                              CommunicatorOptions const& options, std::vector<int> const& hosts,
-                                             int tag) {
+                                             Introduction const& first) {
   hierarchical::Layout layout(bootstrap.rank(), hosts);
-  auto const locals = mpi_bootstrap_of(members->subset(layout.locals()), tag, *options.config);
-  auto intra = shm::ShmBackend::create(*locals, *options.config, options.progress);
+  auto const explains = options.config->explain && bootstrap.rank() == 0;
+  auto inside = *options.config;
+  inside.explain = explains;
+  // Hosts in name only take one another's cores: what is measured there says nothing.
+  if (inside.host_id) inside.tuning_cache.reset();
+  auto const locals = mpi_bootstrap_of(members->subset(layout.locals()), first.tag, inside);
+  auto intra = shm::ShmBackend::create(*locals, inside, options.progress);
   auto inter = mpi::MpiBackend::create(bootstrap, members, options);
-  return std::make_unique<hierarchical::HierarchicalBackend>(std::move(intra), std::move(inter), std::move(layout));
+  auto explainer = explains ? std::make_unique<Explainer>("hierarchical", bootstrap.size()) : nullptr;
+  return std::make_unique<hierarchical::HierarchicalBackend>(std::move(intra), std::move(inter), std::move(layout),
+                                                             first.reproducibility, std::move(explainer));
 }
 #endif
 
@@ -84,7 +94,7 @@ std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, std::shared_p
 
 std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOptions const& options) {
   auto const& config = *options.config;
-  auto const all = introduce(bootstrap, config);
+  auto const all = introduce(bootstrap, options);
   auto const hosts = number_hosts(all);
   auto const kind = choose(all.front(), hosts);
   if (kind == BackendKind::shm) {
@@ -101,7 +111,7 @@ std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOption
                        bootstrap.name()));
   }
   if (kind == BackendKind::mpi) return mpi::MpiBackend::create(bootstrap, members, options);
-  return create_hierarchical(bootstrap, members, options, hosts, all.front().tag);
+  return create_hierarchical(bootstrap, members, options, hosts, all.front());
 #else
   refuse(kind, hosts, "Weft was built without MPI: configure with -DWEFT_WITH_MPI=ON");
 #endif

@@ -9,11 +9,6 @@
 
 namespace weft {
 
-std::unique_ptr<Explainer> Explainer::create(Config const& config, std::string backend, int rank, int ranks) {
-  if (!config.explain || rank != 0) return nullptr;
-  return std::make_unique<Explainer>(std::move(backend), ranks);
-}
-
 Explainer::Explainer(std::string backend, int ranks) : backend_(std::move(backend)), ranks_(ranks) {}
 
 void Explainer::note(Operation operation, std::string_view memory, std::string_view algorithm,

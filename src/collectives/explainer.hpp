@@ -2,14 +2,12 @@
 
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 
 #include "collectives/call.hpp"
-#include "weft/config.hpp"
 
 namespace weft {
 
@@ -17,10 +15,7 @@ namespace weft {
 /// kind of memory and algorithm, through the library's logger. One thread at a time.
 class Explainer {
  public:
-  /// None unless `config` asks and this is rank 0.
-  [[nodiscard]] static std::unique_ptr<Explainer> create(Config const& config, std::string backend, int rank,
-                                                         int ranks);
-
+  /// For rank 0 of `ranks`.
   Explainer(std::string backend, int ranks);
 
   /// What was decided. `details`, called only for a new decision: which sizes it holds for, chunks, reasons.

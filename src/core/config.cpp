@@ -82,6 +82,12 @@ bool read_flight_recorder(Config& config, std::string const& value) {
   return true;
 }
 
+bool read_tuning_cache(Config& config, std::string const& value) {
+  config.tuning_cache.reset();
+  if (!value.empty() && value != "0") config.tuning_cache = value;
+  return true;
+}
+
 bool read_flight_directory(Config& config, std::string const& value) {
   config.flight_directory = value;
   return true;
@@ -161,6 +167,7 @@ constexpr std::array kSettings{
     Setting{"WEFT_BACKEND", "backend", "shm, mpi or hierarchical", read_backend, wrong_backend},
     Setting{"WEFT_FLIGHT_RECORDER", "flight_recorder", "a number of calls from 0 to 1048576", read_flight_recorder,
             wrong_flight_recorder},
+    Setting{"WEFT_TUNING_CACHE", "tuning_cache", "the name of a file, or 0", read_tuning_cache, never},
     Setting{"WEFT_FLIGHT_DIR", "flight_directory", "the name of a folder", read_flight_directory,
             wrong_flight_directory},
 };
@@ -213,6 +220,25 @@ bool apply(Config& config, std::string_view name, std::string const& value) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}={}: expected {}", name, value, known->allowed));
   }
   return true;
+}
+
+/// The value of `name` in null-terminated "NAME=value" strings; empty when there is none.
+std::string_view value_of(std::string_view name, char const* const* environment) {
+  for (; *environment != nullptr; ++environment) {
+    std::string_view const entry(*environment);
+    if (entry.size() > name.size() && entry[name.size()] == '=' && entry.starts_with(name))
+      return entry.substr(name.size() + 1);
+  }
+  return {};
+}
+
+std::optional<std::string> default_tuning_cache(char const* const* environment) {
+  constexpr char const* kFile = "/weft/tuning.json";
+  auto const caches = value_of("XDG_CACHE_HOME", environment);
+  auto const home = value_of("HOME", environment);
+  if (!caches.empty()) return std::string(caches) + kFile;
+  if (!home.empty()) return std::string(home) + "/.cache" + kFile;
+  return std::nullopt;
 }
 
 void warn_unknown(std::vector<std::string_view> const& names) {
@@ -280,6 +306,7 @@ Config Config::from_environment() {
 
 Config Config::from_environment(char const* const* environment) {
   Config config;
+  config.tuning_cache = default_tuning_cache(environment);
   std::vector<std::string_view> unknown;
   for (; *environment != nullptr; ++environment) {
     std::string_view const entry(*environment);

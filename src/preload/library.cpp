@@ -41,6 +41,8 @@ Config adapted(Config config) {
   if (!config.spin && ranks <= ::sysconf(_SC_NPROCESSORS_ONLN)) config.spin = std::chrono::milliseconds(10);
   // Signals and threads are theirs.
   if (std::getenv("WEFT_FLIGHT_RECORDER") == nullptr) config.flight_recorder = 0;
+  // No files of ours where nobody asked for any.
+  if (std::getenv("WEFT_TUNING_CACHE") == nullptr) config.tuning_cache.reset();
   return config;
 }
 

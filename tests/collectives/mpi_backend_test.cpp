@@ -96,10 +96,21 @@ TEST_P(Placements, EveryOperationGivesTheBitsOfSharedMemory) {
   expect_success_of("operations", GetParam(), 150);
 }
 
+TEST_P(Placements, SumsInRankOrder) {
+  auto const outcome = mpirun("bitwise", GetParam());
+  EXPECT_EQ(0, outcome.code) << outcome.output;
+}
+
+TEST_P(Placements, ByDefaultNearlyAndAlwaysTheSame) {
+  auto const outcome = mpirun("relaxed", GetParam());
+  EXPECT_EQ(0, outcome.code) << outcome.output;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Placements,
                          testing::Values(Setting{"mpi", "aabb"}, Setting{"default", "aabb"},
                                          Setting{"hierarchical", "abbb"}, Setting{"hierarchical", "aaa"},
-                                         Setting{"hierarchical", "ab"}));
+                                         Setting{"hierarchical", "ab"}, Setting{"hierarchical", "aabbc"},
+                                         Setting{"hierarchical", "abcab"}));
 
 /// Every back end against MPI's own functions.
 struct Differential : testing::TestWithParam<Setting> {};

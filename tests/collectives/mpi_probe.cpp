@@ -8,14 +8,17 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "collectives/cases/nearly.hpp"
 #include "collectives/mpi_cases.hpp"
 
 namespace weft::test {
@@ -61,19 +64,56 @@ float all_reduce_one(Communicator& world, CollectiveOptions const& how = {}) {
   return sum;
 }
 
-void operations(Job const& job) {
-  auto tested = job.create();
+/// All ranks on one host.
+Communicator reference_for(Job const& job) {
   auto plain = job.options;
   plain.config->backend = BackendKind::shm;
   plain.config->host_id.reset();
-  auto reference = Communicator::create(job.bootstrap, plain);
+  return Communicator::create(job.bootstrap, plain);
+}
+
+void operations(Job job) {
+  job.options.reproducibility = Reproducibility::bitwise;
+  auto tested = job.create();
+  auto reference = reference_for(job);
   compare_communicators(tested, reference, job.cases, job.seed);
 }
 
 /// Weft's functions beside MPI's.
-void differential(Job const& job) {
+void differential(Job job) {
+  job.options.reproducibility = Reproducibility::bitwise;
   auto tested = job.create();
   compare_with_mpi(tested, job.cases, job.seed);
+}
+
+/// f32 sums have the bits of a loop over the ranks, whatever the sizes of blocks.
+void bitwise(Job job) {
+  job.options.reproducibility = Reproducibility::bitwise;
+  for (std::size_t const staging : {std::size_t{64} << 10, std::size_t{300'000}, std::size_t{4} << 20}) {
+    job.options.config->staging_bytes = staging;
+    auto world = job.create();
+    for (std::size_t const count : {1, 1000, 5003, 300'007}) {
+      std::vector<float> wanted(count);
+      std::vector<float> mine;
+      for (int rank = 0; rank < job.size(); ++rank) {
+        std::mt19937 engine(static_cast<unsigned>(count) + static_cast<unsigned>(rank));
+        std::vector<float> values(count);
+        for (auto& value : values) value = std::uniform_real_distribution<float>(-1, 1)(engine);
+        for (std::size_t i = 0; i < count; ++i) wanted[i] = rank == 0 ? values[i] : wanted[i] + values[i];
+        if (rank == job.rank()) mine = values;
+      }
+      world.all_reduce(std::span<float const>(mine), std::span(mine), ReduceOp::sum);
+      require(std::memcmp(mine.data(), wanted.data(), count * sizeof(float)) == 0,
+              "not the sum in rank order: " + std::to_string(count) + " elements, staging " + std::to_string(staging));
+    }
+  }
+}
+
+/// The default may round differently from one host, but the same each time, and as every rank's result.
+void relaxed(Job const& job) {
+  auto tested = job.create();
+  auto reference = reference_for(job);
+  compare_nearly(tested, reference, job.cases, job.seed);
 }
 
 /// Calls that differ in one thing each: everybody is told of both, and the communicator goes on.
@@ -231,11 +271,18 @@ void refuse(Job const& job) {
 
 int run(int argc, char** argv) {
   if (argc < 4) return 2;
-  std::map<std::string, void (*)(Job const&)> const modes{
-      {"operations", operations}, {"differential", differential},   {"mismatch", mismatch},
-      {"timeout", timeout},       {"abort", abort_from_a_thread},   {"leave", leave},
-      {"kill", kill_one},         {"communicators", communicators}, {"messages", messages},
-      {"refuse", refuse}};
+  std::map<std::string, std::function<void(Job const&)>> const modes{{"operations", operations},
+                                                                     {"differential", differential},
+                                                                     {"mismatch", mismatch},
+                                                                     {"timeout", timeout},
+                                                                     {"abort", abort_from_a_thread},
+                                                                     {"leave", leave},
+                                                                     {"kill", kill_one},
+                                                                     {"communicators", communicators},
+                                                                     {"messages", messages},
+                                                                     {"refuse", refuse},
+                                                                     {"bitwise", bitwise},
+                                                                     {"relaxed", relaxed}};
   Job job;
   job.options.config = Config::from_environment();
   job.bootstrap = mpi_bootstrap(*job.options.config);

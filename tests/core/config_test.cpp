@@ -53,6 +53,16 @@ TEST(Config, ReadsTheFlightRecorders) {
   EXPECT_EQ(config.flight_directory, "/tmp/dumps");
 }
 
+TEST(Config, TuningIsKeptWhereCachesAre) {
+  EXPECT_FALSE(Config{}.tuning_cache.has_value());
+  EXPECT_FALSE(read({}).tuning_cache.has_value());
+  EXPECT_EQ(read({"HOME=/home/a"}).tuning_cache, "/home/a/.cache/weft/tuning.json");
+  EXPECT_EQ(read({"HOME=/home/a", "XDG_CACHE_HOME=/caches"}).tuning_cache, "/caches/weft/tuning.json");
+  EXPECT_EQ(read({"HOME=/home/a", "WEFT_TUNING_CACHE=t.json"}).tuning_cache, "t.json");
+  EXPECT_FALSE(read({"HOME=/home/a", "WEFT_TUNING_CACHE=0"}).tuning_cache.has_value());
+  EXPECT_FALSE(read({"HOME=/home/a", "WEFT_TUNING_CACHE="}).tuning_cache.has_value());
+}
+
 TEST(Config, ZeroSpinIsNotTheDefault) {
   EXPECT_EQ(read({"WEFT_SPIN=0us"}).spin, 0us);
 }

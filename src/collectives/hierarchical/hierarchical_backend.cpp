@@ -40,6 +40,32 @@ std::size_t unit_of(Call const& call) noexcept {
   return std::lcm(call.grain(), size_of(call.contract.dtype));
 }
 
+/// Contributions to the result of a host, and the hosts' results to that of all.
+struct Levels {
+  ReduceOp inside;
+  ReduceOp between;
+};
+
+/// The mean of all is the mean of the hosts' means, weighted by their ranks; scales are for contributions alone.
+Levels levels_of(ReduceOp op) noexcept {
+  if (op == ReduceOp::avg) return {ReduceOp::avg, ReduceOp::premul_sum};
+  return {op, op == ReduceOp::premul_sum ? ReduceOp::sum : op};
+}
+
+/// Whether contributions may be combined in any order and grouping for the same bits.
+bool is_exact(DataType dtype, ReduceOp op) noexcept {
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::prod:
+    case ReduceOp::min:
+    case ReduceOp::max: return is_integer(dtype) || dtype == DataType::boolean;
+    case ReduceOp::avg:
+    case ReduceOp::premul_sum:
+    case ReduceOp::user: return false;
+    default: return true;  // logical and bitwise
+  }
+}
+
 /// Counts and offsets of some ranks' ranges.
 struct PartArrays {
   std::vector<std::size_t> counts;
@@ -54,8 +80,13 @@ struct PartArrays {
 
 }  // namespace
 
-HierarchicalBackend::HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter, Layout layout)
-    : intra_(std::move(intra)), inter_(std::move(inter)), layout_(std::move(layout)) {}
+HierarchicalBackend::HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter, Layout layout,
+                                         Reproducibility reproducibility, std::unique_ptr<Explainer> explainer)
+    : intra_(std::move(intra)),
+      inter_(std::move(inter)),
+      layout_(std::move(layout)),
+      reproducibility_(reproducibility),
+      explainer_(std::move(explainer)) {}
 
 Buffer HierarchicalBackend::workspace(std::size_t count, DataType dtype) {
   try {
@@ -88,7 +119,23 @@ void HierarchicalBackend::run_intra(Call call, Operation operation) {
   }
 }
 
-void HierarchicalBackend::enter(Call const& call) {
+void HierarchicalBackend::run_flat(Call const& call, Operation operation) {
+  if (explainer_) {
+    explainer_->note(call.contract.operation, "any memory", "flat", [&] {
+      return fmt::format(
+          "one exchange between all ranks, for calls of up to {}, scans, and parts that some ranks do "
+          "not know",
+          describe_bytes(kFlat));
+    });
+  }
+  run_inter(call, operation);
+}
+
+void HierarchicalBackend::enter(Call const& call, char const* way) {
+  if (explainer_) {
+    explainer_->note(call.contract.operation, "any memory", way,
+                     [&] { return fmt::format("{} hosts", layout_.hosts().size()); });
+  }
   run_inter(call, &Backend::barrier);
 }
 
@@ -198,7 +245,104 @@ std::vector<double> HierarchicalBackend::share_scales(Call const& call) {
   return all;
 }
 
+bool HierarchicalBackend::combines_by_host(Call const& call) const noexcept {
+  if (layout_.hosts().size() == ranks()) return false;  // nobody to combine with
+  auto const op = call.contract.reduce;
+  if (is_exact(call.contract.dtype, op)) return true;
+  if (reproducibility_ == Reproducibility::bitwise || op == ReduceOp::user) return false;
+  // Partial results of integers' means would be truncated, those of 8-bit floats have too few bits.
+  return !is_integer(call.contract.dtype) && call.contract.dtype != DataType::boolean &&
+         size_of(call.contract.dtype) > 1;
+}
+
+void HierarchicalBackend::combine_inside(Call const& call, void const* send, Ranges const& parts, std::size_t first,
+                                         std::size_t block, void* partials) {
+  auto const element = size_of(call.contract.dtype);
+  auto const& locals = layout_.locals();
+  std::size_t round = 0;
+  for (auto const& host : layout_.hosts()) {
+    for (std::size_t next = 0; next < host.size(); next += locals.size(), ++round) {
+      PartArrays shared;
+      std::size_t total = 0;
+      for (std::size_t i = 0; i < locals.size(); ++i) {
+        auto const part = next + i < host.size() ? parts[static_cast<std::size_t>(host[next + i])] : Range{};
+        auto const count = part.count > first ? std::min(block, part.count - first) : 0;
+        shared.add(part.first + first, count);
+        total += count;
+      }
+      if (total == 0) continue;
+      auto scatter = inner(call, weft::Operation::reduce_scatter_v, total);
+      scatter.contract.reduce = levels_of(call.contract.reduce).inside;
+      scatter.scale = call.scale;
+      scatter.send = send;
+      scatter.recv = at(partials, round * block * element);
+      scatter.send_parts = shared.parts();
+      run_intra(scatter, &Backend::reduce_scatter);
+    }
+  }
+}
+
+void HierarchicalBackend::exchange_partials(Call const& call, Ranges const& parts, std::size_t first, std::size_t block,
+                                            void const* partials, void* arrived) {
+  auto const left = [&](int owner) {
+    auto const& part = parts[static_cast<std::size_t>(owner)];
+    return part.count > first ? std::min(block, part.count - first) : 0;
+  };
+  PartArrays given;
+  PartArrays got;
+  for (int peer = 0; peer < layout_.size(); ++peer) {
+    auto const& theirs = layout_.hosts()[static_cast<std::size_t>(layout_.host_of(peer))];
+    auto const gives = !layout_.is_local(peer) && layout_.courier(peer, layout_.locals()) == rank();
+    auto const gets = !layout_.is_local(peer) && layout_.courier(rank(), theirs) == peer;
+    given.add(gives ? layout_.round_of(peer) * block : 0, gives ? left(peer) : 0);
+    got.add(static_cast<std::size_t>(layout_.host_of(peer)) * block, gets ? left(rank()) : 0);
+  }
+  auto exchange = inner(call, weft::Operation::all_to_all_v, 0);
+  exchange.send = partials;
+  exchange.recv = arrived;
+  exchange.send_parts = given.parts();
+  exchange.recv_parts = got.parts();
+  run_inter(exchange, &Backend::all_to_all);
+}
+
+void HierarchicalBackend::combine_by_host(Call const& call, void const* send, Ranges const& parts, void* result) {
+  auto const element = size_of(call.contract.dtype);
+  auto const hosts = layout_.hosts().size();
+  std::size_t longest = 0;
+  for (auto const& part : parts) longest = std::max(longest, part.count);
+  if (longest == 0) return;
+  // Equal on all ranks, whose hosts may need different numbers of rounds.
+  auto const blocks = layout_.most_rounds() + hosts;
+  auto const block = std::min(longest, std::max(kLeastBlock, kWorkspace / blocks / 64 * 64) / element);
+  auto const partials = workspace(block * layout_.most_rounds(), call.contract.dtype);
+  auto const arrived = workspace(block * hosts, call.contract.dtype);
+  std::vector<double> weights;
+  for (auto const& host : layout_.hosts()) {
+    weights.push_back(static_cast<double>(host.size()) / static_cast<double>(ranks()));
+  }
+  auto const& mine = parts[static_cast<std::size_t>(rank())];
+  for (std::size_t first = 0; first < longest; first += block) {
+    combine_inside(call, send, parts, first, block, partials.data());
+    exchange_partials(call, parts, first, block, partials.data(), arrived.data());
+    auto const count = mine.count > first ? std::min(block, mine.count - first) : 0;
+    std::vector<void const*> sources;
+    for (std::size_t host = 0; host < hosts; ++host) {
+      auto const own = host == static_cast<std::size_t>(layout_.host_of(rank()));
+      sources.push_back(own ? at(partials.data(), layout_.round_of(rank()) * block * element)
+                            : at(arrived.data(), host * block * element));
+    }
+    void* const destination = at(result, first * element);
+    kernels::reduce({&destination, 1}, sources, count, call.contract.dtype,
+                    {levels_of(call.contract.reduce).between, weights.data(), {}});
+  }
+}
+
 void HierarchicalBackend::combine(Call const& call, void const* send, Ranges const& parts, void* result) {
+  if (combines_by_host(call)) return combine_by_host(call, send, parts, result);
+  combine_in_rank_order(call, send, parts, result);
+}
+
+void HierarchicalBackend::combine_in_rank_order(Call const& call, void const* send, Ranges const& parts, void* result) {
   auto const element = size_of(call.contract.dtype);
   auto const mine = static_cast<std::size_t>(rank());
   std::size_t longest = 0;
@@ -230,8 +374,8 @@ void HierarchicalBackend::combine(Call const& call, void const* send, Ranges con
 }
 
 void HierarchicalBackend::all_reduce(Call const& call) {
-  if (call.bytes() <= kFlat) return run_inter(call, &Backend::all_reduce);
-  enter(call);
+  if (call.bytes() <= kFlat) return run_flat(call, &Backend::all_reduce);
+  enter(call, combines_by_host(call) ? "combined inside hosts first" : "combined in rank order");
   auto const parts = even_split(call);
   auto const mine = parts[static_cast<std::size_t>(rank())];
   combine(call, call.send, parts, at(call.recv, mine.first * size_of(call.contract.dtype)));
@@ -239,8 +383,8 @@ void HierarchicalBackend::all_reduce(Call const& call) {
 }
 
 void HierarchicalBackend::reduce(Call const& call) {
-  if (call.bytes() <= kFlat) return run_inter(call, &Backend::reduce);
-  enter(call);
+  if (call.bytes() <= kFlat) return run_flat(call, &Backend::reduce);
+  enter(call, combines_by_host(call) ? "combined inside hosts first" : "combined in rank order");
   auto const parts = even_split(call);
   auto const mine = parts[static_cast<std::size_t>(rank())];
   auto const own = workspace(std::max<std::size_t>(mine.count, 1), call.contract.dtype);
@@ -251,13 +395,13 @@ void HierarchicalBackend::reduce(Call const& call) {
 }
 
 void HierarchicalBackend::reduce_scatter(Call const& call) {
-  if (call.bytes() <= kFlat / ranks()) return run_inter(call, &Backend::reduce_scatter);
-  enter(call);
+  if (call.bytes() <= kFlat / ranks()) return run_flat(call, &Backend::reduce_scatter);
+  enter(call, combines_by_host(call) ? "combined inside hosts first" : "combined in rank order");
   combine(call, call.send, parts_of(call, call.send_parts), call.recv);
 }
 
 void HierarchicalBackend::all_gather(Call const& call) {
-  if (call.bytes() <= kFlat / ranks()) return run_inter(call, &Backend::all_gather);
+  if (call.bytes() <= kFlat / ranks()) return run_flat(call, &Backend::all_gather);
   enter(call);
   auto const parts = parts_of(call, call.recv_parts);
   auto const mine = parts[static_cast<std::size_t>(rank())];
@@ -267,7 +411,7 @@ void HierarchicalBackend::all_gather(Call const& call) {
 }
 
 void HierarchicalBackend::broadcast(Call const& call) {
-  if (call.bytes() <= kFlat) return run_inter(call, &Backend::broadcast);
+  if (call.bytes() <= kFlat) return run_flat(call, &Backend::broadcast);
   enter(call);
   // Every rank gets a part, then all share theirs: the root's host sends the buffer about once, not once per host.
   auto const parts = even_split(call);
@@ -284,7 +428,7 @@ void HierarchicalBackend::broadcast(Call const& call) {
 
 void HierarchicalBackend::gather(Call const& call) {
   if (call.contract.operation == weft::Operation::gather_v || call.bytes() <= kFlat / ranks()) {
-    return run_inter(call, &Backend::gather);
+    return run_flat(call, &Backend::gather);
   }
   enter(call);
   Ranges gives(ranks());
@@ -294,7 +438,7 @@ void HierarchicalBackend::gather(Call const& call) {
 
 void HierarchicalBackend::scatter(Call const& call) {
   if (call.contract.operation == weft::Operation::scatter_v || call.bytes() <= kFlat / ranks()) {
-    return run_inter(call, &Backend::scatter);
+    return run_flat(call, &Backend::scatter);
   }
   enter(call);
   Ranges gets(ranks());
@@ -304,7 +448,7 @@ void HierarchicalBackend::scatter(Call const& call) {
 
 void HierarchicalBackend::all_to_all(Call const& call) {
   if (call.contract.operation == weft::Operation::all_to_all_v || call.bytes() <= kFlat / ranks()) {
-    return run_inter(call, &Backend::all_to_all);
+    return run_flat(call, &Backend::all_to_all);
   }
   enter(call);
   auto const parts = equal_parts(call.contract.count);
@@ -316,7 +460,7 @@ void HierarchicalBackend::all_to_all(Call const& call) {
 }
 
 void HierarchicalBackend::scan(Call const& call) {
-  run_inter(call, &Backend::scan);
+  run_flat(call, &Backend::scan);
 }
 
 void HierarchicalBackend::merged(MergedCall const& calls) {

@@ -6,24 +6,28 @@
 #include <vector>
 
 #include "collectives/backend.hpp"
+#include "collectives/explainer.hpp"
 #include "collectives/hierarchical/layout.hpp"
 #include "weft/buffer.hpp"
+#include "weft/communicator.hpp"
 
 namespace weft::hierarchical {
 
 /// Composes a back end of the ranks of each host (`intra`) and one of all ranks (`inter`).
 ///
 /// Between ranks of a host data goes through `intra`, between hosts through `inter`, all ranks of a host at once. What
-/// every rank is to have crosses to each host once and is shared there. Contributions to a reduction are not combined
-/// before they have come together at one rank, which does so in rank order: the bits are those of a single host,
-/// however ranks are placed.
+/// every rank is to have crosses to each host once and is shared there. Where Reproducibility allows it, or the result
+/// is exact in any order, ranks of a host combine their contributions first and only partial results cross. Otherwise
+/// contributions are not combined before they have come together at one rank, which does so in rank order: the bits are
+/// those of a single host, however ranks are placed.
 ///
 /// Every call begins with its announcement on `inter`, so that all ranks of all hosts agree. Small calls, scans, and
 /// operations whose parts only some ranks know are `inter`'s altogether. A failure of either is told to the other.
 class HierarchicalBackend final : public Backend {
  public:
   /// `intra` has the ranks of layout.locals(), in that order; `inter` has all.
-  HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter, Layout layout);
+  HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter, Layout layout,
+                      Reproducibility reproducibility, std::unique_ptr<Explainer> explainer);
 
   void all_reduce(Call const& call) override;
   void reduce_scatter(Call const& call) override;
@@ -61,10 +65,12 @@ class HierarchicalBackend final : public Backend {
   /// Memory for `count` elements. The others wait for this rank: without memory all fail.
   [[nodiscard]] Buffer workspace(std::size_t count, DataType dtype);
 
+  /// For a call that is `inter`'s altogether.
+  void run_flat(Call const& call, Operation operation);
   void run_inter(Call call, Operation operation);
   void run_intra(Call call, Operation operation);
-  /// Announces the call to all ranks. @throws Error{mismatch} on every rank.
-  void enter(Call const& call);
+  /// Announces the call, which goes by `way`, to all ranks. @throws Error{mismatch} on every rank.
+  void enter(Call const& call, char const* way = "inside hosts and between them");
 
   /// gives[r] of `send` goes to rank r, gets[r] of `recv` comes from it; all ranks agree on the lengths.
   void move(Call const& call, void const* send, Ranges const& gives, void* recv, Ranges const& gets);
@@ -72,12 +78,25 @@ class HierarchicalBackend final : public Backend {
   void share(Call const& call, void* recv, Ranges const& parts);
   /// Every rank's factor for a premul_sum.
   [[nodiscard]] std::vector<double> share_scales(Call const& call);
+  /// Whether a reduction goes by hosts first.
+  [[nodiscard]] bool combines_by_host(Call const& call) const noexcept;
+  /// Combines the contributions of this host's ranks to elements [first, first + block) of all `parts`: this rank's
+  /// shares of them go to `partials`, a block for each round of layout_.rounds().
+  void combine_inside(Call const& call, void const* send, Ranges const& parts, std::size_t first, std::size_t block,
+                      void* partials);
+  /// Brings every host's partial results of this rank's part together in `arrived`, a block for each host but this one.
+  void exchange_partials(Call const& call, Ranges const& parts, std::size_t first, std::size_t block,
+                         void const* partials, void* arrived);
   /// result = op over r of parts[rank] of rank r's `send`; may be in place.
   void combine(Call const& call, void const* send, Ranges const& parts, void* result);
+  void combine_by_host(Call const& call, void const* send, Ranges const& parts, void* result);
+  void combine_in_rank_order(Call const& call, void const* send, Ranges const& parts, void* result);
 
   std::unique_ptr<Backend> intra_;
   std::unique_ptr<Backend> inter_;
   Layout layout_;
+  Reproducibility reproducibility_;
+  std::unique_ptr<Explainer> explainer_;  // rank 0's, where asked for
   std::uint64_t intra_calls_ = 0;
   std::uint64_t inter_calls_ = 0;
   std::vector<std::byte> flat_;  // buffers of merged calls, side by side

@@ -13,4 +13,21 @@ Layout::Layout(int rank, std::vector<int> host_of) : rank_(rank), host_of_(std::
   }
 }
 
+std::size_t Layout::round_of(int rank) const noexcept {
+  auto const at_a_time = locals().size();
+  std::size_t round = 0;
+  for (std::size_t before = 0; before < host(rank); ++before) {
+    round += (hosts_[before].size() + at_a_time - 1) / at_a_time;
+  }
+  return round + static_cast<std::size_t>(local_index(rank)) / at_a_time;
+}
+
+std::size_t Layout::most_rounds() const noexcept {
+  auto smallest = hosts_.front().size();
+  for (auto const& ranks : hosts_) smallest = std::min(smallest, ranks.size());
+  std::size_t rounds = 0;
+  for (auto const& ranks : hosts_) rounds += (ranks.size() + smallest - 1) / smallest;
+  return rounds;
+}
+
 }  // namespace weft::hierarchical

@@ -24,6 +24,11 @@ class Layout {
   [[nodiscard]] int courier(int rank, std::vector<int> const& to) const noexcept {
     return to[static_cast<std::size_t>(local_index(rank)) % to.size()];
   }
+  /// Rounds in which the ranks of a host divide the parts of all ranks among them, one each: of every host as many at
+  /// a time as this one has. Which round `rank`'s part is in; what courier() gives is who takes it.
+  [[nodiscard]] std::size_t round_of(int rank) const noexcept;
+  /// The most rounds that any host needs.
+  [[nodiscard]] std::size_t most_rounds() const noexcept;
 
  private:
   [[nodiscard]] std::size_t host(int rank) const noexcept {

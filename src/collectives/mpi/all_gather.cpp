@@ -20,6 +20,8 @@ void MpiBackend::all_gather(Call const& call) {
   auto const mine = call.part(call.recv_parts, rank());
   // Whether parts are equal is part of the contract, so that all ranks choose alike even when their calls differ.
   auto const fits = call.recv_parts.counts.empty() && longest <= kInlineBytes;
+  explain(call, fits ? "inline" : "staged",
+          fits ? "MPI_Iallgather of announcements, which hold the data" : "MPI_Iallgatherv");
   channel_.announce(call, fits ? call.send : nullptr, fits ? mine.length : 0);
   auto* const own = at(call.recv, mine.offset);
   if (mine.length > 0 && own != call.send) kernels::copy(own, call.send, mine.length);

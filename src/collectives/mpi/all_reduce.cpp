@@ -32,7 +32,9 @@ int contributors_of(Call const& call, int rank, int ranks) {
 void MpiBackend::all_reduce(Call const& call) {
   if (call.bytes() <= kInlineBytes) return reduce_inline(call);
   channel_.announce(call);
-  call.bytes() * ranks() <= kGathered ? reduce_gathered(call) : reduce_in_two_phases(call);
+  if (call.bytes() * ranks() > kGathered) return reduce_in_two_phases(call);
+  explain(call, "gathered", "MPI_Iallgather of all contributions, combined by every rank");
+  reduce_gathered(call);
 }
 
 void MpiBackend::reduce(Call const& call) {
@@ -56,6 +58,7 @@ void MpiBackend::reduce_pieces(Call const& call, Slot& slot, void const* own, in
 }
 
 void MpiBackend::reduce_inline(Call const& call) {
+  explain(call, "inline", "MPI_Iallgather of announcements, which hold the data");
   channel_.announce(call, call.send, call.bytes());
   if (!keeps_result(call, rank())) return;
   std::vector<void const*> sources;
@@ -89,6 +92,11 @@ void MpiBackend::reduce_in_two_phases(Call const& call) {
   auto const second_phase = call.contract.operation == Operation::all_reduce ? &MpiBackend::share_results
                             : call.contract.operation == Operation::reduce   ? &MpiBackend::collect_results
                                                                              : &MpiBackend::deal_out_results;
+  explain(call, "two_phase",
+          call.contract.operation == Operation::all_reduce
+              ? "MPI_Ialltoallv of contributions, MPI_Iallgatherv of results"
+          : call.contract.operation == Operation::reduce ? "MPI_Ialltoallv of contributions, MPI_Igatherv of results"
+                                                         : "MPI_Ialltoallv of contributions and of results");
   pipeline(
       call, ceil_div(count, per_block),
       [&](std::size_t index, Slot& slot, MPI_Request& request) {

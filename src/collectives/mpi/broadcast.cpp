@@ -16,6 +16,8 @@ using shm::ceil_div;
 void MpiBackend::broadcast(Call const& call) {
   auto const root = static_cast<int>(call.contract.root);
   auto const fits = call.bytes() <= kInlineBytes;
+  explain(call, fits ? "inline" : "staged",
+          fits ? "MPI_Iallgather of announcements, which hold the data" : "MPI_Ibcast");
   channel_.announce(call, call.send, fits && rank() == root ? call.bytes() : 0);
   if (fits) {
     if (rank() != root && call.bytes() > 0) {

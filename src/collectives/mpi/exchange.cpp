@@ -67,6 +67,12 @@ void MpiBackend::all_to_all(Call const& call) {
 }
 
 void MpiBackend::exchange(Call const& call, Transfers const& transfers, bool equal) {
+  explain(call, "staged",
+          call.contract.operation == Operation::gather || call.contract.operation == Operation::gather_v
+              ? "MPI_Igatherv"
+          : call.contract.operation == Operation::scatter || call.contract.operation == Operation::scatter_v
+              ? "MPI_Iscatterv"
+              : "MPI_Ialltoallv");
   channel_.announce(call);
   auto const longest = equal ? call.bytes() : agree_on_parts(call, transfers);
   auto const me = static_cast<std::size_t>(rank());

@@ -45,7 +45,15 @@ std::unique_ptr<Backend> MpiBackend::create(Bootstrap& bootstrap, std::shared_pt
 
 MpiBackend::MpiBackend(std::shared_ptr<MpiCommunicator> communicator, std::size_t block,
                        CommunicatorOptions const& options)
-    : block_(block), channel_(std::move(communicator), block, options) {}
+    : block_(block), channel_(std::move(communicator), block, options) {
+  if (options.config->explain && rank() == 0) explainer_ = std::make_unique<Explainer>("mpi", size());
+}
+
+void MpiBackend::explain(Call const& call, char const* algorithm, char const* functions) const {
+  if (!explainer_) return;
+  explainer_->note(call.contract.operation, "any memory", algorithm,
+                   [&] { return fmt::format("{}, blocks of {} a rank", functions, describe_bytes(block_)); });
+}
 
 std::size_t MpiBackend::block_for(Call const& call) const noexcept {
   return call.whole_grains(block_);

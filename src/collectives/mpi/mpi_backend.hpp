@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/backend.hpp"
+#include "collectives/explainer.hpp"
 #include "collectives/mpi/channel.hpp"
 #include "core/mpi_members.hpp"
 #include "kernels/cpu/reduce.hpp"
@@ -113,7 +114,11 @@ class MpiBackend final : public Backend {
   /// every rank where what one gives is not what the other expects.
   [[nodiscard]] std::size_t agree_on_parts(Call const& call, Transfers const& transfers);
 
+  /// Tells which MPI functions run `call`, where that was asked for.
+  void explain(Call const& call, char const* algorithm, char const* functions) const;
+
   std::size_t block_;
+  std::unique_ptr<Explainer> explainer_;  // rank 0's
   std::vector<double> scales_;
   Channel channel_;
   std::vector<std::byte> flat_;  // buffers of merged calls, side by side

@@ -12,6 +12,7 @@ using shm::ceil_div;
 using shm::overlap;
 
 void MpiBackend::reduce_scatter(Call const& call) {
+  explain(call, "staged", "MPI_Ialltoallv of contributions, combined by their part's rank");
   channel_.announce(call);
   std::size_t longest = 0;
   for (int peer = 0; peer < size(); ++peer) longest = std::max(longest, call.part(call.send_parts, peer).length);

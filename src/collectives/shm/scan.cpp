@@ -25,7 +25,7 @@ void ShmBackend::scan(Call const& call) {
     return;
   }
   auto const& choice = selector_.by_memory(Collective::scan, call.bytes(), Memory::other);
-  if (explainer_) explain(call, Collective::scan, Memory::other, choice);
+  if (explainer_) explain(call, Collective::scan, Memory::other, call.bytes(), choice);
   auto const block = call.whole_grains(choice.chunk_bytes);
   for (std::size_t first = 0; first < call.bytes(); first += block) {
     auto const length = std::min(block, call.bytes() - first);

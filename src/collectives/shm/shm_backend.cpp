@@ -8,6 +8,9 @@
 #include <cstring>
 #include <fstream>
 
+#include "collectives/shm/tuner.hpp"
+#include "collectives/shm/tuning_cache.hpp"
+
 namespace weft::shm {
 namespace {
 
@@ -27,7 +30,7 @@ Whereabouts find_whereabouts() {
 }
 
 struct CoreShares {
-  int cores = 1;
+  std::vector<int> cpus;  // that any rank may use
   bool ranks_share_cores = false;
 };
 
@@ -44,9 +47,36 @@ CoreShares count_cores(std::vector<Whereabouts> const& all) {
     }
   }
   CoreShares shares;
-  shares.cores = std::max(1, CPU_COUNT(&together));
-  shares.ranks_share_cores = same_core || shares.cores < static_cast<int>(all.size());
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &together)) shares.cpus.push_back(cpu);
+  }
+  shares.ranks_share_cores = same_core || shares.cpus.size() < all.size();
   return shares;
+}
+
+void tune(Plan& plan, CostModel const& costs) {
+  plan.costs = costs;
+  plan.selector = tune(plan.selector, costs, StagingRing(nullptr, plan.tuning.ring_bytes).max_block());
+}
+
+/// The plan of rank 0.
+Plan make_plan(Topology const& topology, Config const& config, int ranks, CoreShares const& shares) {
+  Plan plan;
+  plan.tuning = make_tuning(topology, config, ranks, static_cast<int>(shares.cpus.size()), shares.ranks_share_cores);
+  plan.selector = Selector::derive(plan.tuning, ranks);
+  plan.explains = config.explain;
+  if (!config.tuning_cache || !is_measurable(plan.tuning, ranks)) return plan;
+  auto const known =
+      TuningCache(*config.tuning_cache).find(describe_machine(topology, plan.tuning, ranks, shares.cpus));
+  plan.measures = !known;
+  if (known) tune(plan, *known);
+  return plan;
+}
+
+/// Keeps what rank 0 has measured.
+void adopt_costs(Plan& plan, Topology const& topology, Config const& config, int ranks, CoreShares const& shares) {
+  TuningCache(*config.tuning_cache).add(describe_machine(topology, plan.tuning, ranks, shares.cpus), plan.costs);
+  tune(plan, plan.costs);
 }
 
 template <typename T>
@@ -76,48 +106,61 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& 
   // Rank 0's view decides, so that all ranks agree even where caches or variables differ.
   auto const shares = count_cores(whereabouts);
   auto const topology = discover_topology();
-  auto const tuning =
-      tell_all(bootstrap, make_tuning(topology, config, size, shares.cores, shares.ranks_share_cores)).front();
-  auto const selector = Selector::derive(tuning, size);
+  auto plan = tell_all(bootstrap, make_plan(topology, config, size, shares)).front();
   // A block holds an element of any reduction for every rank.
   auto const least_bytes = std::max<std::size_t>(
       32 * 1024, StagingRing::kBlocks * static_cast<std::size_t>(size + 1) * Reduction::kMaxElementBytes);
-  if (tuning.ring_bytes < least_bytes) {
+  if (plan.tuning.ring_bytes < least_bytes) {
     throw Error(ErrorCode::invalid_argument, fmt::format("WEFT_STAGING_BYTES={} is too small; at least {}K",
-                                                         tuning.ring_bytes, (least_bytes + 1023) / 1024));
+                                                         plan.tuning.ring_bytes, (least_bytes + 1023) / 1024));
   }
+  if (plan.measures) {
+    auto silent = plan;
+    silent.explains = false;
+    plan.costs = measure(*assemble(bootstrap, silent, progress), plan.selector, plan.tuning, config.timeout);
+    if (rank == 0) adopt_costs(plan, topology, config, size, shares);
+    plan = tell_all(bootstrap, plan).front();
+  }
+  return assemble(bootstrap, plan, progress);
+}
 
+std::unique_ptr<ShmBackend> ShmBackend::assemble(Bootstrap& bootstrap, Plan const& plan,
+                                                 std::function<void()> const& progress) {
+  auto const rank = bootstrap.rank();
+  auto const size = bootstrap.size();
   Exchange const exchange = [&](std::span<std::byte const> bytes) { return bootstrap.all_gather(bytes); };
   auto control = create_segment(rank, size, sizeof(ControlBlock) + Mailbox::bytes(size), sizeof(RankLines), exchange);
-  auto const ring_bytes = tuning.ring_bytes;
+  auto const ring_bytes = plan.tuning.ring_bytes;
   auto staging = create_segment(rank, size, ring_bytes * static_cast<std::size_t>(size), ring_bytes, exchange);
-  auto const swap_bytes = size == 2 ? tuning.swap_bytes : 0;
+  auto const swap_bytes = size == 2 ? plan.tuning.swap_bytes : 0;
   auto swap = swap_bytes > 0 ? create_segment(rank, size, 2 * swap_bytes, swap_bytes, exchange) : nullptr;
-  auto backend = std::make_unique<ShmBackend>(std::move(control), std::move(staging), std::move(swap), rank, size,
-                                              tuning, selector, config, progress);
+  auto backend =
+      std::make_unique<ShmBackend>(std::move(control), std::move(staging), std::move(swap), rank, size, plan, progress);
   tell_all(bootstrap, rank);  // every rank has its lines ready
   return backend;
 }
 
 ShmBackend::ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging,
-                       std::shared_ptr<Mapping> swap, int rank, int size, Tuning const& tuning,
-                       Selector const& selector, Config const& config, std::function<void()> const& progress)
-    : tuning_(tuning),
-      selector_(selector),
-      explainer_(Explainer::create(config, "shm", rank, size)),
-      channel_(control, rank, size, {tuning.inline_patience, tuning.stream_patience, progress}),
+                       std::shared_ptr<Mapping> swap, int rank, int size, Plan const& plan,
+                       std::function<void()> const& progress)
+    : tuning_(plan.tuning),
+      selector_(plan.selector),
+      costs_(plan.costs),
+      explainer_(plan.explains && rank == 0 ? std::make_unique<Explainer>("shm", size) : nullptr),
+      channel_(control, rank, size, {tuning_.inline_patience, tuning_.stream_patience, progress}),
       mailbox_(std::move(control), sizeof(ControlBlock), channel_),
-      ring_(std::move(staging), tuning.ring_bytes),
-      swap_(std::move(swap), tuning.swap_bytes),
+      ring_(std::move(staging), tuning_.ring_bytes),
+      swap_(std::move(swap), tuning_.swap_bytes),
       heap_(rank) {}
 
-void ShmBackend::explain(Call const& call, Collective collective, Memory memory, Choice const& choice) const {
+void ShmBackend::explain(Call const& call, Collective collective, Memory memory, std::size_t bytes,
+                         Choice const& choice) const {
   explainer_->note(call.contract.operation, to_string(memory), to_string(choice.algorithm), [&] {
     auto const above = selector_.above(collective, memory, choice);
     auto const limited = choice.up_to != Choice::kUnlimited;
     auto const sizes = describe_bytes(above == 0 ? 0 : above + 1, limited ? std::optional(choice.up_to) : std::nullopt);
     auto const chunks = choice.chunk_bytes > 0 ? fmt::format(", chunks of {}", describe_bytes(choice.chunk_bytes)) : "";
-    return fmt::format("{}{}", sizes, chunks);
+    return fmt::format("{}{}; {}", sizes, chunks, describe(costs_, collective, bytes));
   });
 }
 

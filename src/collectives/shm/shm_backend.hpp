@@ -9,6 +9,7 @@
 #include "collectives/backend.hpp"
 #include "collectives/explainer.hpp"
 #include "collectives/shm/channel.hpp"
+#include "collectives/shm/cost_model.hpp"
 #include "collectives/shm/mailbox.hpp"
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/pull.hpp"
@@ -22,6 +23,15 @@
 #include "weft/config.hpp"
 
 namespace weft::shm {
+
+/// How the ranks of a communicator work; rank 0 decides.
+struct Plan {
+  Tuning tuning;
+  Selector selector;
+  CostModel costs;
+  bool explains = false;
+  bool measures = false;  ///< costs are not known yet, and shall be
+};
 
 /// Collectives by loads and stores between ranks of one host. Up to 56 B in all the payload rides in the announcement's
 /// cache line (inline); for the rest each operation asks the Selector, from what all ranks know alike.
@@ -48,9 +58,14 @@ class ShmBackend final : public Backend {
   void abort(std::string const& reason) noexcept override;
   void fail(ErrorCode code, std::string const& reason) noexcept override { channel_.fail(code, reason); }
 
+  [[nodiscard]] int rank() const noexcept { return channel_.rank(); }
+  [[nodiscard]] int size() const noexcept { return channel_.size(); }
+
+  /// Other choices from the next call on; all ranks use the same. For measuring.
+  void use(Selector const& selector) noexcept { selector_ = selector; }
+
   ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging, std::shared_ptr<Mapping> swap,
-             int rank, int size, Tuning const& tuning, Selector const& selector, Config const& config,
-             std::function<void()> const& progress);
+             int rank, int size, Plan const& plan, std::function<void()> const& progress);
 
  private:
   /// Addresses of one symmetric buffer on every rank.
@@ -68,8 +83,9 @@ class ShmBackend final : public Backend {
   /// Where in an announcement's payload a premul_sum's rank tells its scale.
   static constexpr std::size_t kScaleOffset = kInlineBytes - sizeof(double);
 
-  [[nodiscard]] int rank() const noexcept { return channel_.rank(); }
-  [[nodiscard]] int size() const noexcept { return channel_.size(); }
+  /// Collective: a backend that works by `plan`.
+  static std::unique_ptr<ShmBackend> assemble(Bootstrap& bootstrap, Plan const& plan,
+                                              std::function<void()> const& progress);
   void announce(Call const& call, void const* payload = nullptr, std::size_t bytes = 0);
   void await_announcements();
   /// Announces the call with its buffers' placements; the peers' addresses when every rank's needed buffers are
@@ -82,7 +98,7 @@ class ShmBackend final : public Backend {
   /// what negotiate(), which announces the call, has found; null where they do not matter or cannot be reached.
   template <typename Negotiate, typename Run>
   void select(Call const& call, Collective collective, std::size_t bytes, Negotiate negotiate, Run run);
-  void explain(Call const& call, Collective collective, Memory memory, Choice const& choice) const;
+  void explain(Call const& call, Collective collective, Memory memory, std::size_t bytes, Choice const& choice) const;
   void explain_inline(Call const& call, std::size_t most) const;
 
   /// Peers may have this rank's current block: announces (first block of an unannounced call) or publishes, then waits
@@ -155,6 +171,7 @@ class ShmBackend final : public Backend {
 
   Tuning tuning_;
   Selector selector_;
+  CostModel costs_;                       // why, for explanations
   std::unique_ptr<Explainer> explainer_;  // rank 0's, where asked for
   Channel channel_;
   Mailbox mailbox_;
@@ -169,13 +186,13 @@ class ShmBackend final : public Backend {
 template <typename Negotiate, typename Run>
 void ShmBackend::select(Call const& call, Collective collective, std::size_t bytes, Negotiate negotiate, Run run) {
   if (auto const* choice = selector_.by_size(collective, bytes)) {
-    if (explainer_) explain(call, collective, Memory::any, *choice);
+    if (explainer_) explain(call, collective, Memory::any, bytes, *choice);
     return run(*choice, nullptr, false);
   }
   std::optional<Symmetric> const buffers = negotiate();
   auto const memory = buffers ? Memory::symmetric : Memory::other;
   auto const& choice = selector_.by_memory(collective, bytes, memory);
-  if (explainer_) explain(call, collective, memory, choice);
+  if (explainer_) explain(call, collective, memory, bytes, choice);
   run(choice, buffers ? &*buffers : nullptr, true);
 }
 

@@ -1,0 +1,97 @@
+#include "collectives/shm/cost_model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/explainer.hpp"
+
+namespace weft::shm {
+namespace {
+
+/// The choice that follows `index` in `choices`, or `last` behind the last one.
+Choice const& after(Choices const& choices, std::size_t index, Choice const& last) {
+  return index + 1 < choices.size() && choices[index + 1].up_to > 0 ? choices[index + 1] : last;
+}
+
+/// Where `limit`, up to which `below` is taken and then `above`, should be.
+std::size_t shifted(std::size_t limit, Cost const& below, Cost const& above) {
+  auto const wins = [](Cost const& one, Cost const& other, std::size_t bytes) {
+    return one.loop.at(bytes) < (1 - kLeastGain) * other.loop.at(bytes) && one.call.at(bytes) <= other.call.at(bytes);
+  };
+  auto const start = limit;
+  for (int shift = 0; shift < kMostShift && wins(below, above, 2 * limit); ++shift) limit *= 2;
+  if (limit != start) return limit;
+  for (int shift = 0; shift < kMostShift && wins(above, below, limit); ++shift) limit /= 2;
+  return limit;
+}
+
+void tune(Rules& rules, CostModel const& model, Collective collective, std::size_t largest_block) {
+  std::size_t least = 0;
+  for (std::size_t index = 0; index < rules.small.size() && rules.small[index].up_to > 0; ++index) {
+    auto& choice = rules.small[index];
+    auto const& next = after(rules.small, index, rules.symmetric.front());
+    auto const& below = model.of(collective, choice.algorithm);
+    auto const& above = model.of(collective, next.algorithm);
+    if (choice.up_to == Choice::kUnlimited || !below.is_known() || !above.is_known()) return;
+    auto limit = shifted(choice.up_to, below, above);
+    // One block takes the whole call, where it was so derived; blocks that change hands are of one size.
+    auto const whole = choice.chunk_bytes == choice.up_to && choice.algorithm != Algorithm::swapped;
+    if (whole) limit = std::min(limit, largest_block);
+    choice.up_to = std::max(limit, least + 1);
+    if (whole) choice.chunk_bytes = choice.up_to;
+    least = choice.up_to;
+  }
+}
+
+}  // namespace
+
+Line fit(std::vector<Sample> const& samples) {
+  // Least squares of relative errors: every sample weighs 1/ns².
+  double weight = 0;
+  double bytes = 0;
+  double time = 0;
+  double bytes_squared = 0;
+  double bytes_time = 0;
+  for (auto const& sample : samples) {
+    auto const b = static_cast<double>(sample.bytes);
+    auto const w = 1 / (sample.ns * sample.ns);
+    weight += w;
+    bytes += w * b;
+    time += w * sample.ns;
+    bytes_squared += w * b * b;
+    bytes_time += w * b * sample.ns;
+  }
+  auto const determinant = weight * bytes_squared - bytes * bytes;
+  if (samples.size() < 2 || determinant <= 0) return {};
+  Line const line{(time * bytes_squared - bytes * bytes_time) / determinant,
+                  (weight * bytes_time - bytes * time) / determinant};
+  if (line.ns_per_byte < 0) return {time / weight, 0};
+  if (line.fixed_ns < 0) return {0, bytes_time / bytes_squared};
+  return line;
+}
+
+std::string describe(CostModel const& model, Collective collective, std::size_t bytes) {
+  std::string predictions;
+  for (std::size_t a = 0; a < kAlgorithms; ++a) {
+    auto const algorithm = static_cast<Algorithm>(a);
+    auto const& cost = model.of(collective, algorithm);
+    if (!cost.is_known()) continue;
+    predictions += fmt::format("{} {} {:.3g} / {:.3g} us", predictions.empty() ? "" : ",", to_string(algorithm),
+                               cost.call.at(bytes) / 1000, cost.loop.at(bytes) / 1000);
+  }
+  if (predictions.empty()) return "derived from caches and cores, not measured";
+  return fmt::format("predicted for {} as call / with its effects:{}", describe_bytes(bytes), predictions);
+}
+
+Selector tune(Selector const& derived, CostModel const& model, std::size_t largest_block) {
+  auto tuned = derived;
+  if (!model.is_measured()) return tuned;
+  for (auto const collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+                                Collective::broadcast, Collective::pull}) {
+    tune(tuned.rules(collective), model, collective, largest_block);
+  }
+  return tuned;
+}
+
+}  // namespace weft::shm

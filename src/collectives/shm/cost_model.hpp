@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "collectives/shm/selector.hpp"
+
+namespace weft::shm {
+
+/// A time per call (α) and a time per byte (β), bytes as Rules counts them.
+struct Line {
+  double fixed_ns = 0;
+  double ns_per_byte = 0;
+
+  [[nodiscard]] double at(std::size_t bytes) const noexcept {
+    return fixed_ns + ns_per_byte * static_cast<double>(bytes);
+  }
+};
+
+/// What an algorithm takes.
+struct Cost {
+  Line call;  ///< the call alone
+  Line loop;  ///< what the loop around it pays: an algorithm that reads live buffers leaves work to their next owner
+
+  [[nodiscard]] bool is_known() const noexcept { return loop.fixed_ns > 0 || loop.ns_per_byte > 0; }
+};
+
+/// One observation of an algorithm.
+struct Sample {
+  std::size_t bytes = 0;
+  double ns = 0;
+};
+
+/// The line that is nearest to `samples` relative to their sizes; neither part is negative.
+[[nodiscard]] Line fit(std::vector<Sample> const& samples);
+
+/// What the algorithms cost on one machine, for one number of ranks. Bytes: it is told from rank to rank.
+struct CostModel {
+  double synchronisation_ns = 0;  ///< all ranks come together; 0 when nothing was measured
+  std::array<std::array<Cost, kAlgorithms>, kCollectives> costs{};
+
+  [[nodiscard]] bool is_measured() const noexcept { return synchronisation_ns > 0; }
+  [[nodiscard]] Cost& of(Collective collective, Algorithm algorithm) noexcept {
+    return costs[static_cast<std::size_t>(collective)][static_cast<std::size_t>(algorithm)];
+  }
+  [[nodiscard]] Cost const& of(Collective collective, Algorithm algorithm) const noexcept {
+    return costs[static_cast<std::size_t>(collective)][static_cast<std::size_t>(algorithm)];
+  }
+};
+
+/// Why a call of `bytes` is run as it is: "predicted for 64 KiB as call / with its effects: swapped 5.1 / 5.9 us, …",
+/// or that nothing was measured.
+[[nodiscard]] std::string describe(CostModel const& model, Collective collective, std::size_t bytes);
+
+/// `derived` with its limits moved to where the model says that the next algorithm becomes the faster one.
+///
+/// A limit moves by powers of two, at most by kMostShift of them, and only over sizes at which the other algorithm
+/// costs the loop less by kLeastGain and is no slower as a call: figures of a few milliseconds are noisy, and what
+/// follows from the caches is seldom far off. `largest_block`: what staging rings can take at once.
+[[nodiscard]] Selector tune(Selector const& derived, CostModel const& model, std::size_t largest_block);
+inline constexpr int kMostShift = 2;
+inline constexpr double kLeastGain = 0.1;
+
+}  // namespace weft::shm

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "collectives/shm/cost_model.hpp"
+#include "collectives/shm/shm_backend.hpp"
+#include "core/topology.hpp"
+
+namespace weft::shm {
+
+/// What the costs of algorithms depend on: "2 ranks on cpus 0-1, …".
+[[nodiscard]] std::string describe_machine(Topology const& topology, Tuning const& tuning, int ranks,
+                                           std::vector<int> const& cpus);
+
+/// Whether measuring says anything: ranks that take turns on a core measure the scheduler.
+[[nodiscard]] inline bool is_measurable(Tuning const& tuning, int ranks) noexcept {
+  return ranks > 1 && !tuning.share_work;
+}
+
+/// Measures what the algorithms cost that `derived` chooses among, on a backend made for that. Collective. Calls are
+/// made as programs make them: each rank re-writes its data before, and reads the result after. Rank 0's figures count,
+/// the other ranks' are of no use.
+///
+/// Takes about kMeasuringTime. Where one round over everything does not fit in it, as on a machine that is busy with
+/// other things, nothing is known in the end.
+[[nodiscard]] CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tuning,
+                                std::chrono::milliseconds timeout);
+inline constexpr std::chrono::milliseconds kMeasuringTime{40};
+
+}  // namespace weft::shm

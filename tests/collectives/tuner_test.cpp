@@ -1,0 +1,213 @@
+// Costs become limits, are measured, kept in a file, and never in the way.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "collectives/shm/cost_model.hpp"
+#include "collectives/shm/tuner.hpp"
+#include "collectives/shm/tuning_cache.hpp"
+#include "harness/ranks.hpp"
+
+namespace weft::shm {
+namespace {
+
+using test::run_forked_ranks;
+
+constexpr std::size_t kKiB = 1024;
+constexpr std::size_t kLargestBlock = 400 * kKiB;
+
+Tuning tuning(int ranks) {
+  Topology topology;
+  topology.l2_bytes = 1024 * kKiB;
+  topology.l3_bytes = 32 * 1024 * kKiB;
+  topology.cores = 8;
+  return make_tuning(topology, Config{}, ranks, 8, false);
+}
+
+/// Call and loop alike: `fixed` ns and `slope` ns a KiB.
+Cost cost(double fixed, double slope) {
+  Line const line{fixed, slope / 1024};
+  return {line, line};
+}
+
+/// Two ranks: swapped costs 100 ns a KiB, direct `fixed` and 50 ns a KiB; so they meet at fixed / 50 KiB.
+CostModel model(double fixed) {
+  CostModel model;
+  model.synchronisation_ns = 100;
+  model.of(Collective::all_reduce, Algorithm::swapped) = cost(1, 100);
+  model.of(Collective::all_reduce, Algorithm::direct) = cost(fixed, 50);
+  return model;
+}
+
+std::size_t all_reduce_limit(CostModel const& model) {
+  return tune(Selector::derive(tuning(2), 2), model, kLargestBlock).rules(Collective::all_reduce).small[0].up_to;
+}
+
+TEST(CostModel, LineThroughSamples) {
+  auto const line = fit({{1000, 300}, {2000, 400}, {4000, 600}});
+  EXPECT_NEAR(200, line.fixed_ns, 1e-6);
+  EXPECT_NEAR(0.1, line.ns_per_byte, 1e-9);
+  EXPECT_EQ(0, fit({{1000, 500}, {2000, 400}}).ns_per_byte) << "more bytes are never cheaper";
+  EXPECT_EQ(0, fit({{1000, 100}, {2000, 400}}).fixed_ns);
+  EXPECT_EQ(0, fit({{1000, 100}}).at(1000)) << "one sample makes no line";
+}
+
+TEST(CostModel, LimitsFollowPredictions) {
+  ASSERT_EQ(128 * kKiB, all_reduce_limit(CostModel{})) << "unmeasured: as derived";
+  EXPECT_EQ(128 * kKiB, all_reduce_limit(model(50.0 * 128)));
+  EXPECT_EQ(256 * kKiB, all_reduce_limit(model(50.0 * 400)));
+  EXPECT_EQ(32 * kKiB, all_reduce_limit(model(50.0 * 20)));
+  EXPECT_EQ(512 * kKiB, all_reduce_limit(model(50.0 * 100'000))) << "at most two powers of two away";
+  EXPECT_EQ(32 * kKiB, all_reduce_limit(model(0)));
+}
+
+TEST(CostModel, SmallGainsMoveNothing) {
+  auto noisy = model(0);
+  noisy.of(Collective::all_reduce, Algorithm::direct) = cost(1, 95);
+  EXPECT_EQ(128 * kKiB, all_reduce_limit(noisy));
+  noisy.of(Collective::all_reduce, Algorithm::direct) = cost(1, 105);
+  EXPECT_EQ(128 * kKiB, all_reduce_limit(noisy));
+}
+
+TEST(CostModel, NoCallBecomesSlower) {
+  auto torn = model(50.0 * 400);  // swapped costs the loop less at 256 KiB
+  torn.of(Collective::all_reduce, Algorithm::swapped).call = {0, 1};
+  EXPECT_EQ(128 * kKiB, all_reduce_limit(torn));
+}
+
+TEST(CostModel, BlocksStayWithinTheirRings) {
+  // Four ranks: one phase, then two; each takes a call as one block.
+  auto const derived = Selector::derive(tuning(4), 4);
+  CostModel cheap;
+  cheap.synchronisation_ns = 100;
+  for (auto const collective : {Collective::all_reduce, Collective::broadcast, Collective::reduce_scatter}) {
+    for (auto const algorithm : {Algorithm::one_phase, Algorithm::two_phase, Algorithm::staged})
+      cheap.of(collective, algorithm) = cost(1, algorithm == Algorithm::one_phase ? 1 : 50);
+    cheap.of(collective, Algorithm::direct) = cost(1, 1000);
+  }
+  auto const tuned = tune(derived, cheap, kLargestBlock);
+  for (auto const collective : {Collective::all_reduce, Collective::broadcast, Collective::reduce_scatter}) {
+    for (auto const& choice : tuned.rules(collective).small) EXPECT_LE(choice.chunk_bytes, kLargestBlock);
+  }
+  auto const& all_reduce = tuned.rules(Collective::all_reduce).small;
+  EXPECT_EQ(4 * derived.rules(Collective::all_reduce).small[0].up_to, all_reduce[0].up_to);
+  EXPECT_LT(all_reduce[0].up_to, all_reduce[1].up_to) << "sizes stay in order";
+  EXPECT_EQ(derived.rules(Collective::all_reduce).other, tuned.rules(Collective::all_reduce).other);
+}
+
+struct TuningFile : testing::Test {
+  // One for each test: the process remembers files.
+  std::filesystem::path folder =
+      std::filesystem::temp_directory_path() /
+      ("weft_" + std::to_string(::getpid()) + testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::filesystem::path file = folder / "deeper" / "tuning.json";
+
+  void SetUp() override { std::filesystem::create_directories(folder); }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+
+  [[nodiscard]] std::string content() const {
+    std::ostringstream text;
+    text << std::ifstream(file).rdbuf();
+    return text.str();
+  }
+  void write(std::string const& text) const {
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  /// Where find() looks without what this process remembers.
+  [[nodiscard]] std::string renamed() const {
+    auto const other = file.string() + ".renamed";
+    std::filesystem::copy(file, other, std::filesystem::copy_options::overwrite_existing);
+    return other;
+  }
+};
+
+TEST_F(TuningFile, RemembersMachines) {
+  TuningCache const cache(file.string());
+  EXPECT_FALSE(cache.find("one"));
+  cache.add("one", model(700));
+  cache.add("two", model(900));
+  TuningCache const later(renamed());
+  for (auto const& [machine, fixed] : {std::pair{"one", 700.0}, std::pair{"two", 900.0}}) {
+    auto const found = later.find(machine);
+    ASSERT_TRUE(found) << machine;
+    EXPECT_EQ(100, found->synchronisation_ns);
+    EXPECT_EQ(fixed, found->of(Collective::all_reduce, Algorithm::direct).loop.fixed_ns);
+    EXPECT_FALSE(found->of(Collective::scan, Algorithm::staged).is_known());
+  }
+  EXPECT_FALSE(later.find("three"));
+}
+
+TEST_F(TuningFile, BadFilesAreWarnedOfOnceAndLeftAlone) {
+  for (std::string const text : {"", "{", "[1, 2]", "{\"format\": \"something else\"}", "a letter to a friend"}) {
+    write(text);
+    auto const place = renamed();
+    testing::internal::CaptureStderr();
+    TuningCache const cache(place);
+    EXPECT_FALSE(cache.find("one"));
+    EXPECT_FALSE(cache.find("one"));
+    cache.add("one", model(700));
+    auto const warnings = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(0U, warnings.find("weft: [warn] tuning cache " + place)) << text << warnings;
+    EXPECT_EQ(warnings.find('\n'), warnings.rfind('\n')) << text << warnings;
+    EXPECT_EQ(text, (std::ostringstream() << std::ifstream(place).rdbuf()).str().substr(0, text.size()));
+    EXPECT_TRUE(cache.find("one")) << "the process remembers";
+    std::filesystem::remove(place);
+    file = file.parent_path() / (file.filename().string() + "x");  // warned of once per file
+  }
+}
+
+TEST_F(TuningFile, ImpossibleTimesAreNotBelieved) {
+  write(R"({"format": "weft tuning 1", "machines": {"one": {"synchronisation_ns": -4}}})");
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(TuningCache(file.string()).find("one"));
+  EXPECT_NE(std::string::npos, testing::internal::GetCapturedStderr().find("impossible times"));
+}
+
+TEST_F(TuningFile, ACommunicatorMeasuresOnceAndAllRanksAgree) {
+  CommunicatorOptions options;
+  options.config = Config{};
+  options.config->tuning_cache = file.string();
+  options.config->explain = true;
+  auto const body = [](Communicator& world) {
+    std::vector<float> data(3000, 1);
+    world.all_reduce(std::span<float const>(data), std::span(data), ReduceOp::sum);
+    auto again = world.duplicate(world.options());
+    again.all_reduce(std::span<float const>(data), std::span(data), ReduceOp::sum);
+    for (float const value : data) {
+      if (value != static_cast<float>(world.size() * world.size())) return 1;
+    }
+    return 0;
+  };
+  test::expect_all_succeeded(run_forked_ranks(2, body, options));
+  auto const measured = content();
+  if (::sysconf(_SC_NPROCESSORS_ONLN) >= 2 && !measured.empty()) {  // busy machines give up
+    auto const exits = run_forked_ranks(2, body, options);
+    test::expect_all_succeeded(exits);
+    EXPECT_NE(std::string::npos, exits[0].output.find("predicted for ")) << exits[0].output;
+    EXPECT_EQ(measured, content()) << "measured again";
+  }
+  test::expect_all_succeeded(run_forked_ranks(5, body, options));
+}
+
+TEST_F(TuningFile, NothingIsWrittenUnlessAskedFor) {
+  ASSERT_EQ(0, setenv("XDG_CACHE_HOME", folder.c_str(), 1));
+  test::expect_all_succeeded(run_forked_ranks(2, [](Communicator&) { return 0; }, {.config = Config{}}));
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+}
+
+TEST_F(TuningFile, AFolderThatCannotBeWrittenIsNoFailure) {
+  CommunicatorOptions options;
+  options.config = Config{};
+  options.config->tuning_cache = "/proc/nowhere/tuning.json";
+  test::expect_all_succeeded(run_forked_ranks(
+      2, [](Communicator&) { return 0; }, options));
+}
+
+}  // namespace
+}  // namespace weft::shm
