@@ -26,10 +26,16 @@ namespace weft {
 ///   broadcast, reduce,
 ///   scan, exscan      (n-1)·latency +          B/bandwidth
 ///   gather, scatter,
-///   all_to_all        (n-1)·latency + (n-1)·P/bandwidth, P bytes in one rank's part (unequal: mean of those it knows)
+///   all_to_all        (n-1)·latency + (n-1)·P/bandwidth, P bytes in one rank's part
 ///   barrier          2·ceil(log2 n)·latency
-/// (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005; the barrier's is a
-/// tree up and down). The communicating thread sleeps for the rest, to an absolute deadline.
+///   send, recv,
+///   send_recv               latency +          B/bandwidth, the larger B of the two
+/// Equal on every rank: with unequal parts too for reduce_scatter and all_gather, whose B is their sum. Where ranks
+/// know only some of the unequal parts, each counts what it knows, and may return at another time than the others:
+/// instead of (n-1)·P the root of gather and scatter counts all parts but its own, another rank (n-1) times its own
+/// part; all_to_all counts what the rank sends to others or what it receives from them, whichever is more. (Thakur,
+/// Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005; the barrier's is a tree up
+/// and down). The communicating thread sleeps for the rest, to an absolute deadline.
 struct EmulatedLink {
   std::chrono::nanoseconds latency{};
   double bytes_per_second = 0;

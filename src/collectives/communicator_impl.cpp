@@ -214,7 +214,7 @@ void Communicator::Impl::move(Call const& call, std::span<Message const> message
   with_name([&] { backend_->transfer(call, messages); });
   if (!options.emulated_link) return;
   use_precise_sleep();
-  sleep_until(start + link_time(*options.emulated_link, call, validator.size));
+  sleep_until(start + link_time(*options.emulated_link, call, validator.rank, validator.size));
 }
 
 Buffer Communicator::Impl::allocate(Call call) {
@@ -239,7 +239,7 @@ void Communicator::Impl::execute_on_link(Call const& call, std::function<void(Ca
   auto timed = call;
   timed.met = &met;  // the link is busy from when the last rank came
   body(timed);
-  sleep_until(met + link_time(*options.emulated_link, call, validator.size));
+  sleep_until(met + link_time(*options.emulated_link, call, validator.rank, validator.size));
 }
 
 }  // namespace weft

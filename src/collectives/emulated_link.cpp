@@ -58,17 +58,24 @@ std::string EmulatedLink::describe() const {
 
 namespace {
 
-/// Bytes of a part, on average of the parts this rank knows.
-double mean_part(Call const& call, int ranks) {
-  auto const& parts = call.send_parts.counts.empty() ? call.recv_parts.counts : call.send_parts.counts;
-  if (parts.empty()) return static_cast<double>(call.own_bytes);
-  auto const elements = std::accumulate(parts.begin(), parts.end(), std::size_t{0});
-  return static_cast<double>(elements * size_of(call.contract.dtype)) / ranks;
+/// Bytes of all parts but `rank`'s own, which crosses no link; 0 without parts.
+double others_bytes(Call const& call, Parts const& parts, int rank) {
+  auto const elements = std::accumulate(parts.counts.begin(), parts.counts.end(), std::size_t{0});
+  auto const own = parts.counts.empty() ? 0 : parts.counts[static_cast<std::size_t>(rank)];
+  return static_cast<double>((elements - own) * size_of(call.contract.dtype));
+}
+
+/// Bytes of a call with unequal parts, as far as this rank knows them: the contract in weft/communicator.hpp.
+double exchanged_bytes(Call const& call, int rank, int ranks) {
+  if (call.send_parts.counts.empty() && call.recv_parts.counts.empty()) {
+    return static_cast<double>(ranks - 1) * static_cast<double>(call.own_bytes);
+  }
+  return std::max(others_bytes(call, call.send_parts, rank), others_bytes(call, call.recv_parts, rank));
 }
 
 }  // namespace
 
-std::chrono::nanoseconds link_time(EmulatedLink const& link, Call const& call, int ranks) {
+std::chrono::nanoseconds link_time(EmulatedLink const& link, Call const& call, int rank, int ranks) {
   auto const n = static_cast<double>(ranks);
   auto const shard =
       static_cast<double>(call.bytes());  // all_gather and reduce_scatter count a shard, the formula n of them
@@ -95,7 +102,7 @@ std::chrono::nanoseconds link_time(EmulatedLink const& link, Call const& call, i
     case Operation::gather_v:
     case Operation::scatter_v:
     case Operation::all_to_all_v:
-      latencies = steps, transfer = steps * mean_part(call, ranks) / link.bytes_per_second;
+      latencies = steps, transfer = exchanged_bytes(call, rank, ranks) / link.bytes_per_second;
       break;
     case Operation::barrier: latencies = 2 * std::bit_width(static_cast<unsigned>(ranks - 1)); break;
     case Operation::allocate: break;  // sets memory up; nothing crosses a link

@@ -7,10 +7,10 @@
 
 namespace weft {
 
-/// How long `call` lasts at least over `link` among `ranks` ranks: the formulas of weft/communicator.hpp.
 /// @throws Error{invalid_argument} for a link that cannot be.
 void check(EmulatedLink const& link);
 
-[[nodiscard]] std::chrono::nanoseconds link_time(EmulatedLink const& link, Call const& call, int ranks);
+/// How long `call` of rank `rank` among `ranks` lasts at least over `link`: the formulas of weft/communicator.hpp.
+[[nodiscard]] std::chrono::nanoseconds link_time(EmulatedLink const& link, Call const& call, int rank, int ranks);
 
 }  // namespace weft
