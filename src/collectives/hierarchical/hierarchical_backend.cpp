@@ -464,8 +464,8 @@ void HierarchicalBackend::scan(Call const& call) {
 }
 
 void HierarchicalBackend::merged(MergedCall const& calls) {
-  run_flat(*this, calls, rank(), static_cast<int>(ranks()), flat_,
-           [&](Call const& flat) { calls.run_plain(*this, flat); });
+  weft::run_flat(*this, calls, rank(), static_cast<int>(ranks()), flat_,
+                 [&](Call const& flat) { calls.run_plain(*this, flat); });
 }
 
 void HierarchicalBackend::barrier(Call const& call) {
