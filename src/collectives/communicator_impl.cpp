@@ -26,7 +26,7 @@ Communicator::Impl::~Impl() {
   if (group_) drop_group();
   if (fusion_) fusion_->launch();
   await_turn(issued_);
-  for (auto left = in_flight_.load(); left > 0; left = in_flight_.load()) in_flight_.wait(left);
+  for (auto left = turn_->in_flight.load(); left > 0; left = turn_->in_flight.load()) turn_->in_flight.wait(left);
 }
 
 Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveOptions const& how) {
@@ -51,9 +51,9 @@ Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveO
   }
   call.on_stream = true;
   call.own_parts();
-  asynchronous_.store(true, std::memory_order_relaxed);
+  turn_->asynchronous.store(true, std::memory_order_relaxed);
   recorder_->enqueue(call);
-  return enqueue_work(*how.stream, [this, call, operation] {
+  return enqueue_work(*how.stream, [this, turn = turn_, call, operation] {
     execute(call, [&](Call const& timed) { (backend_.get()->*operation)(timed); });
   });
 }
@@ -68,8 +68,8 @@ void Communicator::Impl::check_in_group(Call const& call, CollectiveOptions cons
 void Communicator::Impl::issue(MergedCall& calls) {
   auto& call = calls.call();
   call.sequence = ++issued_;
-  if (call.on_stream) asynchronous_.store(true, std::memory_order_relaxed);
-  if (asynchronous_.load(std::memory_order_relaxed)) recorder_->enqueue(call);
+  if (call.on_stream) turn_->asynchronous.store(true, std::memory_order_relaxed);
+  if (turn_->asynchronous.load(std::memory_order_relaxed)) recorder_->enqueue(call);
 }
 
 void Communicator::Impl::run_merged(MergedCall& calls) {
@@ -83,7 +83,7 @@ void Communicator::Impl::launch_fused(MergedCall&& calls, Stream const& stream, 
   issue(calls);
   auto const shared = std::make_shared<MergedCall>(std::move(calls));
   enqueue_work(
-      stream, [this, shared] { run_merged(*shared); }, std::move(state));
+      stream, [this, turn = turn_, shared] { run_merged(*shared); }, std::move(state));
 }
 
 void Communicator::Impl::fuse(Stream const& stream, std::size_t bytes) {
@@ -143,10 +143,10 @@ Work Communicator::Impl::end_group() {
   group->state()->enqueue();
   auto const& state = group->state();
   if (on_stream) {
-    if (!group->messages().empty()) in_flight_.fetch_add(1);
+    if (!group->messages().empty()) turn_->in_flight.fetch_add(1);
     group->options().stream->impl().launch_deferred();
     enqueue_work(
-        *group->options().stream, [this, group] { run_group(*group); }, state);
+        *group->options().stream, [this, turn = turn_, group] { run_group(*group); }, state);
     return Work{state};
   }
   state->start();
@@ -172,7 +172,7 @@ void Communicator::Impl::run_group(OpenGroup& group) {
   };
   for (auto& calls : group.calls()) attempt([&] { run_merged(calls); });
   if (!group.messages().empty()) {
-    Landed const landed(group.options().stream ? &in_flight_ : nullptr);
+    Landed const landed(group.options().stream ? &turn_->in_flight : nullptr);
     attempt([&] { move(group.transfer(), group.messages()); });
   }
   if (first) std::rethrow_exception(first);
@@ -202,9 +202,9 @@ Work Communicator::Impl::transfer(Call&& call, std::optional<Message> send, std:
     move(call, std::span(messages).first(count));
     return {};
   }
-  in_flight_.fetch_add(1);
-  return enqueue_work(*how.stream, [this, call, messages, count] {
-    Landed const landed(&in_flight_);
+  turn_->in_flight.fetch_add(1);
+  return enqueue_work(*how.stream, [this, turn = turn_, call, messages, count] {
+    Landed const landed(&turn_->in_flight);
     move(call, std::span(messages).first(count));
   });
 }

@@ -62,6 +62,13 @@ class Communicator::Impl {
   std::shared_ptr<MpiMembers const> mpi;  ///< where MPI started the ranks
 
  private:
+  /// How far the calls have come. Tasks on streams share it: they touch it after the last thing that ~Impl() waits for.
+  struct Turn {
+    std::atomic<std::uint64_t> finished{0};
+    std::atomic<int> in_flight{0};          ///< transfers on streams
+    std::atomic<bool> asynchronous{false};  ///< some call went to a stream, so another thread may wait for its turn
+  };
+
   /// Counts a transfer on a stream as landed when it ends.
   struct Landed {
     explicit Landed(std::atomic<int>* of) noexcept : in_flight(of) {}
@@ -81,7 +88,7 @@ class Communicator::Impl {
   /// On a stream, or where calls merge.
   Work run_later(Call&& call, Operation operation, CollectiveOptions const& how);
   void run_here(Call const& call, Operation operation) {
-    if (asynchronous_.load(std::memory_order_relaxed)) recorder_->enqueue(call);  // it may wait for its turn
+    if (turn_->asynchronous.load(std::memory_order_relaxed)) recorder_->enqueue(call);  // it may wait for its turn
     execute(call, [&](Call const& timed) { (backend_.get()->*operation)(timed); });
   }
   void launch_fused(MergedCall&& calls, Stream const& stream, std::shared_ptr<Work::State> state);
@@ -107,14 +114,12 @@ class Communicator::Impl {
 
   std::unique_ptr<Backend> backend_;
   std::shared_ptr<FlightRecorder> recorder_;
-  std::uint64_t issued_ = 0;     // by the one calling thread; where streams fuse, under the fusion's lock
-  std::uint64_t transfers_ = 0;  // point-to-point calls, by the one calling thread
-  std::atomic<std::uint64_t> finished_{0};
-  std::vector<std::uint64_t> sent_;        // messages issued to each rank, by the one calling thread
-  std::vector<std::uint64_t> received_;    // and from each
-  std::atomic<int> in_flight_{0};          // messages on streams
-  std::atomic<bool> asynchronous_{false};  // some call went to a stream, so another thread may wait for its turn
-  bool merging_ = false;                   // a group is open, or some stream is fused
+  std::uint64_t issued_ = 0;             // by the one calling thread; where streams fuse, under the fusion's lock
+  std::uint64_t transfers_ = 0;          // point-to-point calls, by the one calling thread
+  std::vector<std::uint64_t> sent_;      // messages issued to each rank, by the one calling thread
+  std::vector<std::uint64_t> received_;  // and from each
+  std::shared_ptr<Turn> const turn_ = std::make_shared<Turn>();
+  bool merging_ = false;  // a group is open, or some stream is fused
   std::shared_ptr<OpenGroup> group_;
   std::shared_ptr<Fusion> fusion_;
 };
@@ -131,13 +136,13 @@ template <typename Body>
 void Communicator::Impl::in_turn(Call const& call, Body&& body) {
   await_turn(call.sequence - 1);
   struct Done {
-    Impl& impl;
+    Turn& turn;
     std::uint64_t sequence;
     ~Done() {
-      impl.finished_.store(sequence, std::memory_order_release);
-      if (impl.asynchronous_.load(std::memory_order_relaxed)) impl.finished_.notify_all();
+      turn.finished.store(sequence, std::memory_order_release);
+      if (turn.asynchronous.load(std::memory_order_relaxed)) turn.finished.notify_all();
     }
-  } const done{*this, call.sequence};
+  } const done{*turn_, call.sequence};
   with_name([&] { recorder_->record(call, body); });
 }
 
@@ -152,9 +157,9 @@ void Communicator::Impl::with_name(Body&& body) const {
 }
 
 inline void Communicator::Impl::await_turn(std::uint64_t earlier) const noexcept {
-  for (auto seen = finished_.load(std::memory_order_acquire); seen < earlier;
-       seen = finished_.load(std::memory_order_acquire)) {
-    finished_.wait(seen, std::memory_order_acquire);
+  for (auto seen = turn_->finished.load(std::memory_order_acquire); seen < earlier;
+       seen = turn_->finished.load(std::memory_order_acquire)) {
+    turn_->finished.wait(seen, std::memory_order_acquire);
   }
 }
 
