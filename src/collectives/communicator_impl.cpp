@@ -211,7 +211,7 @@ Work Communicator::Impl::transfer(Call&& call, std::optional<Message> send, std:
 
 void Communicator::Impl::move(Call const& call, std::span<Message const> messages) {
   auto const start = std::chrono::steady_clock::now();
-  with_name([&] { backend_->transfer(call, messages); });
+  with_name([&] { recorder_->record(call, messages, [&] { backend_->transfer(call, messages); }); });
   if (!options.emulated_link) return;
   use_precise_sleep();
   sleep_until(start + link_time(*options.emulated_link, call, validator.rank, validator.size));

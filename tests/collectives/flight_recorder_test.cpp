@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -107,6 +108,84 @@ TEST(FlightRing, AReaderNeverSeesHalfACall) {
   done = true;
   writer.join();
   EXPECT_GT(seen, 0U);
+}
+
+Message to_peer(int peer, std::uint64_t number) {
+  return {.dtype = DataType::f32, .peer = peer, .bytes = 4 * number, .number = number};
+}
+
+TEST(MessageRing, KeepsTheOneThatHangs) {
+  MessageRing ring(4);
+  auto const hangs = ring.start(to_peer(7, 3), false);
+  for (std::uint64_t number = 10; number < 30; ++number) {
+    auto const record = ring.start(to_peer(1, number), true);
+    ASSERT_NE(record, 0U);
+    ring.finish(record, to_peer(1, number), true, FlightState::finished);
+  }
+  auto const entries = ring.entries();
+  ASSERT_EQ(entries.size(), 4U);
+  EXPECT_EQ(entries.front().record, hangs);
+  EXPECT_EQ(entries.front().state, FlightState::started);
+  EXPECT_EQ(entries.front().message.peer, 7);
+  EXPECT_EQ(entries.front().message.number, 3U);
+  EXPECT_EQ(entries.back().message.number, 29U);
+  EXPECT_EQ(entries.back().state, FlightState::finished);
+  EXPECT_TRUE(entries.back().on_stream);
+}
+
+TEST(MessageRing, WithoutRoomRecordsNothing) {
+  MessageRing none(0);
+  EXPECT_EQ(none.start(to_peer(1, 1), false), 0U);
+  none.finish(0, to_peer(1, 1), false, FlightState::finished);
+  EXPECT_TRUE(none.entries().empty());
+  MessageRing full(2);
+  EXPECT_NE(full.start(to_peer(1, 1), false), 0U);
+  EXPECT_NE(full.start(to_peer(1, 2), false), 0U);
+  EXPECT_EQ(full.start(to_peer(1, 3), false), 0U) << "both slots are of messages under way";
+}
+
+TEST(MessageRing, ManyThreadsAndAReader) {
+  MessageRing ring(8);
+  std::atomic<bool> done{false};
+  std::vector<std::thread> writers;
+  for (int peer = 0; peer < 3; ++peer) {
+    writers.emplace_back([&, peer] {
+      for (std::uint64_t number = 1; !done.load(std::memory_order_relaxed); ++number) {
+        auto const message = to_peer(peer, number);
+        ring.finish(ring.start(message, false), message, false, FlightState::finished);
+      }
+    });
+  }
+  auto const end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+  std::size_t seen = 0;
+  while (std::chrono::steady_clock::now() < end) {
+    for (auto const& entry : ring.entries()) {
+      ASSERT_EQ(entry.message.bytes, 4 * entry.message.number);
+      ++seen;
+    }
+  }
+  done = true;
+  for (auto& writer : writers) writer.join();
+  EXPECT_GT(seen, 0U);
+}
+
+TEST(FlightRecorder, WritesMessagesDown) {
+  FlightRecorder recorder({.communicator = 1, .rank = 1, .size = 2, .pid = 7, .host = "node1", .name = "pipeline"},
+                          Config{});
+  Message const sent{
+      .direction = Message::Direction::send, .dtype = DataType::f64, .peer = 0, .bytes = 24, .number = 4};
+  Message const awaited{.direction = Message::Direction::receive, .dtype = DataType::u8, .peer = 0, .bytes = 5};
+  recorder.record({}, std::span(&sent, 1), [] {});
+  std::array const both{sent, awaited};
+  EXPECT_THROW(recorder.record({}, both, [] { throw Error(ErrorCode::timeout, "rank 0 did not come"); }), Error);
+  auto const file = nlohmann::json::parse(recorder.to_json("request"));
+  EXPECT_EQ(file["name"], "pipeline");
+  ASSERT_EQ(file["messages"].size(), 3U);
+  EXPECT_EQ(file["messages"][0]["message"], "send(3 × f64, to rank 0)");
+  EXPECT_EQ(file["messages"][0]["number"], 5);
+  EXPECT_EQ(file["messages"][0]["state"], "finished");
+  EXPECT_EQ(file["messages"][2]["message"], "recv(5 × u8, from rank 0)");
+  EXPECT_EQ(file["messages"][2]["error"]["code"], "timeout");
 }
 
 TEST(FlightRecorder, WritesErrorsDown) {

@@ -29,6 +29,20 @@ TEST(ParseDump, ReadsEveryFieldAndSortsCalls) {
   EXPECT_EQ(dump.calls[1].error_code, "timeout");
 }
 
+TEST(ParseDump, ReadsMessages) {
+  std::string text = kWhole;
+  text.back() = ',';
+  text += R"_("name": "pipeline", "messages": [{"message": "recv(7 × f32, from rank 0)", "operation": "recv", "peer": 0,
+"number": 3, "state": "failed", "started_ns": 5, "finished_ns": 9, "error": {"code": "timeout", "text": "late"}}]})_";
+  auto const dump = parse_dump("a.json", text);
+  EXPECT_EQ(dump.name, "pipeline");
+  ASSERT_EQ(dump.messages.size(), 1U);
+  EXPECT_FALSE(dump.messages[0].sends);
+  EXPECT_EQ(dump.messages[0].number, 3U);
+  EXPECT_EQ(dump.messages[0].error_code, "timeout");
+  EXPECT_THROW((void)parse_dump("a.json", text.replace(text.find("\"peer\": 0"), 9, "\"peer\": 2")), BadInput);
+}
+
 TEST(ParseDump, RefusesEverythingElseInOneLineWithTheFile) {
   std::string const whole = kWhole;
   auto const changed = [&](std::string const& from, std::string const& to) {

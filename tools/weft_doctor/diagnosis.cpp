@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "weft_doctor/message_waits.hpp"
 #include "weft_doctor/words.hpp"
 
 namespace weft::doctor {
@@ -70,11 +71,13 @@ class Examination {
       : dumps_(std::move(dumps)), all_(all), options_(options) {
     verdict_.communicator = dumps_.front()->communicator;
     verdict_.name = dumps_.front()->name;
+    waits_ = find_message_waits(dumps_, options_.least_wait);
     verdict_.size = dumps_.front()->size;
   }
 
   Verdict run() {
-    bool const found = find_missing_dumps() || find_mismatch() || find_behind() || find_late() || find_failed();
+    bool const found =
+        find_missing_dumps() || find_mismatch() || find_unanswered() || find_behind() || find_late() || find_failed();
     if (!found) verdict_.sentence = describe_health();
     return verdict_;
   }
@@ -102,6 +105,9 @@ class Examination {
       call = waits.sequence;
       if (waits.state == State::failed) sentence += ", or they have not noticed yet that the others gave up";
       sentence += "; " + describe_waiters(waits.sequence, waits.text);
+    }
+    for (auto const& wait : waits_) {
+      if (wait.peer == nullptr) sentence += "; " + doctor::describe(wait);
     }
     conclude(Finding::missing_dump, std::move(missing), call, std::move(sentence));
     return true;
@@ -200,6 +206,32 @@ class Examination {
     return true;
   }
 
+  /// Ranks that wait for messages: the one at the end of the chain is to blame, or all of a circle.
+  bool find_unanswered() {
+    auto const chain = follow(waits_);
+    if (chain.waits.empty()) return false;
+    std::vector<int> culprits;
+    std::string sentence;
+    if (chain.circle) {
+      for (auto const& wait : chain.waits) culprits.push_back(wait.waiter->rank);
+      std::sort(culprits.begin(), culprits.end());
+      sentence = culprits.size() == 1 ? name_ranks(culprits) + " waits for itself"
+                                      : name_ranks(culprits) + " wait for one another";
+    } else {
+      auto const& [waiter, message, peer] = chain.waits.back();
+      culprits = {peer->rank};
+      sentence =
+          message->sends
+              ? fmt::format("rank {} never received message {} from rank {}", peer->rank, message->number, waiter->rank)
+              : fmt::format("rank {} never sent message {} to rank {}", peer->rank, message->number, waiter->rank);
+      sentence += "; it " + describe_doing(*peer);
+    }
+    for (auto wait = chain.waits.rbegin(); wait != chain.waits.rend(); ++wait)
+      sentence += "; " + doctor::describe(*wait);
+    conclude(Finding::unanswered, std::move(culprits), std::nullopt, std::move(sentence));
+    return true;
+  }
+
   /// Whether `waiter` shows that `other`, when it wrote its dump, was expected in a call that it had not reached.
   [[nodiscard]] bool misses(Dump const& waiter, Dump const& other) const {
     auto const* const call = frontier(waiter);
@@ -242,6 +274,11 @@ class Examination {
     if (last != nullptr && last->state == State::started) {
       return fmt::format("is in {}{}", name_call(*last), comma(since(last->started_ns, dump)));
     }
+    for (auto const& message : dump.messages) {
+      if (message.state != State::started) continue;
+      return fmt::format("is in {}, message {}{}", message.text, message.number,
+                         comma(since(message.started_ns, dump)));
+    }
     if (auto const elsewhere = describe_elsewhere(dump); !elsewhere.empty()) return elsewhere;
     auto const pending = std::find_if(dump.calls.begin(), dump.calls.end(),
                                       [](auto const& call) { return call.state == State::enqueued; });
@@ -249,6 +286,7 @@ class Examination {
       return fmt::format("has enqueued {}, but its stream has not started it{}", name_call(*pending),
                          since(pending->enqueued_ns, dump));
     }
+    if (last == nullptr && !dump.messages.empty()) return "has made no collective call yet";
     if (last == nullptr) return "has made no call yet";
     auto const ended =
         last->finished_ns ? fmt::format(" {} ago", name_duration(dump.written_ns - *last->finished_ns)) : std::string();
@@ -327,6 +365,7 @@ class Examination {
   }
 
   Dumps dumps_;
+  std::vector<MessageWait> waits_;
   std::vector<Dump> const& all_;
   DiagnosisOptions options_;
   Verdict verdict_;
@@ -382,6 +421,7 @@ char const* to_string(Finding finding) noexcept {
     case Finding::nothing: return "nothing";
     case Finding::missing_dump: return "missing_dump";
     case Finding::mismatch: return "mismatch";
+    case Finding::unanswered: return "unanswered";
     case Finding::behind: return "behind";
     case Finding::late: return "late";
     case Finding::failed: return "failed";

@@ -15,6 +15,7 @@ enum class Finding {
   nothing,       ///< nobody waits for anybody
   missing_dump,  ///< some rank wrote nothing down
   mismatch,      ///< ranks made different calls
+  unanswered,    ///< some rank waits for a message of which another has not begun its side
   behind,        ///< some rank never reached a call in which others wait or failed
   late,          ///< some rank came to a call after the others had given it up
   failed,        ///< a call failed, and no rank stands out

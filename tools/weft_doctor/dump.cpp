@@ -48,6 +48,21 @@ RecordedCall parse_call(json const& from) {
   return call;
 }
 
+RecordedMessage parse_message(json const& from) {
+  RecordedMessage message{.text = from.at("message").get<std::string>(),
+                          .sends = from.at("operation").get<std::string>() == "send",
+                          .peer = from.at("peer").get<int>(),
+                          .number = from.at("number").get<std::uint64_t>(),
+                          .state = parse_state(from.at("state").get<std::string>()),
+                          .started_ns = parse_time(from, "started_ns"),
+                          .finished_ns = parse_time(from, "finished_ns")};
+  if (from.contains("error")) {
+    message.error_code = from["error"].at("code").get<std::string>();
+    message.error_text = from["error"].at("text").get<std::string>();
+  }
+  return message;
+}
+
 Dump parse_fields(json const& from) {
   if (from.at("weft_flight").get<int>() != kSchema) {
     throw BadInput(fmt::format("its format is {}, this weft-doctor reads {}", from["weft_flight"].get<int>(), kSchema));
@@ -65,6 +80,13 @@ Dump parse_fields(json const& from) {
     throw BadInput(fmt::format("it says rank {} of {}", dump.rank, dump.size));
   }
   for (auto const& call : from.at("calls")) dump.calls.push_back(parse_call(call));
+  if (from.contains("messages")) {  // they came later than the format
+    for (auto const& message : from["messages"]) dump.messages.push_back(parse_message(message));
+  }
+  for (auto const& message : dump.messages) {
+    if (message.peer >= 0 && message.peer < dump.size) continue;
+    throw BadInput(fmt::format("it has a message to or from rank {} of {}", message.peer, dump.size));
+  }
   std::sort(dump.calls.begin(), dump.calls.end(), [](auto const& a, auto const& b) { return a.sequence < b.sequence; });
   return dump;
 }

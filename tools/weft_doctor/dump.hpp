@@ -27,6 +27,19 @@ struct RecordedCall {
   std::string error_text{};
 };
 
+/// One message of one rank: half of a transfer between two.
+struct RecordedMessage {
+  std::string text;          ///< "recv(1024 × f32, from rank 3)"
+  bool sends = false;        ///< else receives
+  int peer = 0;              ///< the other rank
+  std::uint64_t number = 0;  ///< among those from this rank to the peer, or the other way, from 1
+  State state = State::finished;
+  std::optional<std::int64_t> started_ns{};
+  std::optional<std::int64_t> finished_ns{};
+  std::string error_code{};
+  std::string error_text{};
+};
+
 /// What one rank of one communicator wrote down; the file's format is in docs/debugging-hangs.md.
 struct Dump {
   std::string file;
@@ -37,7 +50,8 @@ struct Dump {
   long pid = 0;
   std::string host;
   std::int64_t written_ns = 0;
-  std::vector<RecordedCall> calls;  ///< by sequence
+  std::vector<RecordedCall> calls;          ///< by sequence
+  std::vector<RecordedMessage> messages{};  ///< by start
 };
 
 /// `file` is for messages. @throws BadInput

@@ -80,6 +80,26 @@ json to_json(FlightEntry const& entry, WallClock const& clock) {
           {"finished_ns", clock.at(entry.finished)}};
 }
 
+json to_json(MessageEntry const& entry, WallClock const& clock) {
+  auto const& message = entry.message;
+  auto const sends = message.direction == Message::Direction::send;
+  Contract const contract{.count = message.bytes / size_of(message.dtype),
+                          .root = static_cast<std::uint32_t>(message.peer),
+                          .operation = sends ? Operation::send : Operation::receive,
+                          .dtype = message.dtype};
+  return {{"message", describe(contract)},
+          {"operation", to_string(contract.operation)},
+          {"peer", message.peer},
+          {"number", message.number + 1},
+          {"count", contract.count},
+          {"dtype", to_string(message.dtype)},
+          {"bytes", message.bytes},
+          {"on", entry.on_stream ? "stream" : "caller"},
+          {"state", to_string(entry.state)},
+          {"started_ns", clock.at(entry.started)},
+          {"finished_ns", clock.at(entry.finished)}};
+}
+
 /// A file that appears whole or not at all.
 void write_file(std::filesystem::path const& path, std::string const& content) {
   auto temporary = path;
@@ -111,17 +131,30 @@ std::shared_ptr<FlightRecorder> FlightRecorder::create(Bootstrap& bootstrap, Con
 }
 
 FlightRecorder::FlightRecorder(FlightIdentity identity, Config const& config)
-    : identity_(std::move(identity)), directory_(config.flight_directory), ring_(config.flight_recorder) {}
+    : identity_(std::move(identity)),
+      directory_(config.flight_directory),
+      ring_(config.flight_recorder),
+      message_ring_(config.flight_recorder) {}
 
 void FlightRecorder::fail(Call const& call, std::exception const& error) noexcept {
   ring_.finish(call, FlightState::failed);
+  note({&call.sequence, 1}, false, error);
+}
+
+void FlightRecorder::fail(RecordedTransfer const& transfer, std::exception const& error) noexcept {
+  note(transfer.records(), true, error);
+}
+
+void FlightRecorder::note(std::span<std::uint64_t const> numbers, bool of_messages,
+                          std::exception const& error) noexcept {
   if (ring_.capacity() == 0) return;
   try {
     auto const* const known = dynamic_cast<Error const*>(&error);
+    auto const code = known ? std::string(weft::to_string(known->code())) : "other";
     {
       std::scoped_lock const lock(mutex_);
-      failures_.push_back({call.sequence, known ? std::string(weft::to_string(known->code())) : "other", error.what()});
-      if (failures_.size() > kKeptFailures) failures_.pop_front();
+      for (auto const number : numbers) failures_.push_back({of_messages, number, code, error.what()});
+      while (failures_.size() > kKeptFailures) failures_.pop_front();
     }
     if (known) dump_once(known->code());
   } catch (std::exception const& trouble) {  // the caller gets `error`, which matters more
@@ -141,33 +174,41 @@ void FlightRecorder::dump_once(ErrorCode code) noexcept {
   }
 }
 
-std::optional<FlightRecorder::Failure> FlightRecorder::failure_of(std::uint64_t sequence) const {
+std::optional<FlightRecorder::Failure> FlightRecorder::failure_of(bool of_message, std::uint64_t number) const {
   std::scoped_lock const lock(mutex_);
-  auto const found =
-      std::find_if(failures_.begin(), failures_.end(), [&](auto const& one) { return one.sequence == sequence; });
+  auto const found = std::find_if(failures_.begin(), failures_.end(), [&](auto const& one) {
+    return one.of_message == of_message && one.number == number;
+  });
   return found == failures_.end() ? std::nullopt : std::optional(*found);
 }
 
 std::string FlightRecorder::to_json(std::string const& reason) const {
   WallClock const clock;
+  auto const add_failure = [&](json& entry, FlightState state, bool of_message, std::uint64_t number) {
+    if (state != FlightState::failed) return;
+    if (auto const failure = failure_of(of_message, number)) {
+      entry["error"] = {{"code", failure->code}, {"text", failure->text}};
+    }
+  };
   auto calls = json::array();
   std::uint64_t issued = 0;
   for (auto const& entry : ring_.entries()) {
-    auto call = weft::to_json(entry, clock);
-    if (entry.state == FlightState::failed) {
-      if (auto const failure = failure_of(entry.sequence)) {
-        call["error"] = {{"code", failure->code}, {"text", failure->text}};
-      }
-    }
+    calls.push_back(weft::to_json(entry, clock));
+    add_failure(calls.back(), entry.state, false, entry.sequence);
     issued = entry.sequence;
-    calls.push_back(std::move(call));
   }
-  json const file{{"weft_flight", kSchema},    {"communicator", fmt::format("{:016x}", identity_.communicator)},
-                  {"name", identity_.name},    {"rank", identity_.rank},
-                  {"size", identity_.size},    {"pid", identity_.pid},
-                  {"host", identity_.host},    {"reason", reason},
-                  {"written_ns", clock.now()}, {"issued", std::max(issued, ring_.issued())},
-                  {"ended", ring_.ended()},    {"calls", std::move(calls)}};
+  auto messages = json::array();
+  for (auto const& entry : message_ring_.entries()) {
+    messages.push_back(weft::to_json(entry, clock));
+    add_failure(messages.back(), entry.state, true, entry.record);
+  }
+  json const file{{"weft_flight", kSchema},         {"communicator", fmt::format("{:016x}", identity_.communicator)},
+                  {"name", identity_.name},         {"rank", identity_.rank},
+                  {"size", identity_.size},         {"pid", identity_.pid},
+                  {"host", identity_.host},         {"reason", reason},
+                  {"written_ns", clock.now()},      {"issued", std::max(issued, ring_.issued())},
+                  {"ended", ring_.ended()},         {"calls", std::move(calls)},
+                  {"messages", std::move(messages)}};
   return file.dump(1, ' ', false, json::error_handler_t::replace);
 }
 

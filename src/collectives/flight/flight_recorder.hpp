@@ -6,10 +6,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "collectives/call.hpp"
 #include "collectives/flight/flight_ring.hpp"
+#include "collectives/flight/message_ring.hpp"
 #include "weft/bootstrap.hpp"
 #include "weft/config.hpp"
 #include "weft/error.hpp"
@@ -28,7 +30,8 @@ struct FlightIdentity {
 
 /// Remembers the last calls of one rank of a communicator, and writes them down when something goes wrong.
 ///
-/// record() is for the thread that runs calls, enqueue() for the one that issues them, everything else for any.
+/// record() of a call is for the thread that runs calls, enqueue() for the one that issues them, everything else for
+/// any.
 class FlightRecorder {
  public:
   /// Collective: the ranks agree on the communicator's identity. dump_flight_recorders() and SIGUSR2 find the recorder
@@ -54,6 +57,20 @@ class FlightRecorder {
     ring_.finish(call);
   }
 
+  /// The same for messages that complete together.
+  template <typename Body>
+  void record(Call const& call, std::span<Message const> messages, Body&& body) {
+    RecordedTransfer transfer(message_ring_, messages, call.on_stream);
+    try {
+      body();
+    } catch (std::exception const& error) {
+      transfer.finish(FlightState::failed);
+      fail(transfer, error);
+      throw;
+    }
+    transfer.finish(FlightState::finished);
+  }
+
   /// Writes this rank's dump, in place of its earlier one, to config.flight_directory or else the current directory;
   /// returns its path. docs/debugging-hangs.md describes the file. @throws Error{system}
   std::filesystem::path dump(std::string const& reason) const;
@@ -64,18 +81,23 @@ class FlightRecorder {
 
  private:
   struct Failure {
-    std::uint64_t sequence = 0;
+    bool of_message = false;
+    std::uint64_t number = 0;  ///< the call's sequence, or the message's record
     std::string code;
     std::string text;
   };
 
   void fail(Call const& call, std::exception const& error) noexcept;
+  void fail(RecordedTransfer const& transfer, std::exception const& error) noexcept;
+  /// Of a call, or of messages.
+  void note(std::span<std::uint64_t const> numbers, bool of_messages, std::exception const& error) noexcept;
   void dump_once(ErrorCode code) noexcept;
-  [[nodiscard]] std::optional<Failure> failure_of(std::uint64_t sequence) const;
+  [[nodiscard]] std::optional<Failure> failure_of(bool of_message, std::uint64_t number) const;
 
   FlightIdentity const identity_;
   std::optional<std::string> const directory_;
   FlightRing ring_;
+  MessageRing message_ring_;
   std::atomic<bool> dumped_{false};
   mutable std::mutex mutex_;      // of failures_
   std::deque<Failure> failures_;  // of the last failed calls

@@ -3,32 +3,20 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <ctime>
+
+#include "collectives/flight/flight_clock.hpp"
 
 namespace weft {
 namespace {
 
 constexpr std::uint64_t kStateMask = 0x7f;
 constexpr std::uint64_t kOnStream = 0x80;
-/// From this size on a call takes so long that a precise clock does not show.
-constexpr std::size_t kPreciseBytes = std::size_t{32} << 10;
-
 std::uint64_t head_of(Call const& call, FlightState state) noexcept {
   return (call.sequence << 8U) | (call.on_stream ? kOnStream : 0) | static_cast<std::uint64_t>(state);
 }
 
-std::uint64_t read_clock(clockid_t clock) noexcept {
-  timespec now{};
-  ::clock_gettime(clock, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 std::uint64_t now_for(Call const& call) noexcept {
-  return read_clock(call.on_stream || call.bytes() >= kPreciseBytes ? CLOCK_MONOTONIC : CLOCK_MONOTONIC_COARSE);
-}
-
-std::chrono::steady_clock::time_point to_time(std::uint64_t ns) noexcept {
-  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
+  return flight_time(call.bytes(), call.on_stream);
 }
 
 }  // namespace
@@ -102,10 +90,11 @@ bool FlightRing::read(Slot const& slot, FlightEntry& entry) noexcept {
   std::memcpy(static_cast<void*>(&entry.contract), words.data(), sizeof entry.contract);
   entry.sequence = head >> 8U;
   entry.on_stream = (head & kOnStream) != 0;
-  entry.enqueued = to_time(slot.enqueued.load(std::memory_order_acquire));
-  entry.started = to_time(entry.state == FlightState::enqueued ? 0 : slot.started.load(std::memory_order_acquire));
+  entry.enqueued = to_flight_time(slot.enqueued.load(std::memory_order_acquire));
+  entry.started =
+      to_flight_time(entry.state == FlightState::enqueued ? 0 : slot.started.load(std::memory_order_acquire));
   bool const ended = entry.state == FlightState::finished || entry.state == FlightState::failed;
-  entry.finished = to_time(ended ? slot.finished.load(std::memory_order_acquire) : 0);
+  entry.finished = to_flight_time(ended ? slot.finished.load(std::memory_order_acquire) : 0);
   return slot.head.load(std::memory_order_relaxed) == head;
 }
 

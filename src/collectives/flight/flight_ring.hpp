@@ -33,8 +33,7 @@ struct FlightEntry {
 ///
 /// Call number s lives in slot s mod capacity. A slot's first word holds number and state; a writer sets the state to
 /// `writing` first and to the true one last, so a reader that finds the same word before and after has read one call
-/// whole. Small calls of the calling thread are timed by the kernel's coarse clock (a tick, 1 to 10 ms): a precise one
-/// would cost a tenth of the smallest call.
+/// whole.
 class FlightRing {
  public:
   /// `capacity` calls, rounded up to a power of two; 0 records nothing.
