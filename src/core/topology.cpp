@@ -111,6 +111,20 @@ Topology discover_topology() {
   return topology;
 }
 
+std::vector<int> l3_caches_of(std::vector<int> const& cpus) {
+  TopologyHandle const hwloc = load_hwloc();
+  std::vector<int> caches;
+  for (int const cpu : cpus) {
+    hwloc_obj_t const unit = hwloc_get_pu_obj_by_os_index(hwloc.get(), static_cast<unsigned>(cpu));
+    hwloc_obj_t place =
+        unit == nullptr ? nullptr : hwloc_get_ancestor_obj_by_type(hwloc.get(), HWLOC_OBJ_L3CACHE, unit);
+    if (place == nullptr && unit != nullptr)
+      place = hwloc_get_ancestor_obj_by_type(hwloc.get(), HWLOC_OBJ_PACKAGE, unit);
+    caches.push_back(place == nullptr ? 0 : static_cast<int>(place->logical_index));
+  }
+  return caches;
+}
+
 void bind_this_thread(std::vector<int> const& cpus) {
   if (cpus.empty() || *std::min_element(cpus.begin(), cpus.end()) < 0) {
     throw Error(ErrorCode::invalid_argument, "bind_this_thread: needs CPU numbers, none of them negative");

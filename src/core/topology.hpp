@@ -16,6 +16,9 @@ struct Topology {
 /// Reads the topology once per call (milliseconds); keep the result.
 [[nodiscard]] Topology discover_topology();
 
+/// The number of the L3 cache above each of `cpus`, or of its socket where caches are unknown; 0 where neither is.
+[[nodiscard]] std::vector<int> l3_caches_of(std::vector<int> const& cpus);
+
 /// Binds the calling thread. @throws Error{system}
 void bind_this_thread(std::vector<int> const& cpus);
 

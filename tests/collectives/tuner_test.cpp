@@ -100,6 +100,22 @@ TEST(CostModel, BlocksStayWithinTheirRings) {
   EXPECT_EQ(derived.rules(Collective::all_reduce).other, tuned.rules(Collective::all_reduce).other);
 }
 
+TEST(CostModel, TwoLevelsWhereTheyWin) {
+  auto const derived = Selector::derive(tuning(16), 16);
+  CostModel measured;
+  measured.synchronisation_ns = 100;
+  measured.of(Collective::broadcast, Algorithm::staged) = cost(100, 100);
+  measured.of(Collective::broadcast, Algorithm::direct) = cost(100, 100);
+  EXPECT_EQ(derived, tune(derived, measured, kLargestBlock)) << "never unmeasured";
+  measured.of(Collective::broadcast, Algorithm::two_level) = cost(100, 95);
+  EXPECT_EQ(derived, tune(derived, measured, kLargestBlock)) << "nor for a small gain";
+  measured.of(Collective::broadcast, Algorithm::two_level) = cost(200, 50);
+  auto const tuned = tune(derived, measured, kLargestBlock).rules(Collective::broadcast);
+  EXPECT_EQ(Algorithm::two_level, tuned.small[0].algorithm);
+  EXPECT_EQ(Algorithm::two_level, tuned.other[0].algorithm);
+  EXPECT_EQ(Algorithm::direct, tuned.symmetric[0].algorithm);
+}
+
 struct TuningFile : testing::Test {
   // One for each test: the process remembers files.
   std::filesystem::path folder =

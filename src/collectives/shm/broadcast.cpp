@@ -1,6 +1,7 @@
 // broadcast over shared memory: the root's B bytes to n ranks.
 //   inline   1 synchronisation, B ≤ 56;
 //   staged   1 synchronisation a block: the root writes B, every other rank reads and writes B;
+//   two_level 2 synchronisations a block: as staged, but one rank of each group reads the root's ring, the others its;
 //   direct   2 synchronisations: every other rank reads B out of the root's buffer.
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
@@ -13,6 +14,7 @@ void ShmBackend::broadcast(Call const& call) {
       call, Collective::broadcast, call.bytes(), [&] { return negotiate(call, call.bytes(), 0, Needs::send); },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         if (choice.algorithm == Algorithm::direct) return broadcast_direct(call, *buffers);
+        if (choice.algorithm == Algorithm::two_level) return broadcast_in_two_levels(call, choice, announced);
         broadcast_staged(call, choice, announced);
       });
 }
@@ -34,6 +36,22 @@ void ShmBackend::broadcast_staged(Call const& call, Choice const& choice, bool a
     if (rank() == root) kernels::copy(ring_.at(root, offset), at(call.send, first), length);
     exchange_block(call, announced || index > 0);
     if (rank() != root) kernels::copy(at(call.recv, first), ring_.at(root, offset), length, store);
+  }
+}
+
+void ShmBackend::broadcast_in_two_levels(Call const& call, Choice const& choice, bool announced) {
+  auto const root = static_cast<int>(call.contract.root);
+  auto const group = rank() / tuning_.group_ranks;
+  auto const leader = group == root / tuning_.group_ranks ? root : group * tuning_.group_ranks;
+  auto const store = store_for(call.bytes(), false);
+  for (std::size_t first = 0; first < call.bytes(); first += choice.chunk_bytes) {
+    auto const length = std::min(choice.chunk_bytes, call.bytes() - first);
+    auto const offset = ring_.take(length);
+    if (rank() == root) kernels::copy(ring_.at(root, offset), at(call.send, first), length);
+    exchange_block(call, announced || first > 0);
+    if (rank() == leader && rank() != root) kernels::copy(ring_.at(rank(), offset), ring_.at(root, offset), length);
+    channel_.meet();
+    if (rank() != root) kernels::copy(at(call.recv, first), ring_.at(leader, offset), length, store);
   }
 }
 

@@ -14,11 +14,27 @@ Choice const& after(Choices const& choices, std::size_t index, Choice const& las
   return index + 1 < choices.size() && choices[index + 1].up_to > 0 ? choices[index + 1] : last;
 }
 
+/// Whether a call is never slower by `one`, and costs the loop clearly less.
+bool wins(Cost const& one, Cost const& other, std::size_t bytes) {
+  return one.loop.at(bytes) < (1 - kLeastGain) * other.loop.at(bytes) && one.call.at(bytes) <= other.call.at(bytes);
+}
+
+/// Takes two levels where they win over one, at both ends of what a choice is for.
+void tune_levels(Rules& rules, CostModel const& model, Collective collective) {
+  auto const& levels = model.of(collective, Algorithm::two_level);
+  auto const& staged = model.of(collective, Algorithm::staged);
+  if (!levels.is_known() || !staged.is_known()) return;
+  for (auto* choices : {&rules.small, &rules.other}) {
+    for (auto& choice : *choices) {
+      auto const most = std::min(choice.up_to, 4 * choice.chunk_bytes);
+      if (choice.up_to == 0 || choice.algorithm != Algorithm::staged) continue;
+      if (wins(levels, staged, most) && wins(levels, staged, most / 4)) choice.algorithm = Algorithm::two_level;
+    }
+  }
+}
+
 /// Where `limit`, up to which `below` is taken and then `above`, should be.
 std::size_t shifted(std::size_t limit, Cost const& below, Cost const& above) {
-  auto const wins = [](Cost const& one, Cost const& other, std::size_t bytes) {
-    return one.loop.at(bytes) < (1 - kLeastGain) * other.loop.at(bytes) && one.call.at(bytes) <= other.call.at(bytes);
-  };
   auto const start = limit;
   for (int shift = 0; shift < kMostShift && wins(below, above, 2 * limit); ++shift) limit *= 2;
   if (limit != start) return limit;
@@ -90,6 +106,7 @@ Selector tune(Selector const& derived, CostModel const& model, std::size_t large
   for (auto const collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
                                 Collective::broadcast, Collective::pull}) {
     tune(tuned.rules(collective), model, collective, largest_block);
+    tune_levels(tuned.rules(collective), model, collective);
   }
   return tuned;
 }

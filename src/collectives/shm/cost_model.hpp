@@ -58,7 +58,8 @@ struct CostModel {
 ///
 /// A limit moves by powers of two, at most by kMostShift of them, and only over sizes at which the other algorithm
 /// costs the loop less by kLeastGain and is no slower as a call: figures of a few milliseconds are noisy, and what
-/// follows from the caches is seldom far off. `largest_block`: what staging rings can take at once.
+/// follows from the caches is seldom far off. Two levels, which nothing derives, replace one where they win in the same
+/// way. `largest_block`: what staging rings can take at once.
 [[nodiscard]] Selector tune(Selector const& derived, CostModel const& model, std::size_t largest_block);
 inline constexpr int kMostShift = 2;
 inline constexpr double kLeastGain = 0.1;

@@ -44,6 +44,7 @@ std::string_view to_string(Algorithm algorithm) noexcept {
     case Algorithm::claimed: return "claimed";
     case Algorithm::direct: return "direct";
     case Algorithm::direct_claimed: return "direct_claimed";
+    case Algorithm::two_level: return "two_level";
   }
   return "unknown algorithm";
 }

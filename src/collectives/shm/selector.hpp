@@ -19,8 +19,9 @@ enum class Algorithm : std::uint8_t {
   claimed,         ///< staged; whichever rank runs combines the next chunk, then all copy
   direct,          ///< in one another's symmetric memory
   direct_claimed,  ///< the same, chunk by chunk by whichever rank runs
+  two_level,       ///< staged; one rank of each group fetches, the others of its group copy from it
 };
-inline constexpr std::size_t kAlgorithms = 7;
+inline constexpr std::size_t kAlgorithms = 8;
 [[nodiscard]] std::string_view to_string(Algorithm algorithm) noexcept;
 
 /// Operations that decide alike: reduce with all_reduce; gather, scatter and all_to_all pull.

@@ -30,7 +30,8 @@ Whereabouts find_whereabouts() {
 }
 
 struct CoreShares {
-  std::vector<int> cpus;  // that any rank may use
+  std::vector<int> cpus;        // that any rank may use
+  std::vector<int> first_cpus;  // of each rank
   bool ranks_share_cores = false;
 };
 
@@ -39,14 +40,17 @@ struct CoreShares {
 CoreShares count_cores(std::vector<Whereabouts> const& all) {
   cpu_set_t together;
   CPU_ZERO(&together);
+  CoreShares shares;
   bool same_core = false;
   for (std::size_t i = 0; i < all.size(); ++i) {
     CPU_OR(&together, &together, &all[i].cpus);
+    int cpu = 0;
+    while (cpu < CPU_SETSIZE && !CPU_ISSET(cpu, &all[i].cpus)) ++cpu;
+    shares.first_cpus.push_back(cpu);
     for (std::size_t k = 0; k < i; ++k) {
       same_core = same_core || (CPU_COUNT(&all[i].cpus) == 1 && CPU_EQUAL(&all[i].cpus, &all[k].cpus));
     }
   }
-  CoreShares shares;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (CPU_ISSET(cpu, &together)) shares.cpus.push_back(cpu);
   }
@@ -63,6 +67,7 @@ void tune(Plan& plan, CostModel const& costs) {
 Plan make_plan(Topology const& topology, Config const& config, int ranks, CoreShares const& shares) {
   Plan plan;
   plan.tuning = make_tuning(topology, config, ranks, static_cast<int>(shares.cpus.size()), shares.ranks_share_cores);
+  if (ranks > 2 && !shares.ranks_share_cores) plan.tuning.group_ranks = group_size(l3_caches_of(shares.first_cpus));
   plan.selector = Selector::derive(plan.tuning, ranks);
   plan.explains = config.explain;
   if (!config.tuning_cache || !is_measurable(plan.tuning, ranks)) return plan;

@@ -42,6 +42,10 @@ class ShmBackend final : public Backend {
   static std::unique_ptr<Backend> create(Bootstrap& bootstrap, Config const& config,
                                          std::function<void()> const& progress = {});
 
+  /// Collective: a backend that works by `plan`, which is equal on all ranks.
+  static std::unique_ptr<ShmBackend> assemble(Bootstrap& bootstrap, Plan const& plan,
+                                              std::function<void()> const& progress = {});
+
   void all_reduce(Call const& call) override;
   void reduce_scatter(Call const& call) override;
   void all_gather(Call const& call) override;
@@ -83,9 +87,6 @@ class ShmBackend final : public Backend {
   /// Where in an announcement's payload a premul_sum's rank tells its scale.
   static constexpr std::size_t kScaleOffset = kInlineBytes - sizeof(double);
 
-  /// Collective: a backend that works by `plan`.
-  static std::unique_ptr<ShmBackend> assemble(Bootstrap& bootstrap, Plan const& plan,
-                                              std::function<void()> const& progress);
   void announce(Call const& call, void const* payload = nullptr, std::size_t bytes = 0);
   void await_announcements();
   /// Announces the call with its buffers' placements; the peers' addresses when every rank's needed buffers are
@@ -150,6 +151,7 @@ class ShmBackend final : public Backend {
   void pull_direct(Call const& call, Transfers const& transfers, Symmetric const& buffers);
   void broadcast_inline(Call const& call);
   void broadcast_staged(Call const& call, Choice const& choice, bool announced);
+  void broadcast_in_two_levels(Call const& call, Choice const& choice, bool announced);
   void broadcast_direct(Call const& call, Symmetric const& buffers);
 
   /// From one rank's buffers of a merged call's piece to the next rank's, in bytes.

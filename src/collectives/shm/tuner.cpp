@@ -31,7 +31,7 @@ struct Experiment {
 };
 
 /// Every rank's limits between neighbouring choices, from below and above.
-std::vector<Experiment> plan(Selector const& derived) {
+std::vector<Experiment> plan(Selector const& derived, Tuning const& tuning) {
   std::vector<Experiment> experiments;
   for (auto const collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
                                 Collective::broadcast, Collective::pull}) {
@@ -44,6 +44,8 @@ std::vector<Experiment> plan(Selector const& derived) {
       for (auto const bytes : {half, 4 * half}) {
         experiments.push_back({.collective = collective, .algorithm = choice.algorithm, .bytes = bytes});
         experiments.push_back({.collective = collective, .algorithm = next, .bytes = bytes});
+        if (collective == Collective::broadcast && tuning.group_ranks > 0)
+          experiments.push_back({.collective = collective, .algorithm = Algorithm::two_level, .bytes = bytes});
       }
     }
   }
@@ -58,8 +60,10 @@ Selector only(Experiment const& one, Selector const& derived, std::size_t larges
     rules.small = {};
     return selector;
   }
-  auto choice = *std::find_if(rules.small.begin(), rules.small.end(),
-                              [&](Choice const& each) { return each.algorithm == one.algorithm; });
+  auto const like = one.algorithm == Algorithm::two_level ? Algorithm::staged : one.algorithm;
+  auto choice =
+      *std::find_if(rules.small.begin(), rules.small.end(), [&](Choice const& each) { return each.algorithm == like; });
+  choice.algorithm = one.algorithm;
   if (choice.chunk_bytes == choice.up_to && choice.algorithm != Algorithm::swapped)
     choice.chunk_bytes = std::min(one.bytes, largest_block);
   choice.up_to = Choice::kUnlimited;
@@ -203,14 +207,15 @@ std::string format_ranges(std::vector<int> const& cpus) {
 }  // namespace
 
 std::string describe_machine(Topology const& topology, Tuning const& tuning, int ranks, std::vector<int> const& cpus) {
-  return fmt::format("{} ranks on cpus {} of {}, L2 {}K, L3 {}K, staging {}K", ranks, format_ranges(cpus),
-                     processor_name(), topology.l2_bytes >> 10U, topology.l3_bytes >> 10U, tuning.ring_bytes >> 10U);
+  return fmt::format("{} ranks on cpus {} of {}, L2 {}K, L3 {}K, staging {}K, groups of {}", ranks, format_ranges(cpus),
+                     processor_name(), topology.l2_bytes >> 10U, topology.l3_bytes >> 10U, tuning.ring_bytes >> 10U,
+                     tuning.group_ranks);
 }
 
 CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tuning,
                   std::chrono::milliseconds timeout) {
   auto const start = Clock::now();
-  auto experiments = plan(derived);
+  auto experiments = plan(derived, tuning);
   auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
   std::size_t most_bytes = 0;
   for (auto const& one : experiments) most_bytes = std::max(most_bytes, one.bytes);

@@ -1,10 +1,27 @@
 #include "collectives/shm/tuning.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "collectives/shm/staging_ring.hpp"
 
 namespace weft::shm {
+
+int group_size(std::vector<int> const& caches) {
+  constexpr int kMany = 8;
+  auto const ranks = static_cast<int>(caches.size());
+  auto const first = static_cast<int>(
+      std::find_if(caches.begin(), caches.end(), [&](int cache) { return cache != caches.front(); }) - caches.begin());
+  bool equal = first > 1 && first < ranks && ranks % first == 0;
+  for (int rank = 0; rank < ranks && equal; ++rank) {
+    auto const begin = static_cast<std::size_t>(rank / first * first);
+    equal =
+        caches[static_cast<std::size_t>(rank)] == caches[begin] &&
+        (rank % first != 0 || std::find(caches.begin(), caches.begin() + rank, caches[begin]) == caches.begin() + rank);
+  }
+  if (equal) return first;
+  return ranks < kMany ? 0 : static_cast<int>(std::lround(std::sqrt(ranks)));
+}
 
 Tuning make_tuning(Topology const& topology, Config const& config, int ranks, int cores, bool ranks_share_cores) {
   constexpr std::size_t kKiB = 1024;

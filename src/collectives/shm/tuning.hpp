@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "collectives/shm/patience.hpp"
 #include "core/topology.hpp"
@@ -20,10 +21,15 @@ struct Tuning {
   std::size_t chunk_bytes = 0;      ///< pipelined staging of private memory goes by this much per rank
   std::size_t prefetch_bytes = 0;   ///< staging lines to own ahead of the next call
   std::size_t claim_bytes = 0;      ///< a claimed chunk
+  int group_ranks = 0;              ///< neighbouring ranks that share an L3 cache, or a level of a tree; 0: no groups
   std::size_t streaming_bytes = 0;  ///< results from here on bypass the caches
   Patience inline_patience;
   Patience stream_patience;
 };
+
+/// How many neighbouring ranks make a group, given the number of each rank's L3 cache: those that share one, where all
+/// groups are equal and in rank order; else a level of a tree of two, where there are many ranks. 0: no groups.
+[[nodiscard]] int group_size(std::vector<int> const& caches);
 
 /// `ranks_share_cores`: some cores run more than one rank. `cores`: cores of all ranks together.
 [[nodiscard]] Tuning make_tuning(Topology const& topology, Config const& config, int ranks, int cores,

@@ -1,0 +1,205 @@
+// Whatever the table of algorithms says, every rank ends with the same, right data.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "collectives/shm/shm_backend.hpp"
+#include "collectives/shm/tuner.hpp"
+#include "harness/ranks.hpp"
+
+namespace weft::shm {
+namespace {
+
+using Values = std::vector<std::int32_t>;
+
+constexpr std::size_t kRing = std::size_t{192} << 10;
+
+Plan plan_for(int ranks, bool share_work) {
+  Topology topology;
+  topology.l2_bytes = std::size_t{1} << 20;
+  topology.l3_bytes = std::size_t{32} << 20;
+  Config config;
+  config.staging_bytes = kRing;
+  Plan plan;
+  plan.tuning = make_tuning(topology, config, ranks, share_work ? 1 : ranks, share_work);
+  plan.tuning.inline_patience = {10, 100};  // these ranks do share cores
+  plan.tuning.group_ranks = ranks > 2 ? 2 : 0;
+  plan.selector = Selector::derive(plan.tuning, ranks);
+  return plan;
+}
+
+/// Limits, chunks and algorithms at random, of those that the memory allows.
+Selector random_table(Plan const& plan, int ranks, std::mt19937& random) {
+  auto const below = [&](std::size_t limit) { return random() % limit; };
+  auto const block = StagingRing(nullptr, kRing).max_block();
+  auto selector = plan.selector;
+  for (std::size_t c = 0; c < kCollectives; ++c) {
+    auto const collective = static_cast<Collective>(c);
+    std::vector<Algorithm> staged{Algorithm::staged};
+    if (collective == Collective::all_reduce) staged = {Algorithm::one_phase, Algorithm::two_phase, Algorithm::claimed};
+    if (collective == Collective::broadcast && plan.tuning.group_ranks > 0) staged.push_back(Algorithm::two_level);
+    auto const swaps = plan.tuning.swap_bytes > 0 && ranks == 2 && collective != Collective::broadcast &&
+                       collective != Collective::scan;
+    if (swaps) staged.push_back(Algorithm::swapped);
+    auto const pick = [&](std::size_t up_to) {
+      auto const algorithm = staged[below(staged.size())];
+      auto const most = algorithm == Algorithm::swapped ? plan.tuning.swap_bytes : block;
+      auto const least = static_cast<std::size_t>(ranks) * kLine;
+      return Choice{up_to, least + below(most - least) / kLine * kLine, algorithm};
+    };
+    auto& rules = selector.rules(collective);
+    auto const limit = 64 + below(100'000);
+    rules.small = {pick(limit), pick(limit + below(100'000))};
+    rules.other = {pick(limit + below(300'000)), pick(Choice::kUnlimited)};
+    if (collective == Collective::scan) continue;
+    auto const claimed = collective == Collective::all_reduce && below(2) == 0;
+    rules.symmetric = {claimed ? Choice{Choice::kUnlimited, kLine * (1 + below(500)), Algorithm::direct_claimed}
+                               : Choice{Choice::kUnlimited, 0, Algorithm::direct}};
+  }
+  return selector;
+}
+
+/// One rank's calls on a bare backend.
+class Caller {
+ public:
+  explicit Caller(ShmBackend& backend) : backend_(backend) {}
+
+  Call next(Operation operation, std::size_t count, void const* send, void* recv, int root = 0) {
+    Call call;
+    call.contract = {.count = count,
+                     .root = static_cast<std::uint32_t>(root),
+                     .operation = operation,
+                     .dtype = DataType::i32,
+                     .reduce = ReduceOp::sum};
+    call.sequence = ++calls_;
+    call.send = send;
+    call.recv = recv;
+    call.timeout = std::chrono::seconds(30);
+    return call;
+  }
+
+  std::shared_ptr<void> allocate(std::size_t count) {
+    return backend_.allocate(next(Operation::allocate, count, nullptr, nullptr));
+  }
+
+  /// Runs every kind of collective over buffers of about `count` elements and checks what it leaves.
+  void check(std::size_t count, std::int32_t* send, std::int32_t* recv, int root) {
+    auto const ranks = static_cast<std::size_t>(backend_.size());
+    auto const rank = static_cast<std::size_t>(backend_.rank());
+    auto const part = count / ranks;
+    auto const value = [](std::size_t of, std::size_t i) { return static_cast<std::int32_t>(of * 1000 + i % 997); };
+    auto const sum = [&](std::size_t i) {
+      std::int32_t total = 0;
+      for (std::size_t r = 0; r < ranks; ++r) total += value(r, i);
+      return total;
+    };
+    auto const refill = [&] {
+      for (std::size_t i = 0; i < count; ++i) send[i] = value(rank, i), recv[i] = -1;
+    };
+    auto const expect = [&](char const* what, std::size_t n, auto const& wanted) {
+      for (std::size_t i = 0; i < n; ++i) {
+        if (recv[i] == wanted(i)) continue;
+        ADD_FAILURE() << what << " of " << count << ", rank " << rank << ", element " << i << ": " << recv[i];
+        return;
+      }
+    };
+    refill();
+    backend_.all_reduce(next(Operation::all_reduce, count, send, recv));
+    expect("all_reduce", count, sum);
+    refill();
+    backend_.reduce(next(Operation::reduce, count, send, recv, root));
+    if (static_cast<int>(rank) == root) expect("reduce", count, sum);
+    refill();
+    backend_.reduce_scatter(next(Operation::reduce_scatter, part, send, recv));
+    expect("reduce_scatter", part, [&](std::size_t i) { return sum(rank * part + i); });
+    refill();
+    backend_.all_gather(next(Operation::all_gather, part, send, recv));
+    expect("all_gather", part * ranks, [&](std::size_t i) { return value(i / part, i % part); });
+    refill();
+    backend_.all_to_all(next(Operation::all_to_all, part, send, recv));
+    expect("all_to_all", part * ranks, [&](std::size_t i) { return value(i / part, rank * part + i % part); });
+    refill();
+    auto* const buffer = static_cast<int>(rank) == root ? send : recv;
+    backend_.broadcast(next(Operation::broadcast, count, buffer, buffer, root));
+    if (static_cast<int>(rank) != root) {
+      expect("broadcast", count, [&](std::size_t i) { return value(static_cast<std::size_t>(root), i); });
+    }
+    refill();
+    backend_.scan(next(Operation::scan, count, send, recv));
+    expect("scan", count, [&](std::size_t i) {
+      std::int32_t total = 0;
+      for (std::size_t r = 0; r <= rank; ++r) total += value(r, i);
+      return total;
+    });
+    backend_.barrier(next(Operation::barrier, 0, nullptr, nullptr));
+  }
+
+ private:
+  ShmBackend& backend_;
+  std::uint64_t calls_ = 0;
+};
+
+struct Tables : testing::TestWithParam<int> {};
+
+TEST_P(Tables, AnyTableMovesTheRightData) {
+  auto const ranks = GetParam();
+  test::run_thread_bootstraps(ranks, [ranks](std::shared_ptr<Bootstrap> const& bootstrap) {
+    for (bool const share_work : {false, true}) {
+      auto const plan = plan_for(ranks, share_work);
+      auto const backend = ShmBackend::assemble(*bootstrap, plan);
+      Caller caller(*backend);
+      constexpr std::size_t kMost = 150'000;
+      auto const symmetric = caller.allocate(2 * kMost);
+      Values other(2 * kMost);
+      std::mt19937 random(static_cast<unsigned>(7 * ranks));
+      for (int round = 0; round < 12; ++round) {
+        backend->use(random_table(plan, ranks, random));
+        auto const count = static_cast<std::size_t>(ranks) + random() % (round % 2 == 0 ? 5000 : kMost - 10);
+        auto* const memory = random() % 2 == 0 ? static_cast<std::int32_t*>(symmetric.get()) : other.data();
+        caller.check(count, memory, memory + kMost, static_cast<int>(random() % static_cast<unsigned>(ranks)));
+      }
+      (void)bootstrap->all_gather({});
+    }
+  });
+}
+
+TEST_P(Tables, MeasuringLeavesNothingBehind) {
+  auto const ranks = GetParam();
+  test::run_thread_bootstraps(ranks, [ranks](std::shared_ptr<Bootstrap> const& bootstrap) {
+    auto const plan = plan_for(ranks, false);
+    auto const scratch = ShmBackend::assemble(*bootstrap, plan);
+    auto const start = std::chrono::steady_clock::now();
+    auto const model = measure(*scratch, plan.selector, plan.tuning, std::chrono::seconds(30));
+    auto const took = std::chrono::steady_clock::now() - start;
+    EXPECT_LT(took, std::chrono::seconds(20)) << "it is bounded even where ranks take turns";
+    if (bootstrap->rank() == 0 && model.is_measured()) {
+      for (auto const algorithm : {Algorithm::swapped, Algorithm::two_phase, Algorithm::direct}) {
+        auto const derived = plan.selector.rules(Collective::all_reduce);
+        auto const used = algorithm == Algorithm::direct || derived.small[0].algorithm == algorithm ||
+                          derived.small[1].algorithm == algorithm;
+        EXPECT_EQ(used, model.of(Collective::all_reduce, algorithm).is_known()) << to_string(algorithm);
+      }
+      EXPECT_EQ(plan.tuning.group_ranks > 0, model.of(Collective::broadcast, Algorithm::two_level).is_known());
+    }
+    (void)bootstrap->all_gather({});
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Tables, testing::Values(2, 3, 4, 7));
+
+TEST(Groups, AreRanksThatShareACache) {
+  EXPECT_EQ(0, group_size({0, 0, 0, 0})) << "one cache, few ranks";
+  EXPECT_EQ(2, group_size({0, 0, 1, 1}));
+  EXPECT_EQ(4, group_size({3, 3, 3, 3, 1, 1, 1, 1}));
+  EXPECT_EQ(0, group_size({0, 1, 0, 1})) << "not in rank order";
+  EXPECT_EQ(0, group_size({0, 0, 1, 1, 0, 0})) << "a cache comes back";
+  EXPECT_EQ(0, group_size({0, 0, 0, 1})) << "unequal";
+  EXPECT_EQ(0, group_size({0, 1, 2, 3})) << "nobody to share with";
+  EXPECT_EQ(4, group_size(std::vector<int>(16, 0))) << "a tree of two levels";
+  EXPECT_EQ(8, group_size(std::vector<int>(64, 5)));
+}
+
+}  // namespace
+}  // namespace weft::shm
