@@ -4,8 +4,8 @@
 
 namespace train_gpt {
 
-/// Shape of a byte-level GPT. The default has as many layers, and so tensors (148), as GPT-2 small (Radford et al. 2019),
-/// at a twelfth of its parameters: what communication costs depends on how many tensors there are.
+/// Shape of a byte-level GPT. The default has as many layers, and so tensors (148), as GPT-2 small (Radford et al.
+/// 2019), at a twelfth of its parameters: what communication costs depends on how many tensors there are.
 struct GptConfig {
   static constexpr int kVocabulary = 256;  ///< one token per byte value
 
