@@ -3,6 +3,9 @@
 //   swapped  1 synchronisation a block, two ranks: pieces are staged side by side and taken apart by the peer;
 //   flat     what the plain call costs, and a copy to and from a contiguous buffer.
 #include "collectives/merged_call.hpp"
+
+#include <fmt/format.h>
+
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 
@@ -78,9 +81,22 @@ void ShmBackend::merged(MergedCall const& merged) {
   // In place or not may differ between ranks, and flat pulls have no announced form.
   auto const negotiates = sent > tuning_.staged_bytes && merged.bytes() / merged.pieces().size() >= kDirectPiece &&
                           (swaps || !pulls(operation));
-  if (negotiates && negotiate_strides(merged)) return merged_direct(merged);
-  if (swaps) return merged_swapped(merged, negotiates);
+  if (negotiates && negotiate_strides(merged)) {
+    if (explainer_) explain_merged(merged, "merged, direct", "in one another's symmetric memory, piece by piece");
+    return merged_direct(merged);
+  }
+  if (swaps) {
+    if (explainer_) explain_merged(merged, "merged, swapped", "side by side through the blocks that change hands");
+    return merged_swapped(merged, negotiates);
+  }
+  if (explainer_) explain_merged(merged, "merged, flat", "copied to and from one plain call");
   merged_flat(merged, negotiates);
+}
+
+void ShmBackend::explain_merged(MergedCall const& merged, std::string_view how, std::string_view where) const {
+  explainer_->note(merged.call().contract.operation, "any memory", how, [&] {
+    return fmt::format("{} calls of {} bytes in all, {}", merged.pieces().size(), merged.bytes(), where);
+  });
 }
 
 void ShmBackend::merged_flat(MergedCall const& merged, bool announced) {

@@ -161,6 +161,7 @@ class ShmBackend final : public Backend {
   };
   /// As negotiate(): whether all buffers are symmetric, and at the same places on every rank. Fills strides_.
   [[nodiscard]] bool negotiate_strides(MergedCall const& merged);
+  void explain_merged(MergedCall const& merged, std::string_view how, std::string_view where) const;
   void merged_flat(MergedCall const& merged, bool announced);
   void merged_direct(MergedCall const& merged);
   void merged_all_reduce_direct(MergedCall const& merged);
