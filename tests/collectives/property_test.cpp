@@ -10,13 +10,15 @@
 #include "collectives/cases/attempt.hpp"
 #include "collectives/cases/random_run.hpp"
 #include "harness/ranks.hpp"
+#include "weft/group.hpp"
 
 namespace weft::test {
 namespace {
 
 constexpr int kMostRanks = 9;
-constexpr std::size_t kMostAtOnce = 4;
-constexpr std::size_t kAreaBytes = std::size_t{2} << 20U;
+constexpr std::size_t kMostAtOnce = 8;
+constexpr std::size_t kAreaBytes = std::size_t{1} << 20U;
+constexpr std::size_t kFusedBytes = std::size_t{16} << 10U;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr std::uint64_t kCases = 1000;
 #else
@@ -33,27 +35,49 @@ RandomRun const& this_run() {
   return run;
 }
 
-/// Communicators that differ in how calls wait and how much they stage.
+/// How calls that are under way together are made.
+enum class Manner { one_by_one, grouped, fused };
+
+/// Communicators that differ in how calls wait, how much they stage, and whether they merge.
 struct Setting {
   char const* name;
   std::optional<std::size_t> staging_bytes{};
   std::optional<std::chrono::microseconds> spin{};
+  Manner manner = Manner::one_by_one;
 };
 constexpr std::array kSettings{Setting{"as it comes"}, Setting{"small blocks", std::size_t{128} << 10U},
-                               Setting{"sleeping", std::nullopt, std::chrono::microseconds(0)}};
+                               Setting{"sleeping", std::nullopt, std::chrono::microseconds(0)},
+                               Setting{"grouped", std::nullopt, std::nullopt, Manner::grouped},
+                               Setting{"fused", std::nullopt, std::nullopt, Manner::fused}};
 
 /// What a rank uses from case to case.
 struct Bench {
-  explicit Bench(Communicator& world)
-      : communicator(world), arena(world, 2 * kMostAtOnce, kAreaBytes), streams{Stream::cpu(), Stream::cpu()} {}
+  Bench(Communicator& world, Manner how)
+      : communicator(world),
+        arena(world, 2 * kMostAtOnce, kAreaBytes),
+        streams{Stream::cpu(), Stream::cpu()},
+        manner(how) {
+    if (manner == Manner::fused) communicator.fuse(streams[0], kFusedBytes);
+  }
+
+  /// Ends what is under way, which uses buffers that are about to go.
+  void give_up(std::string const& why) {
+    communicator.abort(why);
+    for (auto& stream : streams) stream.synchronize();
+  }
 
   Communicator& communicator;
   Arena arena;
   std::array<Stream, 2> streams;
+  Manner manner;
 };
 
-/// Each rank decides by itself whether it waits for a call at once or leaves it to one of its streams.
-CollectiveOptions choose_stream(Bench& bench, std::uint64_t seed) {
+/// Each rank decides by itself whether it waits for a call at once or leaves it to one of its streams. Where calls
+/// merge all ranks decide alike, and what only some of them call does not come between.
+CollectiveOptions choose_stream(Bench& bench, Case const& one) {
+  auto const seed = one.seed >> 32U;
+  if (bench.manner == Manner::fused)
+    return seed % 6 == 0 ? CollectiveOptions{} : CollectiveOptions{.stream = bench.streams[0]};
   auto const choice = (seed + static_cast<std::uint64_t>(bench.communicator.rank()) * 7) % 5;
   if (choice >= bench.streams.size()) return {};
   return {.stream = bench.streams[choice]};
@@ -69,20 +93,36 @@ void run_together(Bench& bench, RandomRun const& run, std::vector<std::uint64_t>
         "WEFT_TEST_SEED={} WEFT_TEST_CASES={} property_test --gtest_filter='*Ranks{}'",
         what, run.seed, number, run.seed, run.cases, bench.communicator.size());
   };
+  auto const ranks = bench.communicator.size();
+  auto const similar = bench.manner != Manner::one_by_one;  // calls can merge, then
+  auto const case_of = [&](std::uint64_t number) {
+    auto const first = make_case(run.seed, numbers.front(), ranks);
+    auto one =
+        !similar || number % 5 == 0 ? make_case(run.seed, number, ranks) : make_similar_case(run.seed, number, first);
+    // A message makes fused calls go, so all ranks have to have one.
+    if (bench.manner == Manner::fused && one.kind == Kind::message) one.kind = Kind::send_recv;
+    return one;
+  };
   auto current = numbers.front();
   try {
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       current = numbers[i];
-      auto const one = make_case(run.seed, numbers[i], bench.communicator.size());
+      auto const one = case_of(numbers[i]);
       attempts.push_back(std::make_unique<Attempt>(bench.communicator, one, bench.arena, 2 * i));
-      options.push_back(choose_stream(bench, one.seed >> 32U));
+      options.push_back(choose_stream(bench, one));
     }
-    for (std::size_t i = 0; i < numbers.size(); ++i) current = numbers[i], attempts[i]->issue(options[i]);
+    std::optional<Group> group;
+    if (bench.manner == Manner::grouped) group.emplace(bench.communicator, options.front());
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      current = numbers[i], attempts[i]->issue(group ? CollectiveOptions{} : options[i]);
+    if (group) group->end().wait();
     for (std::size_t i = 0; i < numbers.size(); ++i) current = numbers[i], attempts[i]->finish();
   } catch (Error const& error) {
-    auto const one = make_case(run.seed, current, bench.communicator.size());
+    bench.give_up(error.what());
+    auto const one = case_of(current);
     throw Error(error.code(), tell(current, fmt::format("{}: {}", one.describe(), error.what())));
   } catch (std::exception const& error) {
+    bench.give_up(error.what());
     throw std::runtime_error(tell(current, error.what()));
   }
 }
@@ -95,9 +135,10 @@ void run_setting(RandomRun const& run, Setting const& setting, int ranks, std::v
   config.timeout = kRankLimit;
   run_thread_ranks(ranks,
                    [&](Communicator& world) {
-                     Bench bench(world);
+                     Bench bench(world, setting.manner);
                      for (std::size_t next = 0; next < numbers.size();) {
-                       auto const most = 1 + numbers[next] / kMostRanks % kMostAtOnce;
+                       auto const most =
+                           1 + numbers[next] / kMostRanks % (setting.manner == Manner::one_by_one ? 4 : kMostAtOnce);
                        auto const count = std::min<std::size_t>(most, numbers.size() - next);
                        run_together(bench, run,
                                     {numbers.begin() + static_cast<std::ptrdiff_t>(next),

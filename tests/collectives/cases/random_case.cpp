@@ -128,26 +128,48 @@ std::string Case::describe() const {
   return text + fmt::format(", {}, {}", kMemoryNames[static_cast<int>(memory)], kValuesNames[static_cast<int>(values)]);
 }
 
+namespace {
+
+/// What remains to be chosen once it is known what is called.
+void roll_shape(Dice& dice, Case& one) {
+  one.count = roll_count(dice, static_cast<std::size_t>(one.ranks)) / lump(one) * lump(one);
+  one.in_place = dice.one_in(3) && one.kind < Kind::send_recv && one.kind != Kind::all_to_all_v;
+  bool const unequal = one.kind == Kind::reduce_scatter_v || one.kind == Kind::all_gather_v ||
+                       one.kind == Kind::gather_v || one.kind == Kind::scatter_v || one.kind == Kind::all_to_all_v;
+  for (int row = 0; unequal && row < one.ranks; ++row) one.matrix.push_back(roll_parts(dice, one));
+  one.gaps = unequal && dice.one_in(2);
+  one.receivers.resize(static_cast<std::size_t>(one.ranks));
+  std::iota(one.receivers.begin(), one.receivers.end(), 0);
+  std::shuffle(one.receivers.begin(), one.receivers.end(), dice.engine());
+  one.values = static_cast<Values>(dice.below(3));
+  one.memory = static_cast<Memory>(dice.one_in(20) ? kMemories - 1 : dice.below(kMemories - 1));
+  one.seed = dice.bits();
+}
+
+}  // namespace
+
 Case make_case(std::uint64_t seed, std::uint64_t number, int ranks) {
   Dice dice(seed * 0x9e3779b97f4a7c15U + number);
   Case one;
   one.ranks = ranks;
   one.kind = static_cast<Kind>(dice.below(kKinds));
   one.dtype = dice.of(kAllTypes);
-  one.values = static_cast<Values>(dice.below(3));
-  one.memory = static_cast<Memory>(dice.one_in(20) ? kMemories - 1 : dice.below(kMemories - 1));
   if (reduces(one.kind)) roll_reduction(dice, one);
-  one.count = roll_count(dice, static_cast<std::size_t>(ranks)) / lump(one) * lump(one);
   one.root = static_cast<int>(dice.below(static_cast<std::size_t>(ranks)));
-  one.in_place = dice.one_in(3) && one.kind < Kind::send_recv && one.kind != Kind::all_to_all_v;
-  bool const unequal = one.kind == Kind::reduce_scatter_v || one.kind == Kind::all_gather_v ||
-                       one.kind == Kind::gather_v || one.kind == Kind::scatter_v || one.kind == Kind::all_to_all_v;
-  for (int row = 0; unequal && row < ranks; ++row) one.matrix.push_back(roll_parts(dice, one));
-  one.gaps = unequal && dice.one_in(2);
-  one.receivers.resize(static_cast<std::size_t>(ranks));
-  std::iota(one.receivers.begin(), one.receivers.end(), 0);
-  std::shuffle(one.receivers.begin(), one.receivers.end(), dice.engine());
-  one.seed = dice.bits();
+  roll_shape(dice, one);
+  return one;
+}
+
+Case make_similar_case(std::uint64_t seed, std::uint64_t number, Case const& like) {
+  Dice dice(seed * 0x9e3779b97f4a7c15U + number);
+  Case one;
+  one.ranks = like.ranks;
+  one.kind = like.kind;
+  one.dtype = like.dtype;
+  one.op = like.op;
+  one.user_bytes = like.user_bytes;
+  one.root = like.root;
+  roll_shape(dice, one);
   return one;
 }
 

@@ -80,6 +80,8 @@ struct Case {
 
 /// Case `number` of the run that `seed` stands for.
 [[nodiscard]] Case make_case(std::uint64_t seed, std::uint64_t number, int ranks);
+/// The same of the kind, data type, operator and root of `like`, as calls are that can be merged.
+[[nodiscard]] Case make_similar_case(std::uint64_t seed, std::uint64_t number, Case const& like);
 
 /// The function behind ReduceOp::user: elements are compositions of maps x → factor·x + offset (mod 2^32), two words
 /// each. Associative, does not commute, exact.
