@@ -83,10 +83,13 @@ std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, std::shared_p
   if (inside.host_id) inside.tuning_cache.reset();
   auto const locals = mpi_bootstrap_of(members->subset(layout.locals()), first.tag, inside);
   auto intra = shm::ShmBackend::create(*locals, inside, options.progress);
-  auto inter = mpi::MpiBackend::create(bootstrap, members, options);
+  // Where every rank has a host to itself there is but one order.
+  auto const by_hosts = first.reproducibility == Reproducibility::run_to_run && layout.hosts().size() < hosts.size();
+  HostOrder const order(by_hosts ? layout.hosts() : std::vector<std::vector<int>>());
+  auto inter = mpi::MpiBackend::create(bootstrap, members, options, order);
   auto explainer = explains ? std::make_unique<Explainer>("hierarchical", bootstrap.size()) : nullptr;
   return std::make_unique<hierarchical::HierarchicalBackend>(std::move(intra), std::move(inter), std::move(layout),
-                                                             first.reproducibility, std::move(explainer));
+                                                             order, std::move(explainer));
 }
 #endif
 

@@ -40,32 +40,6 @@ std::size_t unit_of(Call const& call) noexcept {
   return std::lcm(call.grain(), size_of(call.contract.dtype));
 }
 
-/// Contributions to the result of a host, and the hosts' results to that of all.
-struct Levels {
-  ReduceOp inside;
-  ReduceOp between;
-};
-
-/// The mean of all is the mean of the hosts' means, weighted by their ranks; scales are for contributions alone.
-Levels levels_of(ReduceOp op) noexcept {
-  if (op == ReduceOp::avg) return {ReduceOp::avg, ReduceOp::premul_sum};
-  return {op, op == ReduceOp::premul_sum ? ReduceOp::sum : op};
-}
-
-/// Whether contributions may be combined in any order and grouping for the same bits.
-bool is_exact(DataType dtype, ReduceOp op) noexcept {
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::prod:
-    case ReduceOp::min:
-    case ReduceOp::max: return is_integer(dtype) || dtype == DataType::boolean;
-    case ReduceOp::avg:
-    case ReduceOp::premul_sum:
-    case ReduceOp::user: return false;
-    default: return true;  // logical and bitwise
-  }
-}
-
 /// Counts and offsets of some ranks' ranges.
 struct PartArrays {
   std::vector<std::size_t> counts;
@@ -81,11 +55,11 @@ struct PartArrays {
 }  // namespace
 
 HierarchicalBackend::HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter, Layout layout,
-                                         Reproducibility reproducibility, std::unique_ptr<Explainer> explainer)
+                                         HostOrder order, std::unique_ptr<Explainer> explainer)
     : intra_(std::move(intra)),
       inter_(std::move(inter)),
       layout_(std::move(layout)),
-      reproducibility_(reproducibility),
+      order_(std::move(order)),
       explainer_(std::move(explainer)) {}
 
 Buffer HierarchicalBackend::workspace(std::size_t count, DataType dtype) {
@@ -247,12 +221,9 @@ std::vector<double> HierarchicalBackend::share_scales(Call const& call) {
 
 bool HierarchicalBackend::combines_by_host(Call const& call) const noexcept {
   if (layout_.hosts().size() == ranks()) return false;  // nobody to combine with
+  auto const dtype = call.contract.dtype;
   auto const op = call.contract.reduce;
-  if (is_exact(call.contract.dtype, op)) return true;
-  if (reproducibility_ == Reproducibility::bitwise || op == ReduceOp::user) return false;
-  // Partial results of integers' means would be truncated, those of 8-bit floats have too few bits.
-  return !is_integer(call.contract.dtype) && call.contract.dtype != DataType::boolean &&
-         size_of(call.contract.dtype) > 1;
+  return is_exact(dtype, op) || order_.applies_to(dtype, op);
 }
 
 void HierarchicalBackend::combine_inside(Call const& call, void const* send, Ranges const& parts, std::size_t first,
@@ -272,7 +243,7 @@ void HierarchicalBackend::combine_inside(Call const& call, void const* send, Ran
       }
       if (total == 0) continue;
       auto scatter = inner(call, weft::Operation::reduce_scatter_v, total);
-      scatter.contract.reduce = levels_of(call.contract.reduce).inside;
+      scatter.contract.reduce = HostOrder::levels(call.contract.reduce).inside;
       scatter.scale = call.scale;
       scatter.send = send;
       scatter.recv = at(partials, round * block * element);
@@ -316,10 +287,6 @@ void HierarchicalBackend::combine_by_host(Call const& call, void const* send, Ra
   auto const block = std::min(longest, std::max(kLeastBlock, kWorkspace / blocks / 64 * 64) / element);
   auto const partials = workspace(block * layout_.most_rounds(), call.contract.dtype);
   auto const arrived = workspace(block * hosts, call.contract.dtype);
-  std::vector<double> weights;
-  for (auto const& host : layout_.hosts()) {
-    weights.push_back(static_cast<double>(host.size()) / static_cast<double>(ranks()));
-  }
   auto const& mine = parts[static_cast<std::size_t>(rank())];
   for (std::size_t first = 0; first < longest; first += block) {
     combine_inside(call, send, parts, first, block, partials.data());
@@ -333,7 +300,7 @@ void HierarchicalBackend::combine_by_host(Call const& call, void const* send, Ra
     }
     void* const destination = at(result, first * element);
     kernels::reduce({&destination, 1}, sources, count, call.contract.dtype,
-                    {levels_of(call.contract.reduce).between, weights.data(), {}});
+                    {HostOrder::levels(call.contract.reduce).between, order_.weights().data(), {}});
   }
 }
 

@@ -8,8 +8,8 @@
 #include "collectives/backend.hpp"
 #include "collectives/explainer.hpp"
 #include "collectives/hierarchical/layout.hpp"
+#include "collectives/host_order.hpp"
 #include "weft/buffer.hpp"
-#include "weft/communicator.hpp"
 
 namespace weft::hierarchical {
 
@@ -25,9 +25,9 @@ namespace weft::hierarchical {
 /// operations whose parts only some ranks know are `inter`'s altogether. A failure of either is told to the other.
 class HierarchicalBackend final : public Backend {
  public:
-  /// `intra` has the ranks of layout.locals(), in that order; `inter` has all.
-  HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter, Layout layout,
-                      Reproducibility reproducibility, std::unique_ptr<Explainer> explainer);
+  /// `intra` has the ranks of layout.locals(), in that order; `inter` has all, and reduces in the same `order`.
+  HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter, Layout layout, HostOrder order,
+                      std::unique_ptr<Explainer> explainer);
 
   void all_reduce(Call const& call) override;
   void reduce_scatter(Call const& call) override;
@@ -95,7 +95,7 @@ class HierarchicalBackend final : public Backend {
   std::unique_ptr<Backend> intra_;
   std::unique_ptr<Backend> inter_;
   Layout layout_;
-  Reproducibility reproducibility_;
+  HostOrder order_;
   std::unique_ptr<Explainer> explainer_;  // rank 0's, where asked for
   std::uint64_t intra_calls_ = 0;
   std::uint64_t inter_calls_ = 0;

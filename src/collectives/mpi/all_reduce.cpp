@@ -54,7 +54,17 @@ void MpiBackend::reduce_pieces(Call const& call, Slot& slot, void const* own, in
                                std::span<void* const> destinations) {
   std::vector<void const*> sources;
   for (int peer = 0; peer < contributors; ++peer) sources.push_back(peer == rank() ? own : got_from(slot, peer));
-  kernels::reduce(destinations, sources, bytes / call.grain(), call.contract.dtype, reducer(call));
+  combine(call, sources, bytes, destinations);
+}
+
+void MpiBackend::combine(Call const& call, std::span<void const* const> sources, std::size_t bytes,
+                         std::span<void* const> destinations) {
+  auto const dtype = call.contract.dtype;
+  auto const count = bytes / call.grain();
+  auto const scans = call.contract.operation == Operation::scan || call.contract.operation == Operation::exscan;
+  if (!scans && hosts_.applies_to(dtype, call.contract.reduce))
+    return hosts_.reduce(destinations, sources, count, dtype, reducer(call));
+  kernels::reduce(destinations, sources, count, dtype, reducer(call));
 }
 
 void MpiBackend::reduce_inline(Call const& call) {
@@ -65,7 +75,7 @@ void MpiBackend::reduce_inline(Call const& call) {
   for (int peer = 0; peer < contributors_of(call, rank(), size()); ++peer) {
     sources.push_back(channel_.announcement_of(peer).payload);
   }
-  kernels::reduce({&call.recv, 1}, sources, call.bytes() / call.grain(), call.contract.dtype, reducer(call));
+  combine(call, sources, call.bytes(), {&call.recv, 1});
 }
 
 void MpiBackend::reduce_gathered(Call const& call) {

@@ -9,6 +9,7 @@
 
 #include "collectives/backend.hpp"
 #include "collectives/explainer.hpp"
+#include "collectives/host_order.hpp"
 #include "collectives/mpi/channel.hpp"
 #include "core/mpi_members.hpp"
 #include "kernels/cpu/reduce.hpp"
@@ -29,11 +30,14 @@ namespace weft::mpi {
 class MpiBackend final : public Backend {
  public:
   /// Collective over the bootstrap, whose ranks are `members`.
+  /// Reductions of all ranks that depend on the order go by `hosts`, where there are any.
   [[nodiscard]] static std::unique_ptr<Backend> create(Bootstrap& bootstrap,
                                                        std::shared_ptr<MpiMembers const> const& members,
-                                                       CommunicatorOptions const& options);
+                                                       CommunicatorOptions const& options,
+                                                       HostOrder hosts = HostOrder());
 
-  MpiBackend(std::shared_ptr<MpiCommunicator> communicator, std::size_t block, CommunicatorOptions const& options);
+  MpiBackend(std::shared_ptr<MpiCommunicator> communicator, std::size_t block, CommunicatorOptions const& options,
+             HostOrder hosts);
 
   void all_reduce(Call const& call) override;
   void reduce_scatter(Call const& call) override;
@@ -95,6 +99,9 @@ class MpiBackend final : public Backend {
   /// Starts the operation and waits for it.
   void run(Call const& call, char const* name, std::function<int(MPI_Request&)> const& begin);
 
+  /// destination_k[i] = op over `sources`, the first ranks'.
+  void combine(Call const& call, std::span<void const* const> sources, std::size_t bytes,
+               std::span<void* const> destinations);
   /// destination_k[i] = op over the first `contributors` ranks' pieces in `slot`, this rank's taken from `own`.
   void reduce_pieces(Call const& call, Slot& slot, void const* own, int contributors, std::size_t bytes,
                      std::span<void* const> destinations);
@@ -118,6 +125,7 @@ class MpiBackend final : public Backend {
   void explain(Call const& call, char const* algorithm, char const* functions) const;
 
   std::size_t block_;
+  HostOrder hosts_;
   std::unique_ptr<Explainer> explainer_;  // rank 0's
   std::vector<double> scales_;
   Channel channel_;
