@@ -8,18 +8,17 @@
 namespace weft::shm {
 
 int group_size(std::vector<int> const& caches) {
-  constexpr int kMany = 8;
-  auto const ranks = static_cast<int>(caches.size());
-  auto const first = static_cast<int>(
-      std::find_if(caches.begin(), caches.end(), [&](int cache) { return cache != caches.front(); }) - caches.begin());
+  constexpr std::size_t kMany = 8;
+  auto const ranks = caches.size();
+  auto const change = std::find_if(caches.begin(), caches.end(), [&](int cache) { return cache != caches.front(); });
+  auto const first = static_cast<std::size_t>(change - caches.begin());
   bool equal = first > 1 && first < ranks && ranks % first == 0;
-  for (int rank = 0; rank < ranks && equal; ++rank) {
-    auto const begin = static_cast<std::size_t>(rank / first * first);
-    equal =
-        caches[static_cast<std::size_t>(rank)] == caches[begin] &&
-        (rank % first != 0 || std::find(caches.begin(), caches.begin() + rank, caches[begin]) == caches.begin() + rank);
+  for (std::size_t rank = 0; rank < ranks && equal; ++rank) {
+    auto const begin = rank / first * first;
+    auto const earliest = std::find(caches.begin(), caches.end(), caches[rank]) - caches.begin();
+    equal = static_cast<std::size_t>(earliest) == begin;  // a group has one cache, and its cache no other group
   }
-  if (equal) return first;
+  if (equal) return static_cast<int>(first);
   return ranks < kMany ? 0 : static_cast<int>(std::lround(std::sqrt(ranks)));
 }
 
