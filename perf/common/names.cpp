@@ -18,14 +18,20 @@ std::string nccl_name(DataType dtype) {
   }
 }
 
+std::string nccl_name(ReduceOp op) {
+  return op == ReduceOp::premul_sum ? "mulsum" : std::string(to_string(op));
+}
+
 std::vector<DataType> const& all_types() {
-  static std::vector<DataType> const types{DataType::i8,  DataType::u8,  DataType::i32, DataType::u32, DataType::i64,
-                                           DataType::u64, DataType::f16, DataType::f32, DataType::f64, DataType::bf16};
+  static std::vector<DataType> const types{DataType::i8,  DataType::u8,   DataType::i32,    DataType::u32,
+                                           DataType::i64, DataType::u64,  DataType::f16,    DataType::f32,
+                                           DataType::f64, DataType::bf16, DataType::f8e4m3, DataType::f8e5m2};
   return types;
 }
 
 std::vector<ReduceOp> const& all_ops() {
-  static std::vector<ReduceOp> const ops{ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min, ReduceOp::avg};
+  static std::vector<ReduceOp> const ops{ReduceOp::sum, ReduceOp::prod, ReduceOp::max,
+                                         ReduceOp::min, ReduceOp::avg,  ReduceOp::premul_sum};
   return ops;
 }
 

@@ -10,6 +10,8 @@ namespace weft::perf {
 
 /// nccl-tests' name of a data type: "float", "half", "int8", …; Weft's own where nccl-tests has none.
 [[nodiscard]] std::string nccl_name(DataType dtype);
+/// What nccl-tests calls an operator.
+[[nodiscard]] std::string nccl_name(ReduceOp op);
 
 /// What -d all and -o all measure: nccl-tests' types and reductions, in its order.
 [[nodiscard]] std::vector<DataType> const& all_types();

@@ -67,11 +67,12 @@ std::vector<DataType> dtypes_of(std::string const& text) {
 
 std::vector<ReduceOp> ops_of(std::string const& text) {
   if (text == "all") return all_ops();
-  auto const op = parse_reduce_op(text);
-  if (op && *op != ReduceOp::user && *op != ReduceOp::premul_sum) return {*op};
+  for (int value = 0; value <= static_cast<int>(ReduceOp::premul_sum); ++value) {
+    if (text == nccl_name(static_cast<ReduceOp>(value))) return {static_cast<ReduceOp>(value)};
+  }
   std::string known;
-  for (int value = 0; value < static_cast<int>(ReduceOp::premul_sum); ++value) {
-    known += std::string(to_string(static_cast<ReduceOp>(value))) + " ";
+  for (int value = 0; value <= static_cast<int>(ReduceOp::premul_sum); ++value) {
+    known += nccl_name(static_cast<ReduceOp>(value)) + " ";
   }
   refuse(fmt::format("-o: '{}' is no reduction ({}all)", text, known));
 }
@@ -185,7 +186,7 @@ void check_sizes(Options const& options) {
 void check_combination(Case const& what, Options const& options) {
   if (!what.reduces() || options.dtypes.size() > 1 || options.ops.size() > 1) return;  // "all" leaves the others out
   if (supports(options.dtypes.front(), options.ops.front())) return;
-  refuse(fmt::format("-o: {} elements have no {}", nccl_name(options.dtypes.front()), to_string(options.ops.front())));
+  refuse(fmt::format("-o: {} elements have no {}", nccl_name(options.dtypes.front()), nccl_name(options.ops.front())));
 }
 
 void check_ranks(Case const& what, Options const& options) {

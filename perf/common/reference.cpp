@@ -70,6 +70,10 @@ bool adds(ReduceOp op) {
   return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum;
 }
 
+std::size_t most_scale(ReduceOp op) {
+  return op == ReduceOp::premul_sum ? 2 : 1;
+}
+
 constexpr std::size_t kPeriod = 16;  // of the boolean pattern; a multiple of every other but the ranks'
 
 }  // namespace
@@ -79,11 +83,16 @@ Reference::Reference(DataType dtype, ReduceOp op, int ranks, std::size_t repetit
       op_(op),
       ranks_(ranks),
       repetition_(repetition),
-      values_(adds(op) ? std::clamp<std::size_t>(most_exact(dtype) / static_cast<std::size_t>(ranks) + 1, 1, 8) : 8) {
+      values_(adds(op) ? std::clamp<std::size_t>(
+                             most_exact(dtype) / static_cast<std::size_t>(ranks) / most_scale(op) + 1, 1, 8)
+                       : 8) {
   reduced_.resize(kPeriod * values_ * static_cast<std::size_t>(ranks));
   for (std::size_t index = 0; index < reduced_.size(); ++index) {
-    double value = contribution(0, index);
-    for (int rank = 1; rank < ranks; ++rank) value = combine(op, value, contribution(rank, index));
+    auto const scaled = [&](int rank) {
+      return contribution(rank, index) * (op == ReduceOp::premul_sum ? mulsum_scale(rank) : 1);
+    };
+    double value = scaled(0);
+    for (int rank = 1; rank < ranks; ++rank) value = combine(op, value, scaled(rank));
     reduced_[index] = finished(op, dtype, value, ranks);
   }
 }
@@ -97,7 +106,7 @@ double Reference::contribution(int rank, std::size_t index) const noexcept {
   // rank.
   if (op_ == ReduceOp::prod) return at % ranks == r ? 2 : 1;
   // More ranks than the type can count: as many ones as it can.
-  if (values_ < 2) return (at + r) % ranks < most_exact(dtype_) ? 1 : 0;
+  if (values_ < 2) return (at + r) % ranks < most_exact(dtype_) / most_scale(op_) ? 1 : 0;
   return static_cast<double>((5 * at + 3 * r) % values_);
 }
 

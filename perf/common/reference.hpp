@@ -8,6 +8,11 @@
 
 namespace weft::perf {
 
+/// What rank `rank` multiplies its contribution by in a mulsum.
+[[nodiscard]] constexpr double mulsum_scale(int rank) noexcept {
+  return 1 + rank % 2;
+}
+
 /// What every rank contributes when results are checked, and what must come out: computed without the library, in f64,
 /// from whole numbers small enough that the data type holds every partial result exactly.
 class Reference {

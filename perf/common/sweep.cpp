@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <numeric>
 
+#include "common/names.hpp"
 #include "common/verify.hpp"
 #include "common/weft_calls.hpp"
 #include "weft/error.hpp"
@@ -210,7 +211,7 @@ void Sweep::finish_line(SizeRounds const& rounds, Entry const& entry, Canary bes
   line.bytes = rounds.bytes();
   line.count = entry.counts.parameter;
   line.dtype = choice.dtype;
-  line.op = case_.reduces() ? std::string(to_string(choice.op)) : "none";
+  line.op = case_.reduces() ? nccl_name(choice.op) : "none";
   line.root = case_.rooted() ? choice.root : -1;
   line.out_of_place = timing_of(rounds, entry.out_of_place, entry, best, choice, true);
   if (entry.in_place) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/reference.hpp"
+
 namespace weft::perf {
 namespace {
 
@@ -38,19 +40,24 @@ Work start_hypercube(Communicator& communicator, Operands const& on, CollectiveO
   return last;
 }
 
+Reduction reduction_of(ReduceOp op, int rank) {
+  return op == ReduceOp::premul_sum ? Reduction::premul_sum(mulsum_scale(rank)) : Reduction(op);
+}
+
 }  // namespace
 
 Work start_weft(Op what, Communicator& communicator, Operands const& on, CallOptions const& options) {
   auto const& collective = options.collective;
+  auto const op = reduction_of(options.op, communicator.rank());
   switch (what) {
-    case Op::all_reduce: return communicator.all_reduce(on.send, on.recv, options.op, collective);
+    case Op::all_reduce: return communicator.all_reduce(on.send, on.recv, op, collective);
     case Op::all_gather: return communicator.all_gather(on.send, on.recv, collective);
-    case Op::reduce_scatter: return communicator.reduce_scatter(on.send, on.recv, options.op, collective);
+    case Op::reduce_scatter: return communicator.reduce_scatter(on.send, on.recv, op, collective);
     case Op::broadcast: {
       bool const sends = communicator.rank() == options.root;
       return communicator.broadcast(sends ? on.send : on.recv, options.root, collective);
     }
-    case Op::reduce: return communicator.reduce(on.send, on.recv, options.op, options.root, collective);
+    case Op::reduce: return communicator.reduce(on.send, on.recv, op, options.root, collective);
     case Op::all_to_all: return communicator.all_to_all(on.send, on.recv, collective);
     case Op::gather: return communicator.gather(on.send, on.recv, options.root, collective);
     case Op::scatter: return communicator.scatter(on.send, on.recv, options.root, collective);
