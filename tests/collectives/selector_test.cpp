@@ -57,6 +57,11 @@ TEST(Selector, FollowsRanksAndCores) {
   EXPECT_EQ(Algorithm::claimed, crowded.by_memory(Collective::all_reduce, 1 << 20, Memory::other).algorithm);
   EXPECT_EQ(Algorithm::direct_claimed, crowded.by_memory(Collective::all_reduce, 1 << 20, Memory::symmetric).algorithm);
   EXPECT_EQ(nullptr, crowded.by_size(Collective::all_reduce, 16 * kKiB + 1)) << "nothing is won by staging there";
+
+  auto const packed = Selector::derive(tuning(64, true), 64);
+  EXPECT_EQ(Algorithm::one_phase, packed.by_size(Collective::all_reduce, kKiB)->algorithm);
+  EXPECT_EQ(Algorithm::claimed, packed.by_size(Collective::all_reduce, 2 * kKiB)->algorithm)
+      << "64 ranks that each read 64 buffers take longer than coming together once more";
 }
 
 TEST(Selector, ChoicesBeginWhereSmallerOnesEnd) {

@@ -40,6 +40,9 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   if (ranks_share_cores) {
     // Ranks that take turns on a core share its caches: nothing is won by staging what can be reached directly.
     tuning.staged_bytes = tuning.one_phase_bytes;
+    // All ranks together read ranks² × bytes in one phase, the cores in turns; to come together once more takes a turn
+    // of every rank, about as long as 64 KiB of that.
+    tuning.one_phase_bytes = std::min(tuning.one_phase_bytes, 64 * kKiB / static_cast<std::size_t>(ranks) / 64 * 64);
   } else if (ranks == 2) {
     tuning.swap_bytes = std::clamp(topology.l2_bytes / 8, 64 * kKiB, 512 * kKiB);
     tuning.staged_bytes = 128 * kKiB;
