@@ -46,7 +46,8 @@ weft::BucketPlan plan_of(GptModel const& model, weft::BucketLimits const& limits
 
 /// Solves the ring formula Σ 2(n−1)·latency + 2(n−1)/n·bytes/bandwidth = seconds over the buckets.
 weft::EmulatedLink link_for(double seconds, weft::BucketPlan const& plan, int ranks) {
-  weft::EmulatedLink link{std::chrono::microseconds(20), 0.0};
+  // What is so slow that a step of this size takes notice is Ethernet, and TCP on it takes about this long.
+  weft::EmulatedLink link{std::chrono::microseconds(50), 0.0};
   double const hops = 2.0 * (ranks - 1);
   double bytes = 0.0;
   for (weft::Bucket const& bucket : plan.buckets) {

@@ -24,9 +24,10 @@ struct Options {
 
   std::optional<weft::EmulatedLink> link;
   bool auto_link = false;  ///< --link auto: communication of about half the compute time
-  double bucket_mb = 3.0;
+  // A model of 10 M parameters in some forty buckets: each lasts fifty times a slow link's latency.
+  double bucket_mb = 1.0;
   double first_bucket_mb = 1.0;
-  double last_bucket_mb = 1.0;
+  double last_bucket_mb = 0.25;
   bool compare = false;
 
   std::string trace;
