@@ -56,6 +56,30 @@ TEST(SymmetricMemory, ExhaustionIsAnErrorOnEveryRank) {
   expect_all_succeeded(exits);
 }
 
+TEST(SymmetricMemory, OnlyTheRootsIsLeft) {
+  constexpr std::size_t kCount = 200'000;
+  auto const exits = run_forked_ranks(3, [](Communicator& world) {
+    auto const ranks = static_cast<std::size_t>(world.size());
+    auto shared = world.allocate(ranks * kCount, DataType::f32);
+    if (world.rank() != 1) shared = Buffer();  // rank 1 keeps what nobody else holds any more
+    auto mine = Buffer::host(ranks * kCount, DataType::f32);
+    auto const part = [](Buffer const& buffer, std::size_t count) {
+      return BufferView{buffer.view().data, count, DataType::f32};
+    };
+    std::fill_n(static_cast<float*>(mine.view().data), kCount, static_cast<float>(world.rank()));
+    auto const result = world.rank() == 1 ? shared.view() : BufferView{nullptr, 0, DataType::f32};
+    world.gather(part(mine, kCount), result, 1);
+    if (world.rank() == 1 && static_cast<float const*>(result.data)[2 * kCount + 7] != 2.0F) return 1;
+    world.scatter(result, part(mine, kCount), 1);
+    if (static_cast<float const*>(mine.view().data)[kCount - 1] != static_cast<float>(world.rank())) return 2;
+    auto const sum = world.rank() == 1 ? part(shared, kCount) : BufferView{nullptr, 0, DataType::f32};
+    world.reduce(part(mine, kCount), sum, ReduceOp::sum, 1);
+    if (world.rank() == 1 && static_cast<float const*>(sum.data)[5] != 3.0F) return 3;
+    return 0;
+  });
+  expect_all_succeeded(exits);
+}
+
 TEST(FdPassing, DeliversTheDescriptorToThoseWhoKnowTheToken) {
   int ends[2];
   ASSERT_EQ(0, ::pipe2(ends, O_CLOEXEC));

@@ -2,7 +2,7 @@
 //   inline   1 synchronisation: every rank's send buffer fits an announcement, 56 B;
 //   swapped  1 synchronisation a block, two ranks;
 //   staged   1 synchronisation a block: writes what it gives and gets, reads both;
-//   direct   2 synchronisations: reads out of the peers' send buffers.
+//   direct   2 synchronisations: reads out of the peers' send buffers; gather writes to the root's receive buffer.
 // With unequal parts only some ranks know who gets what, so all first publish their rows of the table of all parts: one
 // synchronisation more, and every rank sees the same contradiction if there is one.
 #include "collectives/shm/pull.hpp"
@@ -33,7 +33,22 @@ void ShmBackend::gather(Call const& call) {
   transfers.gives[root] = {0, transfers.send_bytes};
   for (int peer = 0; peer < size() && rank() == root; ++peer) transfers.gets[peer] = call.part(call.recv_parts, peer);
   transfers.longest = transfers.send_bytes;
-  equal ? pull_known(call, transfers, call.bytes()) : pull_unequal(call, transfers);
+  if (!equal) return pull_unequal(call, transfers);
+  if (call.bytes() <= kInlineBytes) return pull_inline(call, transfers);
+  auto const result_bytes = rank() == root ? call.bytes() * static_cast<std::size_t>(size()) : 0;
+  select(
+      call, Collective::pull, call.bytes(), [&] { return negotiate(call, 0, result_bytes, Needs::recv); },
+      [&](Choice const& choice, Symmetric const* buffers, bool announced) {
+        if (choice.algorithm == Algorithm::direct) return gather_direct(call, *buffers);
+        pull_staged(call, transfers, choice, announced);
+      });
+}
+
+/// All ranks write to the root at once; it alone pulling would take as long as all of them together.
+void ShmBackend::gather_direct(Call const& call, Symmetric const& buffers) {
+  auto* const destination = at(buffers.recv[call.contract.root], static_cast<std::size_t>(rank()) * call.bytes());
+  if (destination != call.send) kernels::copy(destination, call.send, call.bytes(), store_for(call.bytes(), false));
+  channel_.meet();
 }
 
 void ShmBackend::scatter(Call const& call) {

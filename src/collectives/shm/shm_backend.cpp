@@ -228,7 +228,7 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
   static_assert(sizeof(Offer) <= kScaleOffset);
   Offer offer;
   auto const place = [&](void const* data, std::size_t bytes) {
-    return bytes > 0 ? heap_.find(data, bytes) : Placement{0, Placement::kAnywhere};
+    return bytes > 0 ? heap_.find(data, bytes) : Placement{heap_.living(), Placement::kAnywhere};
   };
   if (needs == Needs::send || needs == Needs::both) offer.send = place(call.send, send_bytes);
   if (needs == Needs::recv || needs == Needs::both) offer.recv = place(call.recv, recv_bytes);
@@ -250,8 +250,8 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
   return buffers;
 }
 
-/// All ranks decide from the same placements: direct only when every rank uses the same segment, which each then still
-/// holds.
+/// All ranks decide from the same placements: direct only when every rank uses the same segment, or has no buffer and
+/// still holds that segment.
 std::shared_ptr<Mapping> ShmBackend::resolve(std::array<Placement, kMaxRanks> const& placements,
                                              Addresses& addresses) const {
   auto segment = Placement::kAnywhere;
@@ -261,6 +261,10 @@ std::shared_ptr<Mapping> ShmBackend::resolve(std::array<Placement, kMaxRanks> co
     if (placements[peer].segment == 0 || placements[peer].segment != segment) return nullptr;
   }
   if (segment == Placement::kAnywhere) return nullptr;
+  for (int peer = 0; peer < size(); ++peer) {
+    auto const& placement = placements[peer];
+    if (placement.segment == Placement::kAnywhere && !heap_.is_held(segment, placement.offset)) return nullptr;
+  }
   auto mapping = heap_.hold(segment);
   for (int peer = 0; peer < size(); ++peer) {
     auto const placement = placements[peer];

@@ -148,6 +148,7 @@ class ShmBackend final : public Backend {
   void pull_unequal(Call const& call, Transfers& transfers);
   void pull_inline(Call const& call, Transfers const& transfers);
   void pull_staged(Call const& call, Transfers const& transfers, Choice const& choice, bool announced);
+  void gather_direct(Call const& call, Symmetric const& buffers);
   void pull_direct(Call const& call, Transfers const& transfers, Symmetric const& buffers);
   void broadcast_inline(Call const& call);
   void broadcast_staged(Call const& call, Choice const& choice, bool announced);

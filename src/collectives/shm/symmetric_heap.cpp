@@ -24,6 +24,15 @@ Placement SymmetricHeap::find(void const* data, std::size_t bytes) const noexcep
   return {};
 }
 
+std::uint64_t SymmetricHeap::living() const noexcept {
+  std::uint64_t mask = 0;
+  for (auto const& segment : segments_) {
+    if (count_ - segment.number < 64 && !segment.mapping.expired())
+      mask |= std::uint64_t{1} << (count_ - segment.number);
+  }
+  return mask;
+}
+
 std::shared_ptr<Mapping> SymmetricHeap::hold(std::uint32_t number) const noexcept {
   auto const* const found = segment(number);
   return found != nullptr ? found->mapping.lock() : nullptr;

@@ -13,7 +13,8 @@ namespace weft::shm {
 struct Placement {
   static constexpr std::uint32_t kAnywhere = UINT32_MAX;  ///< no buffer, so its place does not matter
 
-  std::uint64_t offset = 0;   ///< bytes from the start of the owning rank's part
+  /// Bytes from the start of the owning rank's part; of kAnywhere: which segments the rank holds, see living().
+  std::uint64_t offset = 0;
   std::uint32_t segment = 0;  ///< number of the allocation, from 1
 };
 
@@ -30,6 +31,13 @@ class SymmetricHeap {
 
   /// Bytes from one rank's part of living segment `number` to the next rank's.
   [[nodiscard]] std::size_t part_bytes(std::uint32_t number) const noexcept { return segment(number)->part_bytes; }
+
+  /// Which of the last 64 segments this rank still holds: bit i is that of the last but i.
+  [[nodiscard]] std::uint64_t living() const noexcept;
+  /// Whether a rank whose living() is `mask` holds segment `number`. False for those before the last 64.
+  [[nodiscard]] bool is_held(std::uint32_t number, std::uint64_t mask) const noexcept {
+    return count_ - number < 64 && (mask >> (count_ - number) & 1U) != 0;
+  }
 
   /// The mapping of segment `number`, to hold while using address(); null once this rank has released it.
   [[nodiscard]] std::shared_ptr<Mapping> hold(std::uint32_t number) const noexcept;

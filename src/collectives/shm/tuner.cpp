@@ -17,6 +17,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kCallsPerRound = 4;
 constexpr int kMostRounds = 6;
+/// Nanoseconds of a synchronisation, a hundred times what ranks on cores of their own need: somebody else runs there,
+/// and what was measured says more of them than of the machine.
+constexpr double kBusy = 20'000;
 
 constexpr auto kUnknown = std::numeric_limits<double>::max();
 
@@ -232,6 +235,7 @@ CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tu
   auto const synchronisation = laboratory.time_synchronisation();
 
   CostModel model;
+  if (synchronisation > kBusy) return model;
   if (std::any_of(experiments.begin(), experiments.end(), [](auto const& one) { return one.loop_ns == kUnknown; }))
     return model;
   model.synchronisation_ns = synchronisation;
