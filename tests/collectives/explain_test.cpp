@@ -36,8 +36,8 @@ TEST(Explain, OneLineForEachDecisionOfRankZero) {
   auto const exits = run_forked_ranks(
       2,
       [](Communicator& world) {
-        auto buffer = world.allocate(1 << 20, DataType::f32);
-        std::vector<float> own(1 << 20);
+        auto buffer = world.allocate(1 << 21, DataType::f32);
+        std::vector<float> own(1 << 21);
         for (int i = 0; i < 3; ++i) {
           world.all_reduce(buffer.view().slice(0, 2), buffer.view().slice(0, 2), ReduceOp::sum);
           world.all_reduce(buffer.view().slice(0, 3), buffer.view().slice(0, 3), ReduceOp::max);

@@ -56,7 +56,7 @@ void ShmBackend::all_reduce_swapped(Call const& call, Choice const& choice, bool
   auto const peer_keeps = call.contract.operation != Operation::reduce || call.is_root(peer());
   std::array<void const*, kMaxRanks> sources;
   swap_blocks(
-      call, announced, call.bytes(), choice.chunk_bytes,
+      call, announced, call.bytes(), swapped_block(call, choice),
       [&](std::byte* block, std::size_t first, std::size_t length) {
         if (peer_keeps) kernels::copy(block, at(call.send, first), length);
       },

@@ -16,6 +16,10 @@
 namespace weft::shm {
 namespace {
 
+/// Parts from which a gather's ranks write to the root at once. Smaller ones stay in caches, where it costs the root
+/// more to take back lines that others wrote than to read theirs.
+constexpr std::size_t kPushed = std::size_t{512} << 10;
+
 /// One rank's view of what it and another rank move between them.
 struct Cell {
   std::size_t gives_from = 0;
@@ -34,7 +38,7 @@ void ShmBackend::gather(Call const& call) {
   for (int peer = 0; peer < size() && rank() == root; ++peer) transfers.gets[peer] = call.part(call.recv_parts, peer);
   transfers.longest = transfers.send_bytes;
   if (!equal) return pull_unequal(call, transfers);
-  if (call.bytes() <= kInlineBytes) return pull_inline(call, transfers);
+  if (call.bytes() < kPushed) return pull_known(call, transfers, call.bytes());
   auto const result_bytes = rank() == root ? call.bytes() * static_cast<std::size_t>(size()) : 0;
   select(
       call, Collective::pull, call.bytes(), [&] { return negotiate(call, 0, result_bytes, Needs::recv); },
@@ -151,20 +155,25 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choic
     if (!announced) barrier(call);
     return;
   }
-  get_own();
   if (choice.algorithm == Algorithm::swapped) {
     auto const gives = transfers.gives[peer()];
     auto const gets = transfers.gets[peer()];
+    // The peer waits for what it gets, but not for what this rank keeps.
+    auto const gives_only = gets.length == 0;
+    if (!gives_only) get_own();
     auto const store = store_for(gets.length, false);
-    return swap_blocks(
-        call, announced, transfers.longest, choice.chunk_bytes,
+    swap_blocks(
+        call, announced, transfers.longest, swapped_block(call, choice),
         [&](std::byte* block, std::size_t first, std::size_t length) {
           kernels::copy(block, at(call.send, gives.offset + first), overlap(gives, first, length));
         },
         [&](std::byte const* block, std::size_t first, std::size_t length) {
           kernels::copy(at(call.recv, gets.offset + first), block, overlap(gets, first, length), store);
         });
+    if (gives_only) get_own();
+    return;
   }
+  get_own();
   auto const block = std::max(kLine, choice.chunk_bytes / ranks / kLine * kLine);
   for (std::size_t first = 0; first < transfers.longest; first += block) {
     auto const piece = ceil_div(std::min(block, transfers.longest - first), kLine) * kLine;

@@ -6,6 +6,8 @@ namespace weft::shm {
 namespace {
 
 constexpr auto kAll = Choice::kUnlimited;
+/// Where staging a broadcast, which passes all of it through the caches twice, ends to be faster.
+constexpr std::size_t kMostPipelined = std::size_t{4} << 20;
 
 Choices always(Algorithm algorithm, std::size_t chunk_bytes) {
   return {Choice{kAll, chunk_bytes, algorithm}};
@@ -92,9 +94,12 @@ Selector Selector::derive(Tuning const& tuning, int ranks) {
                                   .other = {staging(tuning, ranks, kAll, tuning.chunk_bytes)}};
   }
   // One rank writes and all others read: no blocks change hands.
-  selector.rules(Collective::broadcast) = {.small = {Choice{tuning.chunk_bytes, tuning.chunk_bytes, Algorithm::staged}},
+  // Two ranks copy at the same time when they stage, chunk by chunk; only one of them does when it reads directly.
+  auto const pipelined =
+      ranks == 2 && !tuning.share_work ? std::max(tuning.chunk_bytes, kMostPipelined) : tuning.chunk_bytes;
+  selector.rules(Collective::broadcast) = {.small = {Choice{pipelined, tuning.pipeline_bytes, Algorithm::staged}},
                                            .symmetric = always(Algorithm::direct, 0),
-                                           .other = always(Algorithm::staged, tuning.chunk_bytes)};
+                                           .other = always(Algorithm::staged, tuning.pipeline_bytes)};
   auto const staged = always(Algorithm::staged, tuning.chunk_bytes);
   selector.rules(Collective::scan) = {.small = staged, .symmetric = staged, .other = staged};
   return selector;

@@ -125,6 +125,14 @@ class ShmBackend final : public Backend {
   template <typename Stage, typename Consume>
   void swap_blocks(Call const& call, bool announced, std::size_t bytes, std::size_t most, Stage stage, Consume consume);
   [[nodiscard]] int peer() const noexcept { return 1 - rank(); }
+  /// Where one rank only gives and the other only gets, they work at the same time on different blocks only: small
+  /// ones.
+  [[nodiscard]] std::size_t swapped_block(Call const& call, Choice const& choice) const noexcept {
+    auto const operation = call.contract.operation;
+    auto const one_way = operation == Operation::gather || operation == Operation::scatter ||
+                         operation == Operation::gather_v || operation == Operation::scatter_v;
+    return one_way ? std::min(choice.chunk_bytes, tuning_.pipeline_bytes) : choice.chunk_bytes;
+  }
 
   void all_reduce_inline(Call const& call);
   void all_reduce_swapped(Call const& call, Choice const& choice, bool announced);

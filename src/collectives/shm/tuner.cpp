@@ -17,6 +17,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kCallsPerRound = 4;
 constexpr int kMostRounds = 6;
+/// Limits above it would take all the time there is; they stay where they were derived.
+constexpr std::size_t kMostMeasured = std::size_t{1} << 20;
 /// Nanoseconds of a synchronisation, a hundred times what ranks on cores of their own need: somebody else runs there,
 /// and what was measured says more of them than of the machine.
 constexpr double kBusy = 20'000;
@@ -41,6 +43,7 @@ std::vector<Experiment> plan(Selector const& derived, Tuning const& tuning) {
     auto const& rules = derived.rules(collective);
     for (std::size_t index = 0; index < rules.small.size() && rules.small[index].up_to > 0; ++index) {
       auto const& choice = rules.small[index];
+      if (choice.up_to > kMostMeasured) break;
       auto const last = index + 1 == rules.small.size() || rules.small[index + 1].up_to == 0;
       auto const next = last ? rules.symmetric.front().algorithm : rules.small[index + 1].algorithm;
       auto const half = std::max<std::size_t>(4096, choice.up_to / 2 / 4096 * 4096);

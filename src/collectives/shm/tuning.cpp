@@ -50,6 +50,8 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
     tuning.staged_bytes = std::min(largest_block, topology.l2_bytes / 4);
   }
   tuning.chunk_bytes = std::min(largest_block, 256 * kKiB);
+  // A copy of so much takes about ten times as long as coming together. Ranks that share cores gain nothing by it.
+  tuning.pipeline_bytes = ranks_share_cores ? tuning.chunk_bytes : std::min(tuning.chunk_bytes, 32 * kKiB);
   tuning.prefetch_bytes = ranks_share_cores ? 0 : 8 * kKiB;
   tuning.claim_bytes = 16 * kKiB;
   tuning.streaming_bytes = 8 * topology.l2_bytes;

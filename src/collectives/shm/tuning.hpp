@@ -19,6 +19,7 @@ struct Tuning {
   std::size_t staged_bytes =
       0;  ///< up to here buffers are staged even when symmetric: pulling from live caches costs the peer
   std::size_t chunk_bytes = 0;      ///< pipelined staging of private memory goes by this much per rank
+  std::size_t pipeline_bytes = 0;   ///< a chunk where one rank only gives: others work on the one before meanwhile
   std::size_t prefetch_bytes = 0;   ///< staging lines to own ahead of the next call
   std::size_t claim_bytes = 0;      ///< a claimed chunk
   int group_ranks = 0;              ///< neighbouring ranks that share an L3 cache, or a level of a tree; 0: no groups
