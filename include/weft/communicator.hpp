@@ -192,12 +192,15 @@ class Communicator {
   Work barrier(CollectiveOptions const& options = {});
 
   /// From now on consecutive small all_reduces, reduce_scatters, all_gathers and broadcasts on `stream` merge: calls of
-  /// one kind (operation, data type, operator, root) of less than `bytes` each run as one flat transfer when they reach
-  /// `bytes` together, or earlier: at a call of another kind (sends and receives too: between fused calls all ranks
-  /// make some, or none), or one that uses what a waiting one writes; when a Work of theirs is tested or waited for;
-  /// when anything else comes to the stream. 0: no longer. Each call counts what its contract counts, e.g. one rank's
-  /// part in a reduce_scatter. All ranks fuse alike, and their buffers depend on each other alike; else calls throw
-  /// Error{mismatch}. For many calls made one by one; where they are made together, a Group says so.
+  /// one kind (operation, data type, operator, root) of less than `bytes` each are held back, and run as one flat
+  /// transfer when the next would take them over `bytes`, or earlier: at a call of another kind (sends and receives
+  /// too: between fused calls all ranks make some, or none), or one that uses what a waiting one writes; when a Work of
+  /// theirs is looked at; when anything else comes to the stream, or its last copy goes. 0: no longer. Each call counts
+  /// what its contract counts, e.g. one rank's part in a reduce_scatter, in whole cache lines; what is too large to be
+  /// worth merging (two ranks of a host: 16 MiB, 64 MiB together; others 2 to 32 KiB, 256 KiB to 1 MiB together) runs
+  /// as it would. All ranks fuse alike, their buffers depend on each other alike, and only the thread that makes the
+  /// calls looks at Works of calls that are held back; else calls throw Error{mismatch}. The longest of the timeouts
+  /// counts. For calls made one by one; where they are made together, a Group says so.
   void fuse(Stream const& stream, std::size_t bytes = std::size_t{25} << 20);
 
   /// Makes every rank's pending and later calls throw Error{aborted} with `reason`. Any thread.

@@ -17,11 +17,16 @@ namespace weft {
 /// The calls of a group are independent: what one writes no other uses. All ranks make the same calls in the same order
 /// within groups that begin and end alike; otherwise they throw Error{mismatch}. Results are, bit for bit, those of the
 /// calls by themselves. Arguments are checked as each call is made; its Work completes with the group's, and waiting
-/// for it before end() is an Error{invalid_argument}. A communicator has one group at a time; no allocate(),
-/// duplicate() or split() while it is open. Same threads as the communicator.
+/// for it before end() is an Error{invalid_argument}; after a failure it does not tell which of the calls ran. Calls
+/// that merged have the longest of their timeouts. A communicator has one group at a time; no allocate(), duplicate()
+/// or split() while it is open, and no rank sends to itself. Same threads as the communicator.
+///
+/// What merges: two ranks of one host up to 16 MiB a call, without further copies; more ranks, and ranks of several
+/// hosts, calls of up to 2 or 32 KiB, which are copied to and from a buffer of up to 1 MiB per part and rank.
 class [[nodiscard]] Group {
  public:
-  /// Opens the group. `options` are those of end(); the calls in it name no other stream.
+  /// Opens the group. `options` are those of end(), and of the calls that have no timeout of their own; the calls name
+  /// no other stream.
   /// @throws Error{invalid_argument} when the communicator has an open group.
   explicit Group(Communicator& communicator, CollectiveOptions const& options = {});
 

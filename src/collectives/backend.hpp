@@ -12,6 +12,12 @@ namespace weft {
 
 class MergedCall;
 
+/// Which calls are worth merging, in bytes of a unit (the whole buffer, or one rank's part). Equal on all ranks.
+struct MergeLimits {
+  std::size_t each = 0;      ///< larger calls run by themselves
+  std::size_t together = 0;  ///< more become another merged call
+};
+
 /// The seam between the checked call and what moves the bytes. Calls arrive one at a time, in sequence order, already
 /// validated on this rank; each blocks until this rank may reuse its buffers. In-place rules and failures are
 /// weft/communicator.hpp's. Operations with unequal parts (…_v) arrive at the function of their kind.
@@ -32,6 +38,7 @@ class Backend {
 
   /// Several calls of one kind as one. All ranks merge alike.
   virtual void merged(MergedCall const& calls) = 0;
+  [[nodiscard]] virtual MergeLimits merge_limits() const noexcept = 0;
 
   /// Completes all messages, in any order. Unlike collectives these may run at the same time as other calls, on several
   /// threads; `call` is for time limits and reports.

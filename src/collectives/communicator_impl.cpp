@@ -31,7 +31,7 @@ Communicator::Impl::~Impl() {
 
 Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveOptions const& how) {
   validator.check_options(call.contract.operation, how);
-  call.timeout = how.timeout.value_or(options.config->timeout);
+  call.timeout = timeout_of(how);
   if (group_) {
     check_in_group(call, how);
     return group_->add(std::move(call), operation);
@@ -58,6 +58,11 @@ Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveO
   });
 }
 
+std::chrono::milliseconds Communicator::Impl::timeout_of(CollectiveOptions const& how) const {
+  if (how.timeout) return *how.timeout;
+  return group_ ? group_->options().timeout.value_or(options.config->timeout) : options.config->timeout;
+}
+
 void Communicator::Impl::check_in_group(Call const& call, CollectiveOptions const& how) const {
   if (!how.stream || how.stream == group_->options().stream) return;
   throw Error(ErrorCode::invalid_argument,
@@ -79,7 +84,7 @@ void Communicator::Impl::run_merged(MergedCall& calls) {
   });
 }
 
-void Communicator::Impl::launch_fused(MergedCall&& calls, Stream const& stream, std::shared_ptr<Work::State> state) {
+void Communicator::Impl::launch_fused(MergedCall&& calls, Stream::Impl& stream, std::shared_ptr<Work::State> state) {
   issue(calls);
   auto const shared = std::make_shared<MergedCall>(std::move(calls));
   enqueue_work(
@@ -93,10 +98,11 @@ void Communicator::Impl::fuse(Stream const& stream, std::size_t bytes) {
                                                     validator.rank, weft::to_string(stream.device())));
   }
   if (!fusion_) {
-    fusion_ = std::make_shared<Fusion>(
-        validator.size, [this](MergedCall&& calls, Stream const& on, std::shared_ptr<Work::State> state) {
-          launch_fused(std::move(calls), on, std::move(state));
-        });
+    fusion_ =
+        std::make_shared<Fusion>(validator.size, backend_->merge_limits(),
+                                 [this](MergedCall&& calls, Stream::Impl& on, std::shared_ptr<Work::State> state) {
+                                   launch_fused(std::move(calls), on, std::move(state));
+                                 });
     merging_ = true;
   }
   fusion_->set(stream, bytes);
@@ -111,7 +117,7 @@ void Communicator::Impl::check_no_group(char const* function) const {
 void Communicator::Impl::open_group(CollectiveOptions const& how) {
   check_no_group("Group");
   validator.check_options(weft::Operation::barrier, how);
-  group_ = OpenGroup::create(how);
+  group_ = OpenGroup::create(how, backend_->merge_limits());
   merging_ = true;
 }
 
@@ -146,7 +152,7 @@ Work Communicator::Impl::end_group() {
     if (!group->messages().empty()) turn_->in_flight.fetch_add(1);
     group->options().stream->impl().launch_deferred();
     enqueue_work(
-        *group->options().stream, [this, turn = turn_, group] { run_group(*group); }, state);
+        group->options().stream->impl(), [this, turn = turn_, group] { run_group(*group); }, state);
     return Work{state};
   }
   state->start();
@@ -186,7 +192,7 @@ Message Communicator::Impl::numbered(Message message, std::vector<std::uint64_t>
 Work Communicator::Impl::transfer(Call&& call, std::optional<Message> send, std::optional<Message> recv,
                                   CollectiveOptions const& how) {
   validator.check_options(call.contract.operation, how);
-  call.timeout = how.timeout.value_or(options.config->timeout);
+  call.timeout = timeout_of(how);
   if (group_) {
     check_in_group(call, how);
     return group_->add(call, send, recv);

@@ -82,6 +82,7 @@ class Communicator::Impl {
     std::atomic<int>* in_flight;
   };
 
+  [[nodiscard]] std::chrono::milliseconds timeout_of(CollectiveOptions const& how) const;
   void check_in_group(Call const& call, CollectiveOptions const& how) const;
   [[nodiscard]] static Message numbered(Message message, std::vector<std::uint64_t>& counts);
 
@@ -91,7 +92,7 @@ class Communicator::Impl {
     if (turn_->asynchronous.load(std::memory_order_relaxed)) recorder_->enqueue(call);  // it may wait for its turn
     execute(call, [&](Call const& timed) { (backend_.get()->*operation)(timed); });
   }
-  void launch_fused(MergedCall&& calls, Stream const& stream, std::shared_ptr<Work::State> state);
+  void launch_fused(MergedCall&& calls, Stream::Impl& stream, std::shared_ptr<Work::State> state);
   /// Numbers the call, and announces to the recorder that it will run later.
   void issue(MergedCall& calls);
   void run_merged(MergedCall& calls);

@@ -8,16 +8,18 @@ namespace weft {
 void Fusion::set(Stream const& stream, std::size_t bytes) {
   std::scoped_lock const lock(mutex_);
   flush();
-  limits_.erase(
-      std::remove_if(limits_.begin(), limits_.end(), [&](Limit const& limit) { return limit.stream == stream; }),
-      limits_.end());
-  if (bytes > 0) limits_.push_back({stream, bytes});
+  limits_.erase(std::remove_if(limits_.begin(), limits_.end(),
+                               [&](Limit const& limit) {
+                                 return limit.stream.expired() || limit.stream.lock().get() == &stream.impl();
+                               }),
+                limits_.end());
+  if (bytes > 0) limits_.push_back({stream.impl().weak_from_this(), bytes});
 }
 
 std::size_t Fusion::limit(Stream const& stream) const {
   std::scoped_lock const lock(mutex_);
   for (auto const& limit : limits_) {
-    if (limit.stream == stream) return limit.bytes;
+    if (limit.stream.lock().get() == &stream.impl()) return limit.bytes;
   }
   return 0;
 }
@@ -41,8 +43,8 @@ std::size_t Fusion::received(Call const& call) const noexcept {
   return call.bytes() * (shape_of(call.contract.operation).recv_parts ? ranks_ : 1);
 }
 
-bool Fusion::joins(Call const& call, Stream const& stream, std::size_t limit) const {
-  return pending_->stream == stream && pending_->calls.accepts(call) &&
+bool Fusion::joins(Call const& call, Stream::Impl const& stream, std::size_t limit) const {
+  return pending_->stream == &stream && pending_->calls.accepts(call) &&
          pending_->calls.bytes() + call.bytes() <= limit && !pending_->writes.touches(call.send, sent(call)) &&
          !pending_->writes.touches(call.recv, received(call)) && !pending_->reads.touches(call.recv, received(call));
 }
@@ -56,14 +58,15 @@ Work Fusion::add(Call&& call, MergedCall::Run run, Stream const& stream) {
   auto const bytes_limit = limit(stream);
   stream.impl().launch_deferred(this);
   std::scoped_lock const lock(mutex_);
-  if (pending_ && joins(call, stream, bytes_limit)) {
+  if (pending_ && joins(call, stream.impl(), bytes_limit)) {
     pending_->calls.add(call);
   } else {
     flush();
     auto state = std::make_shared<Work::State>(weak_from_this());
     state->enqueue();
     stream.impl().defer(weak_from_this());
-    pending_.emplace(Pending{MergedCall(Call(call), run), stream, std::move(state), {}, {}});
+    pending_.emplace(
+        Pending{MergedCall(Call(call), run, limits_of_merging_), &stream.impl(), std::move(state), {}, {}});
   }
   note_ranges(call);
   Work work{pending_->state};
@@ -76,7 +79,7 @@ void Fusion::flush() {
   auto pending = std::move(*pending_);
   pending_.reset();
   pending.calls.close();
-  launch_(std::move(pending.calls), pending.stream, std::move(pending.state));
+  launch_(std::move(pending.calls), *pending.stream, std::move(pending.state));
 }
 
 bool Fusion::launch(Work::State const& state) noexcept {

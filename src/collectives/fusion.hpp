@@ -21,13 +21,15 @@ namespace weft {
 /// enough bytes, a call of another kind, size or stream, one that depends on them, a look at one of their Works, or
 /// other work on their stream. All of these depend only on the program, so every rank merges alike.
 ///
-/// Any thread.
+/// Any thread may look at Works of calls that were launched; those that wait for company only the thread that issues
+/// calls, or ranks would merge by their timing.
 class Fusion final : public WorkLauncher, public DeferredWork, public std::enable_shared_from_this<Fusion> {
  public:
   /// Puts the calls on the stream; `state` completes with them.
-  using Launch = std::function<void(MergedCall&& calls, Stream const& stream, std::shared_ptr<Work::State> state)>;
+  using Launch = std::function<void(MergedCall&& calls, Stream::Impl& stream, std::shared_ptr<Work::State> state)>;
 
-  Fusion(int ranks, Launch launch) : ranks_(static_cast<std::size_t>(ranks)), launch_(std::move(launch)) {}
+  Fusion(int ranks, MergeLimits const& limits, Launch launch)
+      : ranks_(static_cast<std::size_t>(ranks)), limits_of_merging_(limits), launch_(std::move(launch)) {}
 
   /// From now on calls on `stream` merge up to `bytes`; 0: no longer.
   void set(Stream const& stream, std::size_t bytes);
@@ -52,23 +54,24 @@ class Fusion final : public WorkLauncher, public DeferredWork, public std::enabl
  private:
   struct Pending {
     MergedCall calls;
-    Stream stream;
+    Stream::Impl* stream;  // it launches what is pending before it ends
     std::shared_ptr<Work::State> state;
     AddressRanges reads;
     AddressRanges writes;
   };
   struct Limit {
-    Stream stream;
+    std::weak_ptr<Stream::Impl> stream;  // whose last copy is the caller's, who may want it to drain
     std::size_t bytes;
   };
 
   void flush();
-  [[nodiscard]] bool joins(Call const& call, Stream const& stream, std::size_t limit) const;
+  [[nodiscard]] bool joins(Call const& call, Stream::Impl const& stream, std::size_t limit) const;
   void note_ranges(Call const& call);
   [[nodiscard]] std::size_t sent(Call const& call) const noexcept;
   [[nodiscard]] std::size_t received(Call const& call) const noexcept;
 
   std::size_t const ranks_;
+  MergeLimits const limits_of_merging_;
   Launch const launch_;
   mutable std::mutex mutex_;
   std::vector<Limit> limits_;  // few

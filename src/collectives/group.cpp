@@ -5,7 +5,7 @@
 namespace weft {
 
 Group::Group(Communicator& communicator, CollectiveOptions const& options) : communicator_(communicator.impl_) {
-  communicator.impl_->open_group(options);
+  communicator.live("Group").open_group(options);
 }
 
 Group::~Group() {

@@ -51,7 +51,8 @@ Shape shape_of(Operation operation) noexcept {
   }
 }
 
-MergedCall::MergedCall(Call&& first, Run operation) : call_(std::move(first)), run_(operation) {
+MergedCall::MergedCall(Call&& first, Run operation, MergeLimits const& limits)
+    : call_(std::move(first)), run_(operation), limits_(limits) {
   add(call_);
 }
 
@@ -75,8 +76,8 @@ bool MergedCall::merges(Call const& call) noexcept {
 }
 
 bool MergedCall::accepts(Call const& next) const noexcept {
-  return merges(next) && same_kind(call_, next) && next.bytes() <= kSmall && pieces_.front().bytes <= kSmall &&
-         bytes_ + next.bytes() <= kMostBytes;
+  return merges(next) && same_kind(call_, next) && next.bytes() <= limits_.each &&
+         pieces_.front().bytes <= limits_.each && bytes_ + next.bytes() <= limits_.together;
 }
 
 void MergedCall::add(Call const& next) {
@@ -84,6 +85,7 @@ void MergedCall::add(Call const& next) {
   pieces_.push_back({next.send, next.recv, next.bytes(), offset});
   bytes_ = offset + next.bytes();
   elements_ += next.contract.count;
+  call_.timeout = std::max(call_.timeout, next.timeout);
 }
 
 void MergedCall::close() noexcept {

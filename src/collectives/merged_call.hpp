@@ -30,13 +30,10 @@ struct Shape {
 /// what is moved is one flat transfer. What merges depends only on what is equal on all ranks.
 class MergedCall {
  public:
-  static constexpr std::size_t kSmall = std::size_t{16} << 20;      ///< bytes of a unit; larger calls run by themselves
-  static constexpr std::size_t kMostBytes = std::size_t{64} << 20;  ///< of all units
-
   using Run = void (Backend::*)(Call const&);
 
   /// Begins with one call, which `operation` would run by itself.
-  MergedCall(Call&& first, Run operation);
+  MergedCall(Call&& first, Run operation, MergeLimits const& limits);
 
   /// Whether calls like this one merge at all.
   [[nodiscard]] static bool merges(Call const& call) noexcept;
@@ -64,6 +61,7 @@ class MergedCall {
  private:
   Call call_;
   Run run_;
+  MergeLimits limits_;
   std::vector<Piece> pieces_;
   std::size_t bytes_ = 0;
   std::uint64_t elements_ = 0;

@@ -4,8 +4,8 @@
 
 namespace weft {
 
-std::shared_ptr<OpenGroup> OpenGroup::create(CollectiveOptions const& options) {
-  std::shared_ptr<OpenGroup> group(new OpenGroup(options));
+std::shared_ptr<OpenGroup> OpenGroup::create(CollectiveOptions const& options, MergeLimits const& limits) {
+  std::shared_ptr<OpenGroup> group(new OpenGroup(options, limits));
   group->state_ = std::make_shared<Work::State>(group->weak_from_this());
   return group;
 }
@@ -19,7 +19,7 @@ Work OpenGroup::add(Call&& call, MergedCall::Run run) {
     found->add(call);
   } else {
     call.own_parts();
-    calls_.emplace_back(std::move(call), run);
+    calls_.emplace_back(std::move(call), run, limits_);
   }
   return Work{state_};
 }

@@ -16,7 +16,7 @@ namespace weft {
 /// The calls of a Group, as they come in. Calls of one kind merge, whatever came between them.
 class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this<OpenGroup> {
  public:
-  [[nodiscard]] static std::shared_ptr<OpenGroup> create(CollectiveOptions const& options);
+  [[nodiscard]] static std::shared_ptr<OpenGroup> create(CollectiveOptions const& options, MergeLimits const& limits);
 
   /// Both return the group's Work.
   Work add(Call&& call, MergedCall::Run run);
@@ -34,9 +34,10 @@ class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this
   [[nodiscard]] std::shared_ptr<Work::State> const& state() const noexcept { return state_; }
 
  private:
-  explicit OpenGroup(CollectiveOptions const& options) : options_(options) {}
+  OpenGroup(CollectiveOptions const& options, MergeLimits const& limits) : options_(options), limits_(limits) {}
 
   CollectiveOptions const options_;
+  MergeLimits const limits_;
   std::shared_ptr<Work::State> state_;
   std::vector<MergedCall> calls_;
   std::vector<Message> messages_;

@@ -133,6 +133,7 @@ CpuStream::CpuStream(StreamOptions const& options) : queue_(std::make_shared<Que
 }
 
 CpuStream::~CpuStream() {
+  launch_deferred();
   queue_->close();
   if (on_worker()) {
     worker_.detach();

@@ -35,7 +35,7 @@ class DeferredWork {
 };
 
 /// What a device implements to be a Stream.
-class Stream::Impl {
+class Stream::Impl : public std::enable_shared_from_this<Stream::Impl> {
  public:
   virtual ~Impl() = default;
   virtual void enqueue(std::function<void()> task) = 0;
@@ -49,7 +49,7 @@ class Stream::Impl {
 
   /// Has `work` launched before anything else comes to this stream.
   void defer(std::weak_ptr<DeferredWork> const& work);
-  /// Launches deferred work, but not `except`: whoever uses the stream calls it first.
+  /// Launches deferred work, but not `except`: whoever uses the stream calls it first, and so does its destructor.
   void launch_deferred(DeferredWork const* except = nullptr);
 
  private:

@@ -50,11 +50,11 @@ void Work::wait_on(Stream const& stream) const {
 }
 
 std::exception_ptr Work::error() const noexcept {
-  return state_ ? state_->error() : nullptr;
+  return test() && state_ ? state_->error() : nullptr;
 }
 
 WorkTimings Work::timings() const noexcept {
-  return state_ && state_->done() ? state_->timings : WorkTimings{};
+  return test() && state_ ? state_->timings : WorkTimings{};
 }
 
 }  // namespace weft

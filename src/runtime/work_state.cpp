@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "runtime/futex.hpp"
-#include "runtime/stream_impl.hpp"
 
 namespace weft {
 
@@ -59,12 +58,12 @@ Work enqueue_work(Stream const& stream, std::function<void()> operation) {
   auto state = std::make_shared<Work::State>();
   state->enqueue();
   stream.impl().launch_deferred();
-  enqueue_work(stream, std::move(operation), state);
+  enqueue_work(stream.impl(), std::move(operation), state);
   return Work{std::move(state)};
 }
 
-void enqueue_work(Stream const& stream, std::function<void()> operation, std::shared_ptr<Work::State> state) {
-  stream.impl().enqueue([state = std::move(state), operation = std::move(operation)]() mutable {
+void enqueue_work(Stream::Impl& stream, std::function<void()> operation, std::shared_ptr<Work::State> state) {
+  stream.enqueue([state = std::move(state), operation = std::move(operation)]() mutable {
     state->start();
     std::exception_ptr error;
     try {

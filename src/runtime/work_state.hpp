@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "runtime/stream_impl.hpp"
 #include "weft/work.hpp"
 
 namespace weft {
@@ -52,7 +53,7 @@ class Work::State {
 
   mutable std::atomic<std::uint32_t> word_{kPending};
   std::exception_ptr error_;
-  std::weak_ptr<WorkLauncher> const launcher_;
+  std::weak_ptr<WorkLauncher> const launcher_{};
   bool const held_back_ = false;
 };
 
@@ -60,6 +61,6 @@ class Work::State {
 /// are destroyed before the Work completes, so whoever has waited knows them released.
 [[nodiscard]] Work enqueue_work(Stream const& stream, std::function<void()> operation);
 /// The same for an operation that was held back: completes `state`.
-void enqueue_work(Stream const& stream, std::function<void()> operation, std::shared_ptr<Work::State> state);
+void enqueue_work(Stream::Impl& stream, std::function<void()> operation, std::shared_ptr<Work::State> state);
 
 }  // namespace weft

@@ -121,11 +121,12 @@ TEST(EmulatedLink, ABarrierIsATreeUpAndDown) {
 
 TEST(EmulatedLink, OneRankHasNoLink) {
   Calls const alone(0, 1);
+  std::vector<std::size_t> const all{1000};  // outlives the calls, which refer to it
   for (Call const& call :
        {alone.all_reduce(1000), alone.reduce_scatter(1000), alone.all_gather(1000), alone.broadcast(1000, 0),
         alone.reduce(1000, 0), alone.scan(1000, true), alone.gather(1000, 0), alone.scatter(1000, 0),
-        alone.all_to_all(1000), alone.reduce_scatter({1000}), alone.all_gather({1000}), alone.gather({1000}, 0),
-        alone.scatter({1000}, 0), alone.all_to_all({1000}, {1000})}) {
+        alone.all_to_all(1000), alone.reduce_scatter(all), alone.all_gather(all), alone.gather(all, 0),
+        alone.scatter(all, 0), alone.all_to_all(all, all)}) {
     EXPECT_EQ(microseconds(call, 0, 1), 0) << describe(call.contract);
   }
 }

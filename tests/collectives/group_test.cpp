@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "collectives/reference.hpp"
 #include "harness/ranks.hpp"
@@ -304,6 +305,47 @@ TEST(Group, RanksThatGroupDifferentlyAreToldSo) {
   }
 }
 
+TEST(Group, ItsTimeoutIsThatOfItsCalls) {
+  run_thread_ranks(2, [](Communicator& world) {
+    float value = 1;
+    BufferView const one{&value, 1, DataType::f32};
+    Group group(world, {.timeout = std::chrono::milliseconds(200)});
+    world.all_reduce(one, one, ReduceOp::sum);
+    world.barrier();
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+    try {
+      group.end();
+      ADD_FAILURE() << "rank " << world.rank() << " met a rank that came after the timeout";
+    } catch (Error const& error) {
+      EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
+    }
+  });
+}
+
+TEST(Group, NotOnACommunicatorThatWasMovedFrom) {
+  run_thread_ranks(2, [](Communicator& world) {
+    auto twin = world.duplicate(world.options());
+    auto const other = std::move(twin);
+    EXPECT_THROW(Group(twin, {}), Error);  // NOLINT(bugprone-use-after-move): what is tested
+  });
+}
+
+TEST(Group, ThousandsOfMessages) {
+  run_thread_ranks(2, [](Communicator& world) {
+    constexpr int kMessages = 20'000;
+    std::vector<std::int32_t> out(kMessages);
+    std::vector<std::int32_t> in(kMessages);
+    for (int i = 0; i < kMessages; ++i) out[static_cast<std::size_t>(i)] = i + world.rank();
+    Group group(world);
+    for (std::size_t i = 0; i < kMessages; ++i) {
+      world.send({&out[i], 1, DataType::i32}, 1 - world.rank());
+      world.recv({&in[i], 1, DataType::i32}, 1 - world.rank());
+    }
+    group.end();
+    for (int i = 0; i < kMessages; ++i) ASSERT_EQ(in[static_cast<std::size_t>(i)], i + 1 - world.rank());
+  });
+}
+
 TEST(Group, OutlivesNothing) {
   run_thread_ranks(2, [](Communicator& world) {
     auto twin = std::make_unique<Communicator>(world.duplicate(world.options()));
@@ -397,6 +439,27 @@ TEST(Fusion, LaunchesBeforeItsCommunicatorEnds) {
     }
     work.wait();
     EXPECT_EQ(value, 2);
+  });
+}
+
+TEST(Fusion, TheLastCopyOfTheStreamLaunchesAndDrains) {
+  run_thread_ranks(2, [](Communicator& world) {
+    std::vector<float> values(1000, 1.0F);
+    {
+      auto const stream = Stream::cpu();
+      world.fuse(stream);
+      for (std::size_t i = 0; i < 10; ++i) {
+        BufferView const part{values.data() + i * 100, 100, DataType::f32};
+        world.all_reduce(part, part, ReduceOp::sum, {.stream = stream});
+      }
+    }
+    EXPECT_EQ(values, std::vector<float>(1000, 2.0F));
+    auto const another = Stream::cpu();  // maybe at the same address, but not fused
+    BufferView const part{values.data(), 100, DataType::f32};
+    auto const first = world.all_reduce(part, part, ReduceOp::sum, {.stream = another});
+    auto const second = world.all_reduce(part, part, ReduceOp::sum, {.stream = another});
+    second.wait();
+    EXPECT_NE(first.timings().started, second.timings().started);
   });
 }
 

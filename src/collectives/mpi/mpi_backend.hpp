@@ -50,6 +50,10 @@ class MpiBackend final : public Backend {
   void scan(Call const& call) override;
   void barrier(Call const& call) override;
   void merged(MergedCall const& calls) override;
+  /// Copying so little costs less than a message of its own.
+  [[nodiscard]] MergeLimits merge_limits() const noexcept override {
+    return {std::size_t{32} << 10, std::size_t{1} << 20};
+  }
   void transfer(Call const& call, std::span<Message const> messages) override;
   std::shared_ptr<void> allocate(Call const& call) override;
   void abort(std::string const& reason) noexcept override;

@@ -36,6 +36,15 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 
 }  // namespace
 
+namespace {
+
+/// Which messages go in order: those of one direction to or from one peer.
+std::size_t queue_of(Message const& message) noexcept {
+  return 2 * static_cast<std::size_t>(message.peer) + (message.direction == Message::Direction::send ? 0 : 1);
+}
+
+}  // namespace
+
 /// How far one message of a transfer is.
 struct Mailbox::Progress {
   std::size_t moved = 0;  // bytes
@@ -163,19 +172,42 @@ void Mailbox::transfer(Call const& call, std::span<Message const> messages) {
   std::array<Progress, kFew> few{};
   std::vector<Progress> many(messages.size() > kFew ? messages.size() : 0);
   auto const progress = many.empty() ? std::span(few).first(messages.size()) : std::span(many);
+  // Messages of one direction and peer move in order: of many, only the first unfinished one of each is looked at.
+  std::vector<std::vector<std::size_t>> later(many.empty() ? 0 : 2 * static_cast<std::size_t>(channel_.size()));
+  for (std::size_t i = messages.size(); i-- > 0 && !later.empty();) later[queue_of(messages[i])].push_back(i);
+  std::array<std::size_t, kFew> few_heads{};
+  std::vector<std::size_t> many_heads;
+  for (auto& queue : later) {
+    if (queue.empty()) continue;
+    many_heads.push_back(queue.back());
+    queue.pop_back();
+  }
+  for (std::size_t i = 0; i < few.size(); ++i) few_heads[i] = i;
+  auto heads = many.empty() ? std::span(few_heads).first(messages.size()) : std::span(many_heads);
+  /// What follows a message that has moved, in its place among the heads; else the last head takes it.
+  auto const replace = [&](std::size_t& head) {
+    if (!later.empty() && !later[queue_of(messages[head])].empty()) {
+      auto& queue = later[queue_of(messages[head])];
+      head = queue.back();
+      queue.pop_back();
+      return;
+    }
+    head = heads.back();
+    heads = heads.first(heads.size() - 1);
+  };
   auto const advance_all = [&] {
     bool moved = false;
-    for (std::size_t i = 0; i < messages.size(); ++i) moved = advance(call, messages[i], progress[i]) || moved;
+    for (std::size_t h = 0; h < heads.size();) {
+      auto const i = heads[h];
+      moved = advance(call, messages[i], progress[i]) || moved;
+      progress[i].done ? replace(heads[h]) : static_cast<void>(++h);
+    }
     return moved;
   };
-  auto const done = [&] {
-    return std::all_of(progress.begin(), progress.end(), [](Progress const& p) { return p.done; });
-  };
+  auto const done = [&] { return heads.empty(); };
   auto const ready = [&] {
-    for (std::size_t i = 0; i < messages.size(); ++i) {
-      if (can_advance(messages[i], progress[i])) return true;
-    }
-    return false;
+    return std::any_of(heads.begin(), heads.end(),
+                       [&](std::size_t i) { return can_advance(messages[i], progress[i]); });
   };
 
   auto& bell = this->bell(channel_.rank());
@@ -204,9 +236,7 @@ void Mailbox::transfer(Call const& call, std::span<Message const> messages) {
     }
     bell.sleepers.fetch_sub(1);
     nap = kNap;
-    for (std::size_t i = 0; i < messages.size(); ++i) {
-      if (!progress[i].done) channel_.examine(call, messages[i].peer, ready, deadline);
-    }
+    for (std::size_t h = 0; h < heads.size(); ++h) channel_.examine(call, messages[heads[h]].peer, ready, deadline);
   }
 }
 

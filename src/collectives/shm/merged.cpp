@@ -69,6 +69,13 @@ std::size_t part_offset(bool parts, int rank, Piece const& piece) noexcept {
 
 }  // namespace
 
+MergeLimits ShmBackend::merge_limits() const noexcept {
+  if (size() == 1) return {};  // nothing to wait for, nothing to save
+  if (size() == 2 && tuning_.swap_bytes > 0) return {std::size_t{16} << 20, std::size_t{64} << 20};
+  // Pieces are copied to and fro: that pays where they are small, and stay in the caches.
+  return {std::size_t{2} << 10, std::size_t{256} << 10};
+}
+
 void ShmBackend::merged(MergedCall const& merged) {
   auto const& call = merged.call();
   auto const operation = call.contract.operation;
@@ -82,19 +89,22 @@ void ShmBackend::merged(MergedCall const& merged) {
   auto const negotiates = sent > tuning_.staged_bytes && merged.bytes() / merged.pieces().size() >= kDirectPiece &&
                           (swaps || !pulls(operation));
   if (negotiates && negotiate_strides(merged)) {
-    if (explainer_) explain_merged(merged, "merged, direct", "in one another's symmetric memory, piece by piece");
+    if (explainer_)
+      explain_merged(merged, Memory::symmetric, "merged, direct", "in one another's symmetric memory, piece by piece");
     return merged_direct(merged);
   }
   if (swaps) {
-    if (explainer_) explain_merged(merged, "merged, swapped", "side by side through the blocks that change hands");
+    if (explainer_)
+      explain_merged(merged, Memory::any, "merged, swapped", "side by side through the blocks that change hands");
     return merged_swapped(merged, negotiates);
   }
-  if (explainer_) explain_merged(merged, "merged, flat", "copied to and from one plain call");
+  if (explainer_) explain_merged(merged, Memory::any, "merged, flat", "copied to and from one plain call");
   merged_flat(merged, negotiates);
 }
 
-void ShmBackend::explain_merged(MergedCall const& merged, std::string_view how, std::string_view where) const {
-  explainer_->note(merged.call().contract.operation, "any memory", how, [&] {
+void ShmBackend::explain_merged(MergedCall const& merged, Memory memory, std::string_view how,
+                                std::string_view where) const {
+  explainer_->note(merged.call().contract.operation, to_string(memory), how, [&] {
     return fmt::format("{} calls of {} bytes in all, {}", merged.pieces().size(), merged.bytes(), where);
   });
 }

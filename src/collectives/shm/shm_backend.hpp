@@ -57,6 +57,7 @@ class ShmBackend final : public Backend {
   void scan(Call const& call) override;
   void barrier(Call const& call) override;
   void merged(MergedCall const& calls) override;
+  [[nodiscard]] MergeLimits merge_limits() const noexcept override;
   void transfer(Call const& call, std::span<Message const> messages) override;
   std::shared_ptr<void> allocate(Call const& call) override;
   void abort(std::string const& reason) noexcept override;
@@ -170,7 +171,7 @@ class ShmBackend final : public Backend {
   };
   /// As negotiate(): whether all buffers are symmetric, and at the same places on every rank. Fills strides_.
   [[nodiscard]] bool negotiate_strides(MergedCall const& merged);
-  void explain_merged(MergedCall const& merged, std::string_view how, std::string_view where) const;
+  void explain_merged(MergedCall const& merged, Memory memory, std::string_view how, std::string_view where) const;
   void merged_flat(MergedCall const& merged, bool announced);
   void merged_direct(MergedCall const& merged);
   void merged_all_reduce_direct(MergedCall const& merged);
