@@ -9,6 +9,8 @@ namespace weft::preload {
 namespace {
 
 constexpr std::size_t kBcastBytesForMpi = 256;
+/// Of a part, from here on: an MPI copies such parts once, out of the sender's private memory, Weft twice.
+constexpr std::size_t kAlltoallBytesForMpi = std::size_t{2} << 20;
 
 ConstBufferView bytes_of(Outgoing const& from) {
   return {from.data(), from.bytes(), DataType::u8};
@@ -311,7 +313,8 @@ int MPI_Alltoall(void const* send, int send_count, MPI_Datatype send_type, void*
         if (!received->valid_with(recv) || !sent->valid()) return Outcome::invalid;
         if (send != MPI_IN_PLACE && !usable(send, sent->bytes(), sent->layout())) return Outcome::invalid;
         if (sent->bytes() != received->bytes()) return Outcome::invalid;
-        return sent->bytes() == 0 ? Outcome::nothing_to_move : Outcome::served;
+        if (sent->bytes() == 0) return Outcome::nothing_to_move;
+        return sent->bytes() >= kAlltoallBytesForMpi ? Outcome::mpi_is_faster : Outcome::served;
       },
       [&](Library const& library, Communicator& ranks) {
         auto const all = static_cast<std::size_t>(ranks.size());
