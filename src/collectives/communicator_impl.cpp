@@ -37,7 +37,7 @@ Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveO
     return group_->add(std::move(call), operation);
   }
   if (fusion_) {
-    if (how.stream && Fusion::fuses(call) && fusion_->limit(*how.stream) > call.bytes()) {
+    if (how.stream && fusion_->holds_back(call, *how.stream)) {
       call.on_stream = true;
       return fusion_->add(std::move(call), operation, *how.stream);
     }

@@ -17,22 +17,24 @@ void Fusion::set(Stream const& stream, std::size_t bytes) {
 }
 
 std::size_t Fusion::limit(Stream const& stream) const {
-  std::scoped_lock const lock(mutex_);
   for (auto const& limit : limits_) {
     if (limit.stream.lock().get() == &stream.impl()) return limit.bytes;
   }
   return 0;
 }
 
-bool Fusion::fuses(Call const& call) noexcept {
+bool Fusion::holds_back(Call const& call, Stream const& stream) const {
   switch (call.contract.operation) {
     // Operations whose buffers have the same roles on every rank, so that all see the same dependencies.
     case Operation::all_reduce:
     case Operation::reduce_scatter:
     case Operation::all_gather:
-    case Operation::broadcast: return MergedCall::merges(call);
+    case Operation::broadcast: break;
     default: return false;
   }
+  if (!MergedCall::merges(call) || call.bytes() > limits_of_merging_.each) return false;
+  std::scoped_lock const lock(mutex_);
+  return call.bytes() < limit(stream);
 }
 
 std::size_t Fusion::sent(Call const& call) const noexcept {
@@ -55,9 +57,9 @@ void Fusion::note_ranges(Call const& call) {
 }
 
 Work Fusion::add(Call&& call, MergedCall::Run run, Stream const& stream) {
-  auto const bytes_limit = limit(stream);
   stream.impl().launch_deferred(this);
   std::scoped_lock const lock(mutex_);
+  auto const bytes_limit = limit(stream);
   if (pending_ && joins(call, stream.impl(), bytes_limit)) {
     pending_->calls.add(call);
   } else {

@@ -33,11 +33,9 @@ class Fusion final : public WorkLauncher, public DeferredWork, public std::enabl
 
   /// From now on calls on `stream` merge up to `bytes`; 0: no longer.
   void set(Stream const& stream, std::size_t bytes);
-  /// The limit of `stream`; 0: not fused.
-  [[nodiscard]] std::size_t limit(Stream const& stream) const;
-
-  /// Whether calls like this one merge at all.
-  [[nodiscard]] static bool fuses(Call const& call) noexcept;
+  /// Whether `call` would be held back on `stream`; what could not merge is not.
+  [[nodiscard]] bool holds_back(Call const& call, Stream const& stream) const;
+  /// A call that holds_back().
   Work add(Call&& call, MergedCall::Run run, Stream const& stream);
 
   /// Launches what is pending, then calls `next` before anybody can add.
@@ -65,6 +63,8 @@ class Fusion final : public WorkLauncher, public DeferredWork, public std::enabl
   };
 
   void flush();
+  /// The limit of `stream`; 0: not fused.
+  [[nodiscard]] std::size_t limit(Stream const& stream) const;
   [[nodiscard]] bool joins(Call const& call, Stream::Impl const& stream, std::size_t limit) const;
   void note_ranges(Call const& call);
   [[nodiscard]] std::size_t sent(Call const& call) const noexcept;

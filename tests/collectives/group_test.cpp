@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <random>
 #include <thread>
 
 #include "collectives/reference.hpp"
 #include "harness/ranks.hpp"
+#include "runtime/stream_impl.hpp"
 
 namespace weft::test {
 namespace {
@@ -460,6 +462,20 @@ TEST(Fusion, TheLastCopyOfTheStreamLaunchesAndDrains) {
     auto const second = world.all_reduce(part, part, ReduceOp::sum, {.stream = another});
     second.wait();
     EXPECT_NE(first.timings().started, second.timings().started);
+  });
+}
+
+TEST(Fusion, WhatIsTooLargeToMergeIsNotHeldBack) {
+  run_thread_ranks(3, [](Communicator& world) {
+    auto const stream = Stream::cpu();
+    world.fuse(stream);
+    std::vector<float> values(100'000, 1.0F);
+    auto const view = std::span(values);
+    static_cast<void>(world.all_reduce(std::span<float const>(values), view, ReduceOp::sum, {.stream = stream}));
+    std::promise<void> ran;  // behind the call in the queue, past what launches calls that are held back
+    stream.impl().enqueue([&] { ran.set_value(); });
+    ran.get_future().wait();
+    EXPECT_EQ(values[99'999], 3.0F);
   });
 }
 
