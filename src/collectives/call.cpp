@@ -38,39 +38,84 @@ std::string name_reduction(Contract const& contract) {
   return contract.reduce == ReduceOp::user ? fmt::format("{} {:02x}", name, contract.variant) : std::string(name);
 }
 
-}  // namespace
-
-std::string describe(Contract const& contract) {
-  auto const name = to_string(contract.operation);
-  auto const elements = fmt::format("{} × {}", contract.count, to_string(contract.dtype));
-  auto const shape =
-      contract.pieces == 0 ? elements : fmt::format("{} in all of a group {:08x}", elements, contract.pieces);
+/// "1024 × f32", with what reductions and roots add to it
+std::string name_arguments(Contract const& contract, std::string const& shape) {
   switch (contract.operation) {
-    case Operation::barrier: return "barrier()";
+    case Operation::barrier: return {};
     case Operation::broadcast:
     case Operation::gather:
-    case Operation::scatter: return fmt::format("{}({}, root {})", name, shape, contract.root);
-    case Operation::reduce:
-      return fmt::format("{}({}, {}, root {})", name, shape, name_reduction(contract), contract.root);
+    case Operation::scatter: return fmt::format("{}, root {}", shape, contract.root);
+    case Operation::reduce: return fmt::format("{}, {}, root {}", shape, name_reduction(contract), contract.root);
     case Operation::gather_v:
-    case Operation::scatter_v: return fmt::format("{}({}, root {})", name, to_string(contract.dtype), contract.root);
-    case Operation::all_to_all_v: return fmt::format("{}({})", name, to_string(contract.dtype));
-    case Operation::send: return fmt::format("{}({}, to rank {})", name, shape, contract.root);
-    case Operation::receive: return fmt::format("{}({}, from rank {})", name, shape, contract.root);
-    case Operation::all_gather_v: return fmt::format("{}({} in parts {:08x})", name, shape, contract.root);
+    case Operation::scatter_v: return fmt::format("{}, root {}", to_string(contract.dtype), contract.root);
+    case Operation::all_to_all_v: return std::string(to_string(contract.dtype));
+    case Operation::send: return fmt::format("{}, to rank {}", shape, contract.root);
+    case Operation::receive: return fmt::format("{}, from rank {}", shape, contract.root);
+    case Operation::all_gather_v: return fmt::format("{} in parts {:08x}", shape, contract.root);
     case Operation::reduce_scatter_v:
-      return fmt::format("{}({} in parts {:08x}, {})", name, shape, contract.root, name_reduction(contract));
+      return fmt::format("{} in parts {:08x}, {}", shape, contract.root, name_reduction(contract));
     case Operation::scan:
     case Operation::exscan:
     case Operation::reduce_scatter:
-    case Operation::all_reduce: return fmt::format("{}({}, {})", name, shape, name_reduction(contract));
-    default: return fmt::format("{}({})", name, shape);
+    case Operation::all_reduce: return fmt::format("{}, {}", shape, name_reduction(contract));
+    default: return shape;
   }
 }
 
+std::string describe(Contract const& contract, bool with_sizes) {
+  auto const name = to_string(contract.operation);
+  auto const& group = contract.group;
+  auto const elements =
+      fmt::format("{} × {}", group.calls != 0 ? group.elements : contract.count, to_string(contract.dtype));
+  if (group.calls == 0) return fmt::format("{}({})", name, name_arguments(contract, elements));
+  auto const arguments = name_arguments(contract, elements + " in all");
+  if (arguments.empty()) return fmt::format("group of {} {} calls", group.calls, name);
+  return fmt::format("group of {} {} calls ({}{})", group.calls, name, arguments,
+                     with_sizes ? fmt::format(", sizes {:08x}", group.sizes) : "");
+}
+
+}  // namespace
+
+void PackedContract::pack(Contract::Group const& group) noexcept {
+  count = group.elements | (std::uint64_t{group.sizes} >> 24U << 40U) | (std::uint64_t{group.calls} << kCountBits);
+  rest |= (group.sizes & 0xffffU) << 16U | (std::uint64_t{group.sizes} >> 16U & 0xffU) << 56U;
+}
+
+Contract PackedContract::unpack() const noexcept {
+  Contract contract{.count = count,
+                    .root = static_cast<std::uint32_t>(rest),
+                    .operation = static_cast<Operation>(rest >> 32U & 0xffU),
+                    .dtype = static_cast<DataType>(rest >> 40U & 0xffU),
+                    .reduce = static_cast<ReduceOp>(rest >> 48U & 0xffU),
+                    .variant = static_cast<std::uint8_t>(rest >> 56U)};
+  auto& group = contract.group;
+  group.calls = static_cast<std::uint16_t>(count >> kCountBits);
+  if (group.calls == 0) return contract;
+  group.elements = count & ((std::uint64_t{1} << 40U) - 1);
+  group.sizes = static_cast<std::uint32_t>(count >> 40U & 0xffU) << 24U | std::uint32_t{contract.variant} << 16U |
+                contract.root >> 16U;
+  contract.count = group.elements;
+  contract.root &= 0xffffU;
+  contract.variant = 0;
+  return contract;
+}
+
+std::string describe(Contract const& contract) {
+  return describe(contract, true);
+}
+
 std::string describe(Call const& call) {
-  return fmt::format("{}, {}call {}", describe(call.contract),
+  return fmt::format("{}, {}call {}", describe(call.contract, false),
                      is_point_to_point(call.contract.operation) ? "point-to-point " : "", call.sequence);
+}
+
+std::string describe_mismatch(std::uint64_t sequence, int rank, Contract const& mine, int peer,
+                              Contract const& theirs) {
+  auto const look_alike = mine.group.calls != 0 && describe(mine, false) == describe(theirs, false);
+  return fmt::format(
+      "call {} differs between ranks: rank {} made {}, rank {} made {}{}; nothing was moved, make the calls equal",
+      sequence, rank, describe(mine, look_alike), peer, describe(theirs, look_alike),
+      look_alike ? " (as much in all, but the sizes of the group's calls or their order differ)" : "");
 }
 
 void Call::own_parts() {

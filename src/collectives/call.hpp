@@ -55,14 +55,22 @@ struct Contract {
   DataType dtype = DataType::u8;
   ReduceOp reduce = ReduceOp::sum;
   std::uint8_t variant = 0;  ///< of ReduceOp::user: a fingerprint of its name and element size
-  /// Of calls that run as one: a fingerprint of their counts, whose sum is `count`, in 32 bits; 0: a call by itself.
-  std::uint64_t pieces = 0;
+  /// What calls that run as one were by themselves.
+  struct Group {
+    static constexpr std::size_t kMostCalls = 65535;
+
+    std::uint64_t elements = 0;  ///< the sum of their counts, without the gaps of a flat copy; below 2^40
+    std::uint32_t sizes = 0;     ///< a fingerprint of their counts, in order
+    std::uint16_t calls = 0;     ///< 0: a call by itself
+
+    friend bool operator==(Group const&, Group const&) = default;
+  } group{};
 
   friend bool operator==(Contract const&, Contract const&) = default;
 };
 
-/// A contract in two words, as ranks tell it to one another. A fingerprint of pieces shares them with counts (its lower
-/// 16 bits, which are not 0) and roots, which are ranks where there are pieces.
+/// A contract in two words, as ranks tell it to one another. What is told of a group takes the place of the count and
+/// of bits that groups do not need: their roots are ranks, and nothing in them is user-defined.
 struct PackedContract {
   static constexpr unsigned kCountBits = 48;
 
@@ -70,28 +78,27 @@ struct PackedContract {
   std::uint64_t rest = 0;
 
   explicit PackedContract(Contract const& contract) noexcept
-      : count(contract.count | (contract.pieces << kCountBits)),
-        rest(std::uint64_t{contract.root} | (contract.pieces & 0xffff0000U) |
-             (static_cast<std::uint64_t>(contract.operation) << 32U) |
+      : count(contract.count),
+        rest(std::uint64_t{contract.root} | (static_cast<std::uint64_t>(contract.operation) << 32U) |
              (static_cast<std::uint64_t>(contract.dtype) << 40U) |
              (static_cast<std::uint64_t>(contract.reduce) << 48U) |
-             (static_cast<std::uint64_t>(contract.variant) << 56U)) {}
-
-  [[nodiscard]] Contract unpack() const noexcept {
-    auto const low = count >> kCountBits;
-    auto const root = static_cast<std::uint32_t>(rest);
-    return {.count = count & ((std::uint64_t{1} << kCountBits) - 1),
-            .root = low == 0 ? root : root & 0xffffU,
-            .operation = static_cast<Operation>(rest >> 32U & 0xffU),
-            .dtype = static_cast<DataType>(rest >> 40U & 0xffU),
-            .reduce = static_cast<ReduceOp>(rest >> 48U & 0xffU),
-            .variant = static_cast<std::uint8_t>(rest >> 56U),
-            .pieces = low == 0 ? 0 : (low | (root & 0xffff0000U))};
+             (static_cast<std::uint64_t>(contract.variant) << 56U)) {
+    if (contract.group.calls != 0) [[unlikely]]
+      pack(contract.group);
   }
+
+  [[nodiscard]] Contract unpack() const noexcept;
+
+ private:
+  void pack(Contract::Group const& group) noexcept;
 };
 
-/// "all_reduce(1024 × f32, sum)"
+/// "all_reduce(1024 × f32, sum)"; "group of 3 all_reduce calls (4096 × f32 in all, sum, sizes 1f2e3d4c)", where equal
+/// fingerprints say that the sizes are the same, in the same order.
 [[nodiscard]] std::string describe(Contract const& contract);
+/// Of contracts that differ: "call 7 differs between ranks: rank 0 made …, rank 2 made …" and what to do.
+[[nodiscard]] std::string describe_mismatch(std::uint64_t sequence, int rank, Contract const& mine, int peer,
+                                            Contract const& theirs);
 
 /// Bytes [offset, offset + length) of a buffer.
 struct ByteRange {
@@ -133,7 +140,8 @@ struct Call {
   [[nodiscard]] ByteRange part(Parts const& parts, int rank) const noexcept;
 };
 
-/// "all_reduce(1024 × f32, sum), call 17"; "recv(7 × f32, from rank 2), point-to-point call 3"
+/// "all_reduce(1024 × f32, sum), call 17"; "recv(7 × f32, from rank 2), point-to-point call 3"; of a group without its
+/// fingerprint
 [[nodiscard]] std::string describe(Call const& call);
 
 }  // namespace weft

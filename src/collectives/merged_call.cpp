@@ -24,14 +24,14 @@ bool same_kind(Call const& a, Call const& b) noexcept {
   return x.operation == y.operation && x.dtype == y.dtype && x.reduce == y.reduce && x.root == y.root;
 }
 
-/// Lists of counts that differ differ here with a probability of 1 - 2^-31; the lower 16 bits are never 0.
-std::uint64_t fingerprint(std::vector<Piece> const& pieces) noexcept {
+/// Lists of counts that differ agree here with a probability of 2^-32.
+std::uint32_t fingerprint(std::vector<Piece> const& pieces) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (auto const& piece : pieces) {
     hash = (hash ^ piece.bytes) * 0x9e3779b97f4a7c15U;
     hash ^= hash >> 29U;
   }
-  return (hash >> 32U & 0xffff0000U) | std::max<std::uint64_t>(1, hash >> 32U & 0xffffU);
+  return static_cast<std::uint32_t>(hash >> 32U);
 }
 
 std::size_t ranks_times(bool parts, std::size_t size) noexcept {
@@ -76,8 +76,9 @@ bool MergedCall::merges(Call const& call) noexcept {
 }
 
 bool MergedCall::accepts(Call const& next) const noexcept {
-  return merges(next) && same_kind(call_, next) && next.bytes() <= limits_.each &&
-         pieces_.front().bytes <= limits_.each && bytes_ + next.bytes() <= limits_.together;
+  return merges(next) && same_kind(call_, next) && pieces_.size() < Contract::Group::kMostCalls &&
+         next.bytes() <= limits_.each && pieces_.front().bytes <= limits_.each &&
+         bytes_ + next.bytes() <= limits_.together;
 }
 
 void MergedCall::add(Call const& next) {
@@ -91,7 +92,8 @@ void MergedCall::add(Call const& next) {
 void MergedCall::close() noexcept {
   if (pieces_.size() == 1) return;
   call_.contract.count = elements_;
-  call_.contract.pieces = fingerprint(pieces_);
+  call_.contract.group = {
+      .elements = elements_, .sizes = fingerprint(pieces_), .calls = static_cast<std::uint16_t>(pieces_.size())};
   call_.send = nullptr;
   call_.recv = nullptr;
 }

@@ -138,6 +138,24 @@ void mismatch(Job const& job) {
   expect_error(ErrorCode::mismatch, "rank 0 gives rank 1 12 bytes, which expects 16", [&] {
     world.all_to_all(std::span<float const>(send).first(3 * ranks), {gives}, std::span(recv).first(4 * ranks), {gets});
   });
+
+  // As much in all, cut differently; then more calls on one rank.
+  auto const group_of = [&](std::vector<std::size_t> const& counts) {
+    Group group(world);
+    std::size_t first = 0;
+    for (auto const count : counts) {
+      auto const part = std::span(send).subspan(first, count);
+      world.all_reduce(std::span<float const>(part), part, ReduceOp::sum);
+      first += count;
+    }
+    group.end();
+  };
+  expect_error(ErrorCode::mismatch, "group of 2 all_reduce calls (20 × f32 in all, sum, sizes ", [&] {
+    group_of({odd ? 9U : 10U, odd ? 11U : 10U});
+  });
+  expect_error(ErrorCode::mismatch, "group of 2 all_reduce calls (20 × f32 in all, sum)", [&] {
+    odd ? group_of({10, 10, 10}) : group_of({10, 10});
+  });
   require(all_reduce_one(world) == static_cast<float>(world.size()), "the communicator does not go on");
 }
 

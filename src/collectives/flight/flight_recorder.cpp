@@ -68,6 +68,7 @@ json to_json(FlightEntry const& entry, WallClock const& clock) {
   return {{"sequence", entry.sequence},
           {"call", describe(contract)},
           {"operation", to_string(contract.operation)},
+          {"merged", std::max<int>(1, contract.group.calls)},
           {"count", contract.count},
           {"dtype", to_string(contract.dtype)},
           {"reduction", to_string(contract.reduce)},

@@ -102,11 +102,8 @@ void Channel::check_announcements(Call const& call) {
   };
   for (int peer = 0; peer < size(); ++peer) {
     if (!differs(peer)) continue;
-    throw Error(
-        ErrorCode::mismatch,
-        fmt::format(
-            "call {} differs between ranks: rank {} made {}, rank {} made {}; nothing was moved, make the calls equal",
-            call.sequence, rank(), describe(call.contract), peer, describe(announcement_of(peer).contract.unpack())));
+    throw Error(ErrorCode::mismatch,
+                describe_mismatch(call.sequence, rank(), call.contract, peer, announcement_of(peer).contract.unpack()));
   }
 }
 
