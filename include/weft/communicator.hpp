@@ -180,7 +180,8 @@ class Communicator {
   /// Sends to rank `to`, which receives it with a recv (or send_recv) of the same count and type. Messages between two
   /// ranks match in the order both sides issued them; else point-to-point calls take no turns with other calls. Returns
   /// (completes) once the buffer may be reused: short messages do not wait for the receiver. A size or type that
-  /// differs throws Error{mismatch} at the receiver, and at both from then on.
+  /// differs throws Error{mismatch} at the receiver, and at both from then on. To itself a rank sends only within a
+  /// Group or by send_recv.
   Work send(ConstBufferView const& buffer, int to, CollectiveOptions const& options = {});
   /// Receives from rank `from`.
   Work recv(BufferView const& buffer, int from, CollectiveOptions const& options = {});

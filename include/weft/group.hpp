@@ -19,7 +19,11 @@ namespace weft {
 /// calls by themselves. Arguments are checked as each call is made; its Work completes with the group's, and waiting
 /// for it before end() is an Error{invalid_argument}; after a failure it does not tell which of the calls ran. Calls
 /// that merged have the longest of their timeouts. A communicator has one group at a time; no allocate(), duplicate()
-/// or split() while it is open, and no rank sends to itself. Same threads as the communicator.
+/// or split() while it is open. Same threads as the communicator.
+///
+/// A rank may send to itself: its sends to itself go to its recvs from itself in the same group, one after the other,
+/// and are copied. Where their numbers, sizes or types differ, end() throws Error{invalid_argument} before anything
+/// runs.
 ///
 /// What merges: two ranks of one host up to 16 MiB a call, without further copies; more ranks, and ranks of several
 /// hosts, calls of up to 2 or 32 KiB, which are copied to and from a buffer of up to 1 MiB per part and rank.

@@ -25,7 +25,7 @@ Communicator::Impl::Impl(std::unique_ptr<Backend> backend, std::shared_ptr<Fligh
 Communicator::Impl::~Impl() {
   if (group_) drop_group();
   if (fusion_) fusion_->launch();
-  await_turn(issued_);
+  await_turn(issued_.load(std::memory_order_relaxed));
   for (auto left = turn_->in_flight.load(); left > 0; left = turn_->in_flight.load()) turn_->in_flight.wait(left);
 }
 
@@ -41,9 +41,9 @@ Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveO
       call.on_stream = true;
       return fusion_->add(std::move(call), operation, *how.stream);
     }
-    fusion_->flush_then([&] { call.sequence = ++issued_; });
+    fusion_->flush_then([&] { call.sequence = next_call(); });
   } else {
-    call.sequence = ++issued_;
+    call.sequence = next_call();
   }
   if (!how.stream) {
     run_here(call, operation);
@@ -65,14 +65,13 @@ std::chrono::milliseconds Communicator::Impl::timeout_of(CollectiveOptions const
 
 void Communicator::Impl::check_in_group(Call const& call, CollectiveOptions const& how) const {
   if (!how.stream || how.stream == group_->options().stream) return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("rank {}: {}: a call in a group goes to the group's stream; give the stream to the Group",
-                          validator.rank, weft::to_string(call.contract.operation)));
+  validator.reject(call.contract.operation,
+                   "a call in a group goes to the group's stream; give the stream to the Group");
 }
 
 void Communicator::Impl::issue(MergedCall& calls) {
   auto& call = calls.call();
-  call.sequence = ++issued_;
+  call.sequence = next_call();
   if (call.on_stream) turn_->asynchronous.store(true, std::memory_order_relaxed);
   if (turn_->asynchronous.load(std::memory_order_relaxed)) recorder_->enqueue(call);
 }
@@ -93,10 +92,7 @@ void Communicator::Impl::launch_fused(MergedCall&& calls, Stream::Impl& stream, 
 
 void Communicator::Impl::fuse(Stream const& stream, std::size_t bytes) {
   check_no_group("fuse");
-  if (stream.device().type != DeviceType::cpu) {
-    throw Error(ErrorCode::unsupported, fmt::format("rank {}: fuse: host memory needs a CPU stream, not one on {}",
-                                                    validator.rank, weft::to_string(stream.device())));
-  }
+  validator.check_options("fuse", {.stream = stream});
   if (!fusion_) {
     fusion_ =
         std::make_shared<Fusion>(validator.size, backend_->merge_limits(),
@@ -109,15 +105,13 @@ void Communicator::Impl::fuse(Stream const& stream, std::size_t bytes) {
 }
 
 void Communicator::Impl::check_no_group(char const* function) const {
-  if (!group_) return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("rank {}: {}: a group is open on this communicator; end it first", validator.rank, function));
+  if (group_) validator.reject(function, "a group is open on this communicator; end it first");
 }
 
 void Communicator::Impl::open_group(CollectiveOptions const& how) {
   check_no_group("Group");
-  validator.check_options(weft::Operation::barrier, how);
-  group_ = OpenGroup::create(how, backend_->merge_limits());
+  validator.check_options("Group", how);
+  group_ = OpenGroup::create(how, backend_->merge_limits(), validator.rank);
   merging_ = true;
 }
 
@@ -127,13 +121,22 @@ void Communicator::Impl::drop_group() noexcept {
   if (!group) return;
   group->close();
   group->state()->complete(std::make_exception_ptr(
-      Error(ErrorCode::aborted, fmt::format("rank {}: the group was dropped before Group::end()", validator.rank))));
+      Error(ErrorCode::aborted, validator.explain("Group", "dropped before end(); none of its calls was made"))));
+}
+
+void Communicator::Impl::check_own_messages(OpenGroup& group) const {
+  auto const why = group.own_messages_differ();
+  if (why.empty()) return;
+  Error const error(ErrorCode::invalid_argument, validator.explain("Group::end", why));
+  group.state()->complete(std::make_exception_ptr(error));
+  throw error;
 }
 
 Work Communicator::Impl::end_group() {
   auto const group = std::exchange(group_, nullptr);
   merging_ = fusion_ != nullptr;
   group->close();
+  check_own_messages(*group);
   auto const on_stream = group->options().stream.has_value();
   auto const issue_all = [&] {
     for (auto& calls : group->calls()) {
@@ -176,6 +179,7 @@ void Communicator::Impl::run_group(OpenGroup& group) {
       if (!first) first = std::current_exception();
     }
   };
+  group.copy_own_messages();
   for (auto& calls : group.calls()) attempt([&] { run_merged(calls); });
   if (!group.messages().empty()) {
     Landed const landed(group.options().stream ? &turn_->in_flight : nullptr);
@@ -197,6 +201,7 @@ Work Communicator::Impl::transfer(Call&& call, std::optional<Message> send, std:
     check_in_group(call, how);
     return group_->add(call, send, recv);
   }
+  validator.check_peer_is_another(call);
   call.on_stream = how.stream.has_value();
   std::array<Message, 2> messages;
   std::size_t count = 0;
@@ -227,9 +232,9 @@ Buffer Communicator::Impl::allocate(Call call) {
   check_no_group("allocate");
   std::shared_ptr<void> memory;
   if (fusion_)
-    fusion_->flush_then([&] { call.sequence = ++issued_; });
+    fusion_->flush_then([&] { call.sequence = next_call(); });
   else
-    call.sequence = ++issued_;
+    call.sequence = next_call();
   call.timeout = options.config->timeout;
   in_turn(call, [&] { memory = backend_->allocate(call); });
   return {std::move(memory), call.contract.count, call.contract.dtype, Device{}};

@@ -39,7 +39,7 @@ class Communicator::Impl {
       return run_later(std::move(call), operation, how);
     validator.check_options(call.contract.operation, how);
     call.timeout = how.timeout.value_or(options.config->timeout);
-    call.sequence = ++issued_;
+    call.sequence = next_call();
     run_here(call, operation);
     return {};
   }
@@ -82,8 +82,16 @@ class Communicator::Impl {
     std::atomic<int>* in_flight;
   };
 
+  /// The number of a call. One thread at a time; errors of bad calls are told the last one meanwhile.
+  std::uint64_t next_call() noexcept {
+    auto const next = issued_.load(std::memory_order_relaxed) + 1;
+    issued_.store(next, std::memory_order_relaxed);
+    return next;
+  }
   [[nodiscard]] std::chrono::milliseconds timeout_of(CollectiveOptions const& how) const;
   void check_in_group(Call const& call, CollectiveOptions const& how) const;
+  /// @throws Error{invalid_argument} where what this rank sends to itself is not what it receives; ends the group.
+  void check_own_messages(OpenGroup& group) const;
   [[nodiscard]] static Message numbered(Message message, std::vector<std::uint64_t>& counts);
 
   /// On a stream, or where calls merge.
@@ -115,10 +123,10 @@ class Communicator::Impl {
 
   std::unique_ptr<Backend> backend_;
   std::shared_ptr<FlightRecorder> recorder_;
-  std::uint64_t issued_ = 0;             // by the one calling thread; where streams fuse, under the fusion's lock
-  std::uint64_t transfers_ = 0;          // point-to-point calls, by the one calling thread
-  std::vector<std::uint64_t> sent_;      // messages issued to each rank, by the one calling thread
-  std::vector<std::uint64_t> received_;  // and from each
+  std::atomic<std::uint64_t> issued_{0};  // by the one calling thread; where streams fuse, under the fusion's lock
+  std::uint64_t transfers_ = 0;           // point-to-point calls, by the one calling thread
+  std::vector<std::uint64_t> sent_;       // messages issued to each rank, by the one calling thread
+  std::vector<std::uint64_t> received_;   // and from each
   std::shared_ptr<Turn> const turn_ = std::make_shared<Turn>();
   bool merging_ = false;  // a group is open, or some stream is fused
   std::shared_ptr<OpenGroup> group_;

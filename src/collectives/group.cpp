@@ -15,10 +15,10 @@ Group::~Group() {
 
 Work Group::end() {
   auto const communicator = communicator_.lock();
-  if (!open_ || !communicator) {
-    throw Error(ErrorCode::invalid_argument,
-                open_ ? "Group::end: its communicator is gone" : "Group::end: this group has ended before");
+  if (!communicator) {
+    throw Error(ErrorCode::invalid_argument, "Group::end: the communicator is gone, and with it the group's calls");
   }
+  if (!open_) communicator->validator.reject("Group::end", "this group has ended before");
   open_ = false;
   return communicator->end_group();
 }

@@ -1,11 +1,14 @@
 #include "collectives/open_group.hpp"
 
+#include <fmt/format.h>
+
+#include <cstring>
 #include <utility>
 
 namespace weft {
 
-std::shared_ptr<OpenGroup> OpenGroup::create(CollectiveOptions const& options, MergeLimits const& limits) {
-  std::shared_ptr<OpenGroup> group(new OpenGroup(options, limits));
+std::shared_ptr<OpenGroup> OpenGroup::create(CollectiveOptions const& options, MergeLimits const& limits, int rank) {
+  std::shared_ptr<OpenGroup> group(new OpenGroup(options, limits, rank));
   group->state_ = std::make_shared<Work::State>(group->weak_from_this());
   return group;
 }
@@ -25,12 +28,40 @@ Work OpenGroup::add(Call&& call, MergedCall::Run run) {
 }
 
 Work OpenGroup::add(Call const& call, std::optional<Message> const& send, std::optional<Message> const& recv) {
-  if (messages_.empty()) transfer_ = call;
-  transfer_.timeout = std::max(transfer_.timeout, call.timeout);
-  transfer_.on_stream = options_.stream.has_value();
-  if (send) messages_.push_back(*send);
-  if (recv) messages_.push_back(*recv);
+  auto const stays = [&](std::optional<Message> const& message) { return message && message->peer == rank_; };
+  auto const leaves = [&](std::optional<Message> const& message) { return message && message->peer != rank_; };
+  if (stays(send)) own_sends_.push_back(*send);
+  if (stays(recv)) own_recvs_.push_back(*recv);
+  if (leaves(send) || leaves(recv)) {
+    if (messages_.empty()) transfer_ = call;
+    transfer_.timeout = std::max(transfer_.timeout, call.timeout);
+    transfer_.on_stream = options_.stream.has_value();
+  }
+  if (leaves(send)) messages_.push_back(*send);
+  if (leaves(recv)) messages_.push_back(*recv);
   return Work{state_};
+}
+
+std::string OpenGroup::own_messages_differ() const {
+  if (own_sends_.size() != own_recvs_.size()) {
+    return fmt::format("{} sent to itself, but {} received from itself; make both sides of such a message in one group",
+                       own_sends_.size(), own_recvs_.size());
+  }
+  for (std::size_t i = 0; i < own_sends_.size(); ++i) {
+    auto const& sent = own_sends_[i];
+    auto const& got = own_recvs_[i];
+    if (sent.bytes == got.bytes && sent.dtype == got.dtype) continue;
+    return fmt::format("message {} to itself is {} × {}, but its recv expects {} × {}; make them equal", i + 1,
+                       sent.bytes / size_of(sent.dtype), to_string(sent.dtype), got.bytes / size_of(got.dtype),
+                       to_string(got.dtype));
+  }
+  return {};
+}
+
+void OpenGroup::copy_own_messages() const noexcept {
+  for (std::size_t i = 0; i < own_sends_.size(); ++i) {
+    if (own_sends_[i].bytes > 0) std::memmove(own_recvs_[i].data, own_sends_[i].data, own_sends_[i].bytes);
+  }
 }
 
 void OpenGroup::close() noexcept {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "collectives/merged_call.hpp"
@@ -16,31 +17,40 @@ namespace weft {
 /// The calls of a Group, as they come in. Calls of one kind merge, whatever came between them.
 class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this<OpenGroup> {
  public:
-  [[nodiscard]] static std::shared_ptr<OpenGroup> create(CollectiveOptions const& options, MergeLimits const& limits);
+  [[nodiscard]] static std::shared_ptr<OpenGroup> create(CollectiveOptions const& options, MergeLimits const& limits,
+                                                         int rank);
 
   /// Both return the group's Work.
   Work add(Call&& call, MergedCall::Run run);
-  /// Messages, to be numbered at the end; `call` is for the time limit and reports.
+  /// Messages; `call` is for the time limit and reports. Those to other ranks are to be numbered at the end.
   Work add(Call const& call, std::optional<Message> const& send, std::optional<Message> const& recv);
 
   /// No more calls come; they are about to be launched.
   void close() noexcept;
   bool launch(Work::State const&) noexcept override { return closed_.load(std::memory_order_acquire); }
 
+  /// Why what the rank sends to itself cannot all be received, in the order of the calls; empty: it can.
+  [[nodiscard]] std::string own_messages_differ() const;
+  void copy_own_messages() const noexcept;
+
   [[nodiscard]] CollectiveOptions const& options() const noexcept { return options_; }
   [[nodiscard]] std::vector<MergedCall>& calls() noexcept { return calls_; }
-  [[nodiscard]] std::vector<Message>& messages() noexcept { return messages_; }
-  [[nodiscard]] Call& transfer() noexcept { return transfer_; }  ///< of the messages
+  [[nodiscard]] std::vector<Message>& messages() noexcept { return messages_; }  ///< between ranks
+  [[nodiscard]] Call& transfer() noexcept { return transfer_; }                  ///< of the messages
   [[nodiscard]] std::shared_ptr<Work::State> const& state() const noexcept { return state_; }
 
  private:
-  OpenGroup(CollectiveOptions const& options, MergeLimits const& limits) : options_(options), limits_(limits) {}
+  OpenGroup(CollectiveOptions const& options, MergeLimits const& limits, int rank)
+      : options_(options), limits_(limits), rank_(rank) {}
 
   CollectiveOptions const options_;
   MergeLimits const limits_;
+  int const rank_;
   std::shared_ptr<Work::State> state_;
   std::vector<MergedCall> calls_;
   std::vector<Message> messages_;
+  std::vector<Message> own_sends_;  // to the rank itself
+  std::vector<Message> own_recvs_;
   Call transfer_;
   std::atomic<bool> closed_{false};
 };

@@ -64,15 +64,24 @@ bool holds(DataType dtype, double value) {
 
 }  // namespace
 
+std::string Validator::explain(std::string_view function, bool is_message, std::string const& why) const {
+  std::uint64_t made = 0;
+  if (is_message && transfers != nullptr) made = *transfers;
+  if (!is_message && collectives != nullptr) made = collectives->load(std::memory_order_relaxed);
+  return fmt::format("rank {}{}: {}, {}call {}: {}", rank, name.empty() ? "" : fmt::format(" of {}", name), function,
+                     is_message ? "point-to-point " : "", made + 1, why);
+}
+
 void Validator::fail(ErrorCode code, std::string_view function, bool is_message, std::string const& why) const {
-  auto const made = is_message ? transfers : collectives;
-  auto const where = fmt::format("rank {}{}: {}, {}call {}", rank, name.empty() ? "" : fmt::format(" of {}", name),
-                                 function, is_message ? "point-to-point " : "", (made == nullptr ? 0 : *made) + 1);
-  throw Error(code, fmt::format("{}: {}", where, why));
+  throw Error(code, explain(function, is_message, why));
 }
 
 void Validator::fail(ErrorCode code, Operation operation, std::string const& why) const {
   fail(code, to_string(operation), is_point_to_point(operation), why);
+}
+
+void Validator::reject(std::string_view function, std::string const& why) const {
+  fail(ErrorCode::invalid_argument, function, false, why);
 }
 
 void Validator::reject(Operation operation, std::string const& why) const {
@@ -81,8 +90,7 @@ void Validator::reject(Operation operation, std::string const& why) const {
 
 void Validator::check_color(int color, int none) const {
   if (color >= none) return;
-  fail(ErrorCode::invalid_argument, "split", false,
-       fmt::format("color {} is negative; kNoColor ({}) leaves a rank out", color, none));
+  reject("split", fmt::format("color {} is negative; kNoColor ({}) leaves a rank out", color, none));
 }
 
 void Validator::reject_view(Operation operation, char const* what, ConstBufferView const& view) const {
@@ -358,8 +366,15 @@ Call Validator::broadcast(BufferView const& buffer, int root) const {
 void Validator::check_peer(Operation operation, int peer) const {
   if (peer < 0 || peer >= size)
     reject(operation, fmt::format("there is no rank {}; ranks are 0 to {}", peer, size - 1));
-  if (peer == rank && operation != Operation::send_receive)
-    reject(operation, "a rank cannot wait for a message from or to itself; use send_recv");
+}
+
+void Validator::check_peer_is_another(Call const& call) const {
+  auto const operation = call.contract.operation;
+  if (operation == Operation::send_receive || !call.is_root(rank)) return;
+  reject(
+      operation,
+      "by itself a rank cannot wait for a message from or to itself; make the send and the recv in one Group, or use "
+      "send_recv");
 }
 
 Call Validator::send(ConstBufferView const& buffer, int to) const {
@@ -399,11 +414,12 @@ Call Validator::allocate(std::size_t count, DataType dtype) const {
   return {.contract = {.count = count, .operation = Operation::allocate, .dtype = dtype}};
 }
 
-void Validator::check_options(Operation operation, CollectiveOptions const& how) const {
-  if (how.timeout && how.timeout->count() < 0) [[unlikely]]
-    reject(operation, fmt::format("the timeout is {} ms; it cannot be negative", how.timeout->count()));
-  if (!how.stream || how.stream->device().type == DeviceType::cpu) return;
-  fail(ErrorCode::unsupported, operation,
+void Validator::reject_options(std::string_view function, bool is_message, CollectiveOptions const& how) const {
+  if (how.timeout && how.timeout->count() < 0) {
+    fail(ErrorCode::invalid_argument, function, is_message,
+         fmt::format("the timeout is {} ms; it cannot be negative", how.timeout->count()));
+  }
+  fail(ErrorCode::unsupported, function, is_message,
        fmt::format("host memory needs a CPU stream, not one on {}", to_string(how.stream->device())));
 }
 

@@ -1,5 +1,10 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
 #include "collectives/call.hpp"
 #include "weft/buffer.hpp"
 #include "weft/communicator.hpp"
@@ -15,9 +20,9 @@ namespace weft {
 struct Validator {
   int rank = 0;
   int size = 1;
-  std::string name{};                          ///< the communicator's, for messages
-  std::uint64_t const* collectives = nullptr;  ///< how many calls were made so far
-  std::uint64_t const* transfers = nullptr;    ///< point-to-point ones
+  std::string name{};                                       ///< the communicator's, for messages
+  std::atomic<std::uint64_t> const* collectives = nullptr;  ///< how many calls were made so far
+  std::uint64_t const* transfers = nullptr;                 ///< point-to-point ones
 
   [[nodiscard]] Call all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how) const;
   [[nodiscard]] Call reduce_scatter(ConstBufferView const& send, BufferView const& recv, Reduction const& how) const;
@@ -41,8 +46,24 @@ struct Validator {
   [[nodiscard]] Call send_recv(ConstBufferView const& send, int to, BufferView const& recv, int from) const;
   [[nodiscard]] Call allocate(std::size_t count, DataType dtype) const;
 
-  void check_options(Operation operation, CollectiveOptions const& how) const;
+  void check_options(Operation operation, CollectiveOptions const& how) const {
+    if (!are_good(how)) [[unlikely]]
+      reject_options(to_string(operation), is_point_to_point(operation), how);
+  }
+  /// Of a function that is no operation.
+  void check_options(std::string_view function, CollectiveOptions const& how) const {
+    if (!are_good(how)) reject_options(function, false, how);
+  }
+  /// A message by itself: it would wait for itself.
+  void check_peer_is_another(Call const& call) const;
   void check_color(int color, int none) const;
+
+  /// "rank 1 of NAME: FUNCTION, call 8: why", as all errors of this communicator's calls begin.
+  [[nodiscard]] std::string explain(std::string_view function, std::string const& why) const {
+    return explain(function, false, why);
+  }
+  [[noreturn]] void reject(std::string_view function, std::string const& why) const;
+  [[noreturn]] void reject(Operation operation, std::string const& why) const;
 
  private:
   /// What all operations with two buffers begin with: the buffers' own plausibility, and one type for both.
@@ -68,7 +89,11 @@ struct Validator {
   void check_parts(Operation operation, char const* what, ConstBufferView const& view, Parts const& parts,
                    bool written) const;
   void check_count(Operation operation, char const* what, std::size_t count, std::size_t wanted) const;
-  [[noreturn]] void reject(Operation operation, std::string const& why) const;
+  [[nodiscard]] static bool are_good(CollectiveOptions const& how) {
+    return !(how.timeout && how.timeout->count() < 0) && !(how.stream && how.stream->device().type != DeviceType::cpu);
+  }
+  [[noreturn]] void reject_options(std::string_view function, bool is_message, CollectiveOptions const& how) const;
+  [[nodiscard]] std::string explain(std::string_view function, bool is_message, std::string const& why) const;
   [[noreturn]] void fail(ErrorCode code, Operation operation, std::string const& why) const;
   [[noreturn]] void fail(ErrorCode code, std::string_view function, bool is_message, std::string const& why) const;
 };

@@ -289,6 +289,147 @@ TEST(Group, MisuseIsAnErrorAndHarmless) {
   });
 }
 
+/// All to all by sends and receives, each rank's part to itself too.
+TEST(Group, ARankSendsToItself) {
+  for (int const ranks : {1, 2, 3}) {
+    for (std::size_t const count : {std::size_t{1}, std::size_t{300'000}}) {
+      run_thread_ranks(ranks, [&](Communicator& world) {
+        auto const n = static_cast<std::size_t>(ranks);
+        std::vector<std::int32_t> out(n * count);
+        std::vector<std::int32_t> in(n * count, -1);
+        for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::int32_t>(i) + 10'000'000 * world.rank();
+        for (bool const on_stream : {false, true}) {
+          CollectiveOptions how;
+          if (on_stream) how.stream = Stream::cpu();
+          std::fill(in.begin(), in.end(), -1);
+          Group group(world, how);
+          for (int peer = 0; peer < ranks; ++peer) {
+            auto const first = static_cast<std::size_t>(peer) * count;
+            world.send({out.data() + first, count, DataType::i32}, peer);
+            world.recv({in.data() + first, count, DataType::i32}, peer);
+          }
+          group.end().wait();
+          for (std::size_t i = 0; i < in.size(); ++i) {
+            auto const sender = static_cast<int>(i / count);
+            auto const place = static_cast<std::size_t>(world.rank()) * count + i % count;
+            ASSERT_EQ(in[i], static_cast<std::int32_t>(place) + 10'000'000 * sender);
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST(Group, MessagesToItselfGoInOrder) {
+  run_thread_ranks(2, [](Communicator& world) {
+    std::int32_t values[4] = {1, 2, 3, 4};
+    std::int32_t got[3] = {0, 0, 0};
+    auto const one = [](std::int32_t& value) { return BufferView{&value, 1, DataType::i32}; };
+    auto const me = world.rank();
+    Group group(world);
+    auto const first = world.recv(one(got[0]), me);
+    world.recv(one(got[1]), me);
+    world.send_recv(one(values[0]), me, one(got[2]), me);
+    world.send(one(values[1]), me);
+    world.send({nullptr, 0, DataType::f64}, me);
+    world.recv({nullptr, 0, DataType::f64}, me);
+    world.send(one(values[2]), me);
+    EXPECT_THROW(group.end(), Error);  // the third send is of another type than the third recv
+    EXPECT_THROW(first.wait(), Error);
+    Group again(world);
+    world.recv(one(got[0]), me);
+    world.recv(one(got[1]), me);
+    world.send_recv(one(values[0]), me, one(got[2]), me);
+    world.send(one(values[1]), me);
+    world.send(one(values[2]), me);
+    world.send(one(values[3]), me);
+    world.recv(one(values[3]), me);  // in place
+    again.end();
+    EXPECT_EQ(got[0], 1);
+    EXPECT_EQ(got[1], 2);
+    EXPECT_EQ(got[2], 3);
+    EXPECT_EQ(values[3], 4);
+  });
+}
+
+TEST(Group, MessagesToItselfThatDoNotMatchAreErrors) {
+  CommunicatorOptions named;
+  named.name = "world";
+  run_thread_ranks(
+      2,
+      [](Communicator& world) {
+        std::vector<float> data(20);
+        auto const me = world.rank();
+        auto const view = std::span(data);
+        auto const expect_error = [&](auto const& calls, std::string const& words) {
+          Group group(world);
+          auto const work = calls();
+          try {
+            group.end();
+            ADD_FAILURE() << "no error";
+          } catch (Error const& error) {
+            EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+            expect_words(error, {fmt::format("rank {} of world: Group::end, call ", me), words});
+          }
+          EXPECT_THROW(work.wait(), Error);
+        };
+        expect_error([&] { return world.send(std::span<float const>(data), me); },
+                     "1 sent to itself, but 0 received from itself");
+        expect_error(
+            [&] {
+              world.send(std::span<float const>(data).first(10), me);
+              return world.recv(view.first(12), me);
+            },
+            "message 1 to itself is 10 × f32, but its recv expects 12 × f32");
+        try {
+          world.recv(view, me);
+          ADD_FAILURE() << "no error";
+        } catch (Error const& error) {
+          expect_words(error, {fmt::format("rank {} of world: recv, point-to-point call 1", me), "in one Group"});
+        }
+        world.barrier();
+      },
+      named);
+}
+
+TEST(Group, ErrorsNameFunctionNumberAndCommunicator) {
+  CommunicatorOptions named;
+  named.name = "world";
+  run_thread_ranks(
+      2,
+      [](Communicator& world) {
+        float value = 1;
+        BufferView const one{&value, 1, DataType::f32};
+        world.barrier();
+        auto const expect_error = [&](auto const& call, std::string const& function, std::string const& words) {
+          try {
+            call();
+            ADD_FAILURE() << "no error for " << function;
+          } catch (Error const& error) {
+            expect_words(error, {fmt::format("rank {} of world: {}, call 2: ", world.rank(), function), words});
+          }
+        };
+        expect_error([&] { Group group(world, {.timeout = std::chrono::milliseconds(-1)}); }, "Group", "timeout");
+        Work dropped;
+        {
+          Group group(world);
+          dropped = world.all_reduce(one, one, ReduceOp::sum);
+          expect_error([&] { Group nested(world); }, "Group", "end it first");
+          expect_error([&] { static_cast<void>(world.allocate(1, DataType::f32)); }, "allocate", "end it first");
+          expect_error([&] { static_cast<void>(world.split(0)); }, "split", "end it first");
+          expect_error([&] { static_cast<void>(world.duplicate(world.options())); }, "duplicate", "end it first");
+          expect_error([&] { world.fuse(Stream::cpu()); }, "fuse", "end it first");
+          expect_error([&] { world.all_reduce(one, one, ReduceOp::sum, {.stream = Stream::cpu()}); }, "all_reduce",
+                       "give the stream to the Group");
+        }
+        expect_error([&] { dropped.wait(); }, "Group", "dropped before end()");
+        Group ended(world);
+        ended.end();
+        expect_error([&] { ended.end(); }, "Group::end", "has ended before");
+      },
+      named);
+}
+
 TEST(Group, RanksThatGroupDifferentlyAreToldSo) {
   for (int const ranks : {2, 3}) {
     for (std::size_t const count : {std::size_t{10}, std::size_t{100'000}}) {
@@ -464,6 +605,22 @@ TEST(Fusion, MergesUntilSomebodyLooks) {
     reduce(tensors[2]);
     works.back().wait();
     EXPECT_EQ(tensors[2][0], 8.0F);
+  });
+}
+
+/// The number of the call that errors name is that of calls which another thread may launch meanwhile.
+TEST(Fusion, ABadCallWhileAnotherThreadWaits) {
+  run_thread_ranks(2, [](Communicator& world) {
+    auto const stream = Stream::cpu();
+    world.fuse(stream);
+    std::vector<float> values(100, 1.0F);
+    BufferView const all{values.data(), values.size(), DataType::f32};
+    for (int i = 0; i < 20; ++i) {
+      auto const work = world.all_reduce(all, all, ReduceOp::max, {.stream = stream});
+      std::thread waiter([&] { work.wait(); });
+      EXPECT_THROW(world.broadcast(all, 7), Error);
+      waiter.join();
+    }
   });
 }
 

@@ -270,6 +270,18 @@ void messages(Job const& job) {
   float copy = 0;
   world.send_recv(std::span(&one, 1), world.rank(), std::span(&copy, 1), world.rank());
   require(copy == 1, "a message to oneself");
+  expect_error(ErrorCode::invalid_argument, "Group", [&] { world.send(std::span(&one, 1), world.rank()); });
+  auto const ranks = static_cast<std::size_t>(world.size());
+  std::vector<int> gives(ranks, world.rank());
+  std::vector<int> gets(ranks, -1);
+  Group group(world);
+  for (std::size_t peer = 0; peer < ranks; ++peer) {
+    world.send(std::span<int const>(gives).subspan(peer, 1), static_cast<int>(peer));
+    world.recv(std::span(gets).subspan(peer, 1), static_cast<int>(peer));
+  }
+  group.end();
+  for (std::size_t peer = 0; peer < ranks; ++peer)
+    require(gets[peer] == static_cast<int>(peer), "a group of messages between all ranks and to themselves");
 
   std::vector<float> large(300'000);
   if (world.rank() == 0) expect_error(ErrorCode::mismatch, "", [&] { world.send(std::span<float const>(large), 1); });
