@@ -9,6 +9,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct Options {
   double min_grouped = 0.9;
   double min_fused = 0.8;
   std::size_t judge_from = 4096;
+  bool gradients = true;
   std::string json;
 };
 
@@ -207,15 +209,34 @@ void fused_gradients(weft::Communicator& world, Options const& options, Report& 
   world.fuse(fused, 0);
 }
 
+/// Whether the first rank can write to `path`, or it is empty; where it cannot, that rank throws, and the others have
+/// nothing to say.
+bool can_write(weft::Communicator& world, std::string const& path) {
+  if (path.empty()) return true;
+  int writable = world.rank() != 0 || std::ofstream(path, std::ios::app) ? 1 : 0;
+  world.broadcast(std::span(&writable, 1), 0);
+  if (writable != 0 || world.rank() != 0) return writable != 0;
+  throw weft::Error(weft::ErrorCode::invalid_argument, "--json: cannot write " + path);
+}
+
 int run(weft::Communicator& world, Options const& options) {
+  if (!can_write(world, options.json)) return 0;
   Report report(world, options);
   for (bool const symmetric : {true, false}) {
     for (auto const part : options.parts) grouped_reduce_scatters(world, options, report, symmetric, part);
+    if (!options.gradients) continue;
     fused_gradients(world, options, report, symmetric, "ResNet-50's gradients", resnet50());
     fused_gradients(world, options, report, symmetric, "BERT-base's gradients", bert_base());
   }
   if (!report.passed() && world.rank() == 0) std::fprintf(stderr, "group_perf: a speed is below its bar\n");
   return report.passed() ? 0 : 1;
+}
+
+/// "4K" as "4096".
+std::string to_bytes(std::string const& text) {
+  auto const bytes = weft::parse_bytes(text);
+  if (!bytes) throw CLI::ValidationError("'" + text + "' is no size (a number, K, M or G may follow)");
+  return std::to_string(*bytes);
 }
 
 }  // namespace
@@ -229,17 +250,27 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--rounds", options.rounds, "interleaved rounds")->check(CLI::Range(1, 10000))->capture_default_str();
   app.add_option("-n,--calls", options.calls, "reduce_scatters in a group")->check(CLI::Range(1, 100000));
-  app.add_option("--parts", options.parts, "bytes of a rank's part, one or several; multiples of 4")->delimiter(',');
-  app.add_option("--fuse-bytes", options.fuse_bytes, "bytes up to which a fused stream merges")->capture_default_str();
+  app.add_option("--parts", options.parts, "bytes of a rank's part (K M G), one or several; multiples of 4")
+      ->delimiter(',')
+      ->transform(to_bytes);
+  app.add_option("--fuse-bytes", options.fuse_bytes, "bytes up to which a fused stream merges (K M G)")
+      ->transform(to_bytes)
+      ->capture_default_str();
   app.add_option("--min-grouped", options.min_grouped, "bar of the groups; 0: none")->capture_default_str();
   app.add_option("--min-fused", options.min_fused, "bar of the fused streams; 0: none")->capture_default_str();
-  app.add_option("--judge-from", options.judge_from, "smallest part that --min-grouped applies to")
+  app.add_option("--judge-from", options.judge_from, "smallest part that --min-grouped applies to (K M G)")
+      ->transform(to_bytes)
+      ->capture_default_str();
+  app.add_option("--gradients", options.gradients, "0/1: also all_reduces of two networks' gradients, fused")
       ->capture_default_str();
   app.add_option("--json", options.json, "file to append one JSON line per row to");
   try {
     app.parse(argc, argv);
-  } catch (CLI::ParseError const& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+  } catch (CLI::Success const& done) {
+    return app.exit(done);
+  } catch (CLI::Error const& error) {
+    std::fprintf(stderr, "group_perf: %s\n", error.what());
+    return 2;
   }
   for (auto const part : options.parts) {
     if (part != 0 && part % sizeof(float) == 0) continue;

@@ -22,6 +22,20 @@ std::string nccl_name(ReduceOp op) {
   return op == ReduceOp::premul_sum ? "mulsum" : std::string(to_string(op));
 }
 
+std::vector<DataType> known_types() {
+  std::vector<DataType> types;
+  for (int value = 0; is_valid(static_cast<DataType>(value)); ++value) types.push_back(static_cast<DataType>(value));
+  return types;
+}
+
+std::vector<ReduceOp> known_ops() {
+  std::vector<ReduceOp> ops;
+  for (int value = 0; value <= static_cast<int>(ReduceOp::premul_sum); ++value) {
+    ops.push_back(static_cast<ReduceOp>(value));
+  }
+  return ops;
+}
+
 std::vector<DataType> const& all_types() {
   static std::vector<DataType> const types{DataType::i8,  DataType::u8,   DataType::i32,    DataType::u32,
                                            DataType::i64, DataType::u64,  DataType::f16,    DataType::f32,

@@ -13,6 +13,10 @@ namespace weft::perf {
 /// What nccl-tests calls an operator.
 [[nodiscard]] std::string nccl_name(ReduceOp op);
 
+/// What -d and -o take.
+[[nodiscard]] std::vector<DataType> known_types();
+[[nodiscard]] std::vector<ReduceOp> known_ops();
+
 /// What -d all and -o all measure: nccl-tests' types and reductions, in its order.
 [[nodiscard]] std::vector<DataType> const& all_types();
 [[nodiscard]] std::vector<ReduceOp> const& all_ops();

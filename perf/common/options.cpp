@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -55,26 +56,44 @@ std::size_t bytes_of(std::string const& option, std::string const& text) {
   return *bytes;
 }
 
+/// The names of `values`, each with a blank behind it.
+template <typename Value>
+std::string names_of(std::vector<Value> const& values) {
+  std::string names;
+  for (auto const value : values) names += nccl_name(value) + " ";
+  return names;
+}
+
+/// What is taken, but not meant by `all`.
+template <typename Value>
+std::vector<Value> beyond(std::vector<Value> const& known, std::vector<Value> const& all) {
+  std::vector<Value> others;
+  for (auto const value : known) {
+    if (std::find(all.begin(), all.end(), value) == all.end()) others.push_back(value);
+  }
+  return others;
+}
+
+/// "data type, or all: nccl-tests' (int8 …); further: int16 …"
+template <typename Value>
+std::string describe_choice(char const* what, std::vector<Value> const& known, std::vector<Value> const& all) {
+  auto const trimmed = [](std::string names) { return names.erase(names.size() - 1); };
+  return fmt::format("{}, or all: those of nccl-tests ({}); Weft's others, one at a time: {}", what,
+                     trimmed(names_of(all)), trimmed(names_of(beyond(known, all))));
+}
+
 std::vector<DataType> dtypes_of(std::string const& text) {
   if (text == "all") return all_types();
   if (auto const dtype = parse_data_type(text)) return {*dtype};
-  std::string known;
-  for (int value = 0; is_valid(static_cast<DataType>(value)); ++value) {
-    known += nccl_name(static_cast<DataType>(value)) + " ";
-  }
-  refuse(fmt::format("-d: '{}' is no data type ({}all)", text, known));
+  refuse(fmt::format("-d: '{}' is no data type ({}all)", text, names_of(known_types())));
 }
 
 std::vector<ReduceOp> ops_of(std::string const& text) {
   if (text == "all") return all_ops();
-  for (int value = 0; value <= static_cast<int>(ReduceOp::premul_sum); ++value) {
-    if (text == nccl_name(static_cast<ReduceOp>(value))) return {static_cast<ReduceOp>(value)};
+  for (auto const op : known_ops()) {
+    if (text == nccl_name(op)) return {op};
   }
-  std::string known;
-  for (int value = 0; value <= static_cast<int>(ReduceOp::premul_sum); ++value) {
-    known += nccl_name(static_cast<ReduceOp>(value)) + " ";
-  }
-  refuse(fmt::format("-o: '{}' is no reduction ({}all)", text, known));
+  refuse(fmt::format("-o: '{}' is no reduction ({}all)", text, names_of(known_ops())));
 }
 
 std::vector<int> roots_of(std::string const& text) {
@@ -112,9 +131,10 @@ void add_measurement(CLI::App& app, Options& options, Texts& texts) {
   add_number(app, "-m,--agg_iters", options.aggregate, 1, 1000, "calls per timed iteration");
   add_number(app, "-N,--run_cycles", options.cycles, 0, 1 << 30, "times to measure the whole table; 0: until stopped");
   add_number(app, "-c,--check", options.checks, 0, 100000, "calls per line whose results are checked; 0: none");
-  app.add_option("-d,--datatype", texts.dtype, "data type, or all")->capture_default_str();
+  app.add_option("-d,--datatype", texts.dtype, describe_choice("data type", known_types(), all_types()))
+      ->capture_default_str();
   // nccl-tests takes these everywhere, whether the operation has a use for them or not.
-  app.add_option("-o,--op", texts.op, "reduction, or all")->capture_default_str();
+  app.add_option("-o,--op", texts.op, describe_choice("reduction", known_ops(), all_ops()))->capture_default_str();
   app.add_option("-r,--root", texts.root, "root of rooted operations, or all")->capture_default_str();
   add_number(app, "-z,--blocking", options.blocking, 0, 2, "calls block in any case; 1: a barrier after each of them");
   add_number(app, "-T,--timeout", texts.timeout_seconds, 0, 1 << 20, "seconds a call waits for a peer; 0: default");

@@ -116,6 +116,10 @@ nlohmann::json json_line(Case const& what, Options const& options, int ranks, Li
   return result;
 }
 
+bool can_append(std::string const& path) {
+  return static_cast<bool>(std::ofstream(path, std::ios::app));
+}
+
 void append_json_lines(std::string const& path, std::vector<nlohmann::json> const& lines) {
   std::ofstream file(path, std::ios::app);
   for (auto const& line : lines) file << line.dump() << '\n';

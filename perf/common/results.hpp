@@ -31,6 +31,8 @@ struct Detail {
 [[nodiscard]] nlohmann::json json_line(Case const& what, Options const& options, int ranks, Line const& line,
                                        Detail const& detail, Canary canary);
 
+/// Whether lines could be appended to `path`: to be known before what they report is measured.
+[[nodiscard]] bool can_append(std::string const& path);
 /// Appends `lines` to `path`. @throws Error{system}
 void append_json_lines(std::string const& path, std::vector<nlohmann::json> const& lines);
 

@@ -44,7 +44,16 @@ void Sweep::print(std::string const& text) const {
   std::fflush(stdout);
 }
 
+bool Sweep::can_write(char const* option, std::string const& path) {
+  if (path.empty()) return true;
+  bool const refused = board_.rank() == 0 && !can_append(path);
+  if (board_.max(refused ? 1 : 0) == 0) return true;
+  if (!refused) return false;
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}: cannot write {}", option, path));
+}
+
 int Sweep::run() {
+  if (!can_write("-J", options_.output_file) || !can_write("--json", options_.json)) return 0;
   auto const places = rank_places(communicator_);
   print(head_text(case_, options_, places));
   if (!options_.output_file.empty()) document_.emplace(case_, options_, places);

@@ -44,6 +44,9 @@ class Sweep {
   };
 
   void print(std::string const& text) const;
+  /// Whether the first rank can write to `path`, or it is empty; where it cannot, that rank throws
+  /// Error{invalid_argument}, and the others have nothing to say.
+  bool can_write(char const* option, std::string const& path);
   void run_type(DataType dtype);
   void run_choice(Choice const& choice);
   void print_close();

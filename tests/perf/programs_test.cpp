@@ -209,7 +209,36 @@ INSTANTIATE_TEST_SUITE_P(
                       "hypercube_perf -t 3", "all_reduce_perf -r one", "all_reduce_perf --memory core",
                       "all_reduce_perf --compare nccl", "all_reduce_perf --link fast", "broadcast_perf --ranks 2 -r 2",
                       "all_reduce_perf --compare mpi --ranks 2", "adamw_perf --bogus", "adamw_perf -t 0",
-                      "adamw_perf -n many", "adamw_perf -n 3 -t 4", "adamw_perf --rounds 0"));
+                      "adamw_perf -n many", "adamw_perf -n 3 -t 4", "adamw_perf --rounds 0", "group_perf --parts 4X",
+                      "group_perf --parts 6", "group_perf --fuse-bytes lots", "group_perf --bogus"));
+
+// What takes long to measure is not lost for want of a folder.
+TEST(Programs, RefuseAFileTheyCannotWriteBeforeTheyMeasure) {
+  for (std::string const command :
+       {"all_reduce_perf -t 2 -b 8 -e 8 --json /nowhere/lines.json",
+        "all_reduce_perf -t 2 -b 8 -e 8 -J /nowhere/document.json", "group_perf -t 2 --json /nowhere/lines.json"}) {
+    EXPECT_EQ(data_lines(run(command).output).size(), 0U) << command;
+    auto const outcome = run(command, true);
+    EXPECT_EQ(outcome.code, 2) << outcome.output;
+    EXPECT_NE(outcome.output.find("cannot write /nowhere/"), std::string::npos) << outcome.output;
+    EXPECT_EQ(lines_of(outcome.output).size(), 1U) << outcome.output;
+  }
+}
+
+TEST(GroupPerf, TakesSizesAsTheOtherProgramsDo) {
+  auto const path = ::testing::TempDir() + "weft_group_perf.json";
+  std::remove(path.c_str());
+  auto const outcome =
+      run("group_perf -t 2 --rounds 1 -n 3 --parts 1K,2K --fuse-bytes 1M --judge-from 1M --gradients 0 --json " + path);
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("3 reduce_scatters of 2048 B parts"), std::string::npos) << outcome.output;
+  std::ifstream file(path);
+  int lines = 0;
+  for (std::string line; std::getline(file, line); ++lines)
+    EXPECT_EQ(nlohmann::json::parse(line)["program"], "group_perf") << line;
+  EXPECT_EQ(lines, 4);  // two sizes, in both kinds of memory
+  std::remove(path.c_str());
+}
 
 TEST(Programs, LeaveWithTwoForABadVariable) {
   setenv("WEFT_BIND", "yes", 1);
@@ -246,6 +275,11 @@ TEST(Programs, AnswerUnknownOptionsWithTheirUsage) {
 TEST(Programs, SayWhatTheyAre) {
   EXPECT_EQ(run("all_reduce_perf --help").code, 0);
   EXPECT_NE(run("all_reduce_perf --help").output.find("--stepfactor"), std::string::npos);
+  // `all` is what scripts for nccl-tests expect; the help names what is beyond it.
+  auto const help = run("all_reduce_perf --help").output;
+  EXPECT_NE(help.find("all: those of nccl-tests (int8 uint8 "), std::string::npos) << help;
+  EXPECT_NE(help.find("Weft's others, one at a time: c64 c128 bool i16 u16"), std::string::npos) << help;
+  EXPECT_NE(help.find("Weft's others, one at a time: land lor lxor band bor bxor"), std::string::npos) << help;
   EXPECT_EQ(run("broadcast_perf --version").output.rfind("broadcast_perf (weft) ", 0), 0U);
 }
 
