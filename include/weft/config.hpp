@@ -36,12 +36,13 @@ struct Config {
   /// cache sizes alone. from_environment() gives $XDG_CACHE_HOME/weft/tuning.json, or ~/.cache/weft/tuning.json.
   std::optional<std::string> tuning_cache;
 
-  /// Reads the environment. Warns about unknown WEFT_ names with the nearest known one (those of the tests, the demo,
-  /// the scripts and the build are passed over); a bad value is an error.
+  /// Reads the environment. Warns, once in a process, about unknown WEFT_ names with the nearest known one (those of
+  /// the tests, the demo, the scripts and the build are passed over); a bad value is an error.
   /// @throws Error{invalid_argument} naming variable, value and what is allowed.
   [[nodiscard]] static Config from_environment();
 
-  /// As above over any (name → value) source: `environment` is null-terminated "NAME=value" strings, as environ.
+  /// As above, warning each time, over any (name → value) source: `environment` is null-terminated "NAME=value"
+  /// strings, as environ.
   [[nodiscard]] static Config from_environment(char const* const* environment);
 
   /// Holds values set in code to the same rules. launch(), every bootstrap and Communicator::create call it.

@@ -241,10 +241,28 @@ std::optional<std::string> default_tuning_cache(char const* const* environment) 
   return std::nullopt;
 }
 
-void warn_unknown(std::vector<std::string_view> const& names) {
+using Log = void (*)(LogLevel, std::string const&) noexcept;
+
+void warn_unknown(std::vector<std::string_view> const& names, Log log) {
   for (std::string_view const name : names) {
     log(LogLevel::warn, fmt::format("unknown variable {}: did you mean {}?", name, nearest_variable(name)));
   }
+}
+
+Config read_environment(char const* const* environment, Log log) {
+  Config config;
+  config.tuning_cache = default_tuning_cache(environment);
+  std::vector<std::string_view> unknown;
+  for (; *environment != nullptr; ++environment) {
+    std::string_view const entry(*environment);
+    std::size_t const equals = entry.find('=');
+    if (equals == std::string_view::npos) continue;
+    std::string_view const name = entry.substr(0, equals);
+    if (!name.starts_with("WEFT_") || belongs_to_others(name)) continue;
+    if (!apply(config, name, std::string(entry.substr(equals + 1)))) unknown.push_back(name);
+  }
+  if (config.log_level != "error" && config.log_level != "off") warn_unknown(unknown, log);
+  return config;
 }
 
 }  // namespace
@@ -301,23 +319,11 @@ void Config::check() const {
 }
 
 Config Config::from_environment() {
-  return from_environment(environ);
+  return read_environment(environ, log_once);
 }
 
 Config Config::from_environment(char const* const* environment) {
-  Config config;
-  config.tuning_cache = default_tuning_cache(environment);
-  std::vector<std::string_view> unknown;
-  for (; *environment != nullptr; ++environment) {
-    std::string_view const entry(*environment);
-    std::size_t const equals = entry.find('=');
-    if (equals == std::string_view::npos) continue;
-    std::string_view const name = entry.substr(0, equals);
-    if (!name.starts_with("WEFT_") || belongs_to_others(name)) continue;
-    if (!apply(config, name, std::string(entry.substr(equals + 1)))) unknown.push_back(name);
-  }
-  if (config.log_level != "error" && config.log_level != "off") warn_unknown(unknown);
-  return config;
+  return read_environment(environment, log);
 }
 
 }  // namespace weft

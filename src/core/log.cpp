@@ -5,6 +5,8 @@
 
 #include <array>
 #include <memory>
+#include <mutex>
+#include <set>
 
 namespace weft {
 namespace {
@@ -47,6 +49,16 @@ void log(LogLevel level, std::string const& message) noexcept {
       logger().log(wanted.spdlog_level, "[" + std::string(wanted.name) + "] " + message);
     }
   } catch (...) {  // a log line that cannot be written has nowhere to be reported
+  }
+}
+
+void log_once(LogLevel level, std::string const& message) noexcept {
+  try {
+    static std::mutex mutex;
+    static std::set<std::string> said;
+    std::scoped_lock const lock(mutex);
+    if (said.insert(message).second) log(level, message);
+  } catch (...) {  // as above
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -106,6 +107,21 @@ TEST(Config, UnknownNameWarnsWithTheNearest) {
   EXPECT_NE(warnings_of({"WEFT_BNID=0"}).find("did you mean WEFT_BIND?"), std::string::npos);
   EXPECT_NE(warnings_of({"WEFT_STAGING=1M"}).find("did you mean WEFT_STAGING_BYTES?"), std::string::npos);
   EXPECT_NE(warnings_of({"WEFT_LOGLEVEL=info"}).find("did you mean WEFT_LOG_LEVEL?"), std::string::npos);
+}
+
+/// Communicators without a Config read the environment each.
+TEST(Config, TheEnvironmentWarnsOncePerProcess) {
+  static int runs = 0;  // of the test, in this process
+  auto const name = "WEFT_SPIN" + std::to_string(++runs);
+  ::setenv(name.c_str(), "1us", 1);
+  testing::internal::CaptureStderr();
+  static_cast<void>(Config::from_environment());
+  static_cast<void>(Config::from_environment());
+  auto const said = testing::internal::GetCapturedStderr();
+  ::unsetenv(name.c_str());
+  auto const line = "weft: [warn] unknown variable " + name + ": did you mean WEFT_SPIN?\n";
+  EXPECT_NE(said.find(line), std::string::npos) << said;
+  EXPECT_EQ(said.find(line), said.rfind(line)) << said;
 }
 
 TEST(Config, OnlyUnknownNamesWarn) {
