@@ -66,6 +66,15 @@ TEST(CostModel, LimitsFollowPredictions) {
   EXPECT_EQ(32 * kKiB, all_reduce_limit(model(0)));
 }
 
+TEST(CostModel, PredictsWhatTheMemoryAdmits) {
+  auto const costs = model(1000);
+  auto const said = [&](Memory memory) { return describe(costs, Collective::all_reduce, 10 * kKiB, memory); };
+  EXPECT_EQ("predicted for 10 KiB as call / with its effects: swapped 1 / 1 us, direct 1.5 / 1.5 us",
+            said(Memory::any));
+  EXPECT_EQ(said(Memory::any), said(Memory::symmetric));
+  EXPECT_EQ("predicted for 10 KiB as call / with its effects: swapped 1 / 1 us", said(Memory::other));
+}
+
 TEST(CostModel, SmallGainsMoveNothing) {
   auto noisy = model(0);
   noisy.of(Collective::all_reduce, Algorithm::direct) = cost(1, 95);

@@ -60,6 +60,11 @@ void tune(Rules& rules, CostModel const& model, Collective collective, std::size
   }
 }
 
+/// In one another's buffers, where peers can be reached.
+bool reads_peers(Algorithm algorithm) {
+  return algorithm == Algorithm::direct || algorithm == Algorithm::direct_claimed;
+}
+
 }  // namespace
 
 Line fit(std::vector<Sample> const& samples) {
@@ -87,12 +92,12 @@ Line fit(std::vector<Sample> const& samples) {
   return line;
 }
 
-std::string describe(CostModel const& model, Collective collective, std::size_t bytes) {
+std::string describe(CostModel const& model, Collective collective, std::size_t bytes, Memory memory) {
   std::string predictions;
   for (std::size_t a = 0; a < kAlgorithms; ++a) {
     auto const algorithm = static_cast<Algorithm>(a);
     auto const& cost = model.of(collective, algorithm);
-    if (!cost.is_known()) continue;
+    if (!cost.is_known() || (memory == Memory::other && reads_peers(algorithm))) continue;
     predictions += fmt::format("{} {} {:.3g} / {:.3g} us", predictions.empty() ? "" : ",", to_string(algorithm),
                                cost.call.at(bytes) / 1000, cost.loop.at(bytes) / 1000);
   }

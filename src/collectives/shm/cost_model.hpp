@@ -50,9 +50,10 @@ struct CostModel {
   }
 };
 
-/// Why a call of `bytes` is run as it is: "predicted for 64 KiB as call / with its effects: swapped 5.1 / 5.9 us, …",
-/// or that nothing was measured.
-[[nodiscard]] std::string describe(CostModel const& model, Collective collective, std::size_t bytes);
+/// Why a call of `bytes` in `memory` is run as it is: "predicted for 64 KiB as call / with its effects: swapped 5.1 /
+/// 5.9 us, …", of the algorithms that this memory admits, or that nothing was measured.
+[[nodiscard]] std::string describe(CostModel const& model, Collective collective, std::size_t bytes,
+                                   Memory memory = Memory::any);
 
 /// `derived` with its limits moved to where the model says that the next algorithm becomes the faster one.
 ///
