@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# check_package.sh BUILD CMAKE CXX: installs BUILD, then builds and runs consumer/ by find_package and by pkg-config.
+# check_package.sh BUILD CMAKE CXX PROGRAMS: installs BUILD, then builds and runs consumer/ by find_package and by
+# pkg-config, and the installed programs where PROGRAMS is ON.
 # The consumer's programs are the README's, to the letter.
 set -euo pipefail
-build=$1 cmake=$2 cxx=$3
+build=$1 cmake=$2 cxx=$3 programs=$4
 here=$(cd "$(dirname "$0")" && pwd)
 consumer=$here/consumer
 scratch=$(mktemp -d)
@@ -34,6 +35,16 @@ echo "-- install"
 }
 # Installed packages are moved around (staged, unpacked elsewhere): nothing may remember where it was installed.
 mv "$scratch/prefix" "$scratch/moved"
+
+if [[ $programs == ON ]]; then
+  echo "-- programs"
+  for name in {all_reduce,all_gather,reduce_scatter,broadcast,reduce,alltoall,gather,scatter,sendrecv,hypercube,group,adamw}; do
+    expect "${name}_perf.* [0-9]+\.[0-9]+\.[0-9]+" "$scratch/moved/bin/${name}_perf" --version
+  done
+  "$scratch/moved/bin/weft-doctor" --help >"$scratch/help"
+  table=$("$scratch/moved/bin/all_reduce_perf" -t 2 -b 8 -e 8 -n 1 --rounds 1)
+  [[ $table == *"Out of bounds values : 0 OK"* ]]
+fi
 
 echo "-- find_package"
 "$cmake" -S "$consumer" -B "$scratch/by-cmake" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$scratch/moved"
