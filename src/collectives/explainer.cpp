@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "collectives/merged_call.hpp"
 #include "core/log.hpp"
 
 namespace weft {
@@ -16,6 +17,13 @@ void Explainer::note(Operation operation, std::string_view memory, std::string_v
   auto const decision = fmt::format("{}, {}: {}", to_string(operation), memory, algorithm);
   if (!told_.insert(decision).second) return;
   tell("explain", fmt::format("{}, {} ranks: {}; {}", backend_, ranks_, decision, details()));
+}
+
+void Explainer::note(MergedCall const& merged, std::string_view memory, std::string_view algorithm,
+                     std::string_view where) {
+  note(merged.call().contract.operation, memory, algorithm, [&] {
+    return fmt::format("{} calls of {} in all, {}", merged.pieces().size(), describe_bytes(merged.bytes()), where);
+  });
 }
 
 std::string describe_bytes(std::size_t bytes) {

@@ -11,6 +11,8 @@
 
 namespace weft {
 
+class MergedCall;
+
 /// Says once for each decision how a communicator runs its collectives, as WEFT_EXPLAIN asks for: a line per operation,
 /// kind of memory and algorithm, through the library's logger. One thread at a time.
 class Explainer {
@@ -21,6 +23,8 @@ class Explainer {
   /// What was decided. `details`, called only for a new decision: which sizes it holds for, chunks, reasons.
   void note(Operation operation, std::string_view memory, std::string_view algorithm,
             std::function<std::string()> const& details);
+  /// The same of calls that run as one; `where`: what happens to their buffers.
+  void note(MergedCall const& merged, std::string_view memory, std::string_view algorithm, std::string_view where);
 
  private:
   std::string backend_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/ranks.hpp"
+#include "weft/group.hpp"
 
 namespace weft::test {
 namespace {
@@ -56,6 +57,26 @@ TEST(Explain, OneLineForEachDecisionOfRankZero) {
   EXPECT_TRUE(any_has(lines, "all_reduce, private memory: ")) << exits[0].output;
   EXPECT_TRUE(any_has(lines, "broadcast, symmetric memory: direct; over ")) << exits[0].output;
   EXPECT_TRUE(explanations(exits[1].output).empty()) << exits[1].output;
+}
+
+TEST(Explain, SaysWhatBecomesOfMergedCalls) {
+  auto const exits = run_forked_ranks(
+      2,
+      [](Communicator& world) {
+        std::vector<float> own(3000);
+        Group group(world);
+        for (std::size_t i = 0; i < 3; ++i) {
+          auto const part = std::span(own).subspan(i * 1000, 1000);
+          world.all_reduce(std::span<float const>(part), part, ReduceOp::sum);
+        }
+        group.end();
+        return 0;
+      },
+      explaining());
+  expect_all_succeeded(exits);
+  auto const lines = explanations(exits[0].output);
+  EXPECT_TRUE(any_has(lines, "all_reduce, any memory: merged, ")) << exits[0].output;
+  EXPECT_TRUE(any_has(lines, "; 3 calls of 11.78 KiB in all, ")) << exits[0].output;
 }
 
 TEST(Explain, SilentUnlessAskedFor) {

@@ -208,6 +208,19 @@ TEST(FlightRecorder, WritesErrorsDown) {
   EXPECT_NEAR(file["calls"][0]["started_ns"].get<double>(), static_cast<double>(unix_now), 10e9);
 }
 
+TEST(FlightRecorder, AGroupIsOneCall) {
+  FlightRecorder recorder({.communicator = 1, .rank = 0, .size = 2, .pid = 7, .host = "node1"}, Config{});
+  auto call = numbered(1);
+  call.contract.group = {.elements = 3, .sizes = 0xab, .calls = 2};
+  recorder.record(call, [] {});
+  recorder.record(numbered(2), [] {});
+  auto const calls = nlohmann::json::parse(recorder.to_json("request"))["calls"];
+  EXPECT_EQ(calls[0]["call"], "group of 2 broadcast calls (3 × f32 in all, root 7, sizes 000000ab)");
+  EXPECT_EQ(calls[0]["merged"], 2);
+  EXPECT_EQ(calls[0]["count"], 3);
+  EXPECT_EQ(calls[1]["merged"], 1);
+}
+
 TEST(FlightRecorder, AFolderThatCannotBeWrittenIsNoCrash) {
   Config config;
   config.flight_directory = "/proc/weft";

@@ -431,6 +431,7 @@ void HierarchicalBackend::scan(Call const& call) {
 }
 
 void HierarchicalBackend::merged(MergedCall const& calls) {
+  if (explainer_) explainer_->note(calls, "any memory", "merged, flat", "copied to and from one plain call");
   weft::run_flat(*this, calls, rank(), static_cast<int>(ranks()), flat_,
                  [&](Call const& flat) { calls.run_plain(*this, flat); });
 }

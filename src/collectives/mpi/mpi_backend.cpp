@@ -132,6 +132,7 @@ void MpiBackend::run(Call const& call, char const* name, std::function<int(MPI_R
 }
 
 void MpiBackend::merged(MergedCall const& calls) {
+  if (explainer_) explainer_->note(calls, "any memory", "merged, flat", "copied to and from one plain call");
   run_flat(*this, calls, rank(), size(), flat_, [&](Call const& flat) { calls.run_plain(*this, flat); });
 }
 

@@ -104,9 +104,7 @@ void ShmBackend::merged(MergedCall const& merged) {
 
 void ShmBackend::explain_merged(MergedCall const& merged, Memory memory, std::string_view how,
                                 std::string_view where) const {
-  explainer_->note(merged.call().contract.operation, to_string(memory), how, [&] {
-    return fmt::format("{} calls of {} bytes in all, {}", merged.pieces().size(), merged.bytes(), where);
-  });
+  explainer_->note(merged, to_string(memory), how, where);
 }
 
 void ShmBackend::merged_flat(MergedCall const& merged, bool announced) {
