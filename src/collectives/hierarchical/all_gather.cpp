@@ -1,0 +1,65 @@
+// all_gather over several hosts: each part crosses to every other host once, then the ranks of a host share what came.
+#include "collectives/hierarchical/hierarchical_backend.hpp"
+#include "collectives/hierarchical/inner_call.hpp"
+#include "collectives/shm/partition.hpp"
+#include "kernels/cpu/reduce.hpp"
+
+namespace weft::hierarchical {
+
+using shm::at;
+
+void HierarchicalBackend::share(Call const& call, void* recv, Ranges const& parts) {
+  auto const element = size_of(call.contract.dtype);
+  auto const mine = static_cast<std::size_t>(rank());
+  // Between hosts: each part to one rank of every other host.
+  PartArrays given;
+  PartArrays got;
+  for (int peer = 0; peer < layout_.size(); ++peer) {
+    auto const index = static_cast<std::size_t>(peer);
+    auto const& theirs = layout_.hosts()[static_cast<std::size_t>(layout_.host_of(peer))];
+    auto const sends = !layout_.is_local(peer) && layout_.courier(rank(), theirs) == peer;
+    auto const gets = !layout_.is_local(peer) && layout_.courier(peer, layout_.locals()) == rank();
+    given.add(parts[mine].first, sends ? parts[mine].count : 0);
+    got.add(parts[index].first, gets ? parts[index].count : 0);
+  }
+  auto exchange = inner(call, weft::Operation::all_to_all_v, 0);
+  exchange.send = recv;
+  exchange.recv = recv;
+  exchange.send_parts = given.parts();
+  exchange.recv_parts = got.parts();
+  run_inter(exchange, &Backend::all_to_all);
+
+  // Inside: as many parts at a time as there are ranks, each from the rank that has it.
+  auto const& locals = layout_.locals();
+  if (locals.size() == 1) return;
+  for (auto const& host : layout_.hosts()) {
+    for (std::size_t next = 0; next < host.size(); next += locals.size()) {
+      PartArrays shared;
+      std::size_t total = 0;
+      for (std::size_t i = 0; i < locals.size(); ++i) {
+        auto const part = next + i < host.size() ? parts[static_cast<std::size_t>(host[next + i])] : Range{};
+        shared.add(part.first, part.count);
+        total += part.count;
+      }
+      if (total == 0) continue;
+      auto const own = static_cast<std::size_t>(layout_.local_index(rank()));
+      auto gather = inner(call, weft::Operation::all_gather_v, total);
+      gather.send = at(recv, shared.offsets[own] * element);
+      gather.recv = recv;
+      gather.recv_parts = shared.parts();
+      run_intra(gather, &Backend::all_gather);
+    }
+  }
+}
+
+void HierarchicalBackend::all_gather(Call const& call) {
+  if (call.bytes() <= kFlat / ranks()) return run_flat(call, &Backend::all_gather);
+  enter(call);
+  auto const parts = parts_of(call, call.recv_parts);
+  auto const mine = parts[static_cast<std::size_t>(rank())];
+  auto* const own = at(call.recv, mine.first * size_of(call.contract.dtype));
+  if (own != call.send && mine.count > 0) kernels::copy(own, call.send, mine.count * size_of(call.contract.dtype));
+  share(call, call.recv, parts);
+}
+
+}  // namespace weft::hierarchical

@@ -1,0 +1,40 @@
+// all_reduce, reduce and reduce_scatter over several hosts: each rank combines a part of the elements, see combine.cpp
+// and combine_by_host.cpp; then all share the results, the root collects them, or they stay where they are.
+#include <algorithm>
+
+#include "collectives/hierarchical/hierarchical_backend.hpp"
+#include "collectives/hierarchical/inner_call.hpp"
+#include "collectives/shm/partition.hpp"
+
+namespace weft::hierarchical {
+
+using shm::at;
+
+void HierarchicalBackend::all_reduce(Call const& call) {
+  if (call.bytes() <= kFlat) return run_flat(call, &Backend::all_reduce);
+  enter(call, combines_by_host(call) ? "combined inside hosts first" : "combined in rank order");
+  auto const parts = even_split(call);
+  auto const mine = parts[static_cast<std::size_t>(rank())];
+  combine(call, call.send, parts, at(call.recv, mine.first * size_of(call.contract.dtype)));
+  share(call, call.recv, parts);
+}
+
+void HierarchicalBackend::reduce(Call const& call) {
+  if (call.bytes() <= kFlat) return run_flat(call, &Backend::reduce);
+  enter(call, combines_by_host(call) ? "combined inside hosts first" : "combined in rank order");
+  auto const parts = even_split(call);
+  auto const mine = parts[static_cast<std::size_t>(rank())];
+  auto const own = workspace(std::max<std::size_t>(mine.count, 1), call.contract.dtype);
+  combine(call, call.send, parts, own.data());
+  Ranges gives(ranks());
+  gives[call.contract.root] = {0, mine.count};
+  move(call, own.data(), gives, call.recv, call.is_root(rank()) ? parts : Ranges(ranks()));
+}
+
+void HierarchicalBackend::reduce_scatter(Call const& call) {
+  if (call.bytes() <= kFlat / ranks()) return run_flat(call, &Backend::reduce_scatter);
+  enter(call, combines_by_host(call) ? "combined inside hosts first" : "combined in rank order");
+  combine(call, call.send, parts_of(call, call.send_parts), call.recv);
+}
+
+}  // namespace weft::hierarchical

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <numeric>
+#include <vector>
+
+#include "collectives/call.hpp"
+#include "weft/parts.hpp"
+
+namespace weft::hierarchical {
+
+/// Up to here one exchange between all ranks costs less than several steps.
+inline constexpr std::size_t kFlat = std::size_t{4} << 10;
+/// Contributions that are brought together at once.
+inline constexpr std::size_t kWorkspace = std::size_t{4} << 20;
+inline constexpr std::size_t kLeastBlock = std::size_t{4} << 10;
+
+/// A call within a call.
+[[nodiscard]] inline Call inner(Call const& outer, Operation operation, std::size_t count) {
+  Call call;
+  call.contract = {.count = count, .operation = operation, .dtype = outer.contract.dtype};
+  call.timeout = outer.timeout;
+  call.on_stream = outer.on_stream;
+  return call;
+}
+
+/// Bytes that are whole elements and whole grains: a user's elements may be smaller than the data type's, or no
+/// multiple.
+[[nodiscard]] inline std::size_t unit_of(Call const& call) noexcept {
+  return std::lcm(call.grain(), size_of(call.contract.dtype));
+}
+
+/// Counts and offsets of some ranks' ranges.
+struct PartArrays {
+  std::vector<std::size_t> counts;
+  std::vector<std::size_t> offsets;
+
+  void add(std::size_t first, std::size_t count) {
+    counts.push_back(count);
+    offsets.push_back(count > 0 ? first : 0);
+  }
+  [[nodiscard]] Parts parts() const noexcept { return {counts, offsets}; }
+};
+
+}  // namespace weft::hierarchical

@@ -1,0 +1,43 @@
+// Point-to-point messages over several hosts: inside by one back end, between hosts by the other, both at once.
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "collectives/hierarchical/hierarchical_backend.hpp"
+
+namespace weft::hierarchical {
+
+void HierarchicalBackend::transfer(Call const& call, std::span<Message const> messages) {
+  std::vector<Message> local;
+  std::vector<Message> remote;
+  for (auto message : messages) {
+    if (!layout_.is_local(message.peer)) {
+      remote.push_back(message);
+      continue;
+    }
+    message.peer = layout_.local_index(message.peer);
+    local.push_back(message);
+  }
+  if (remote.empty()) return intra_->transfer(call, local);
+  if (local.empty()) return inter_->transfer(call, remote);
+  // Neither may wait for the other: a ring over all ranks needs both at once.
+  std::exception_ptr failure;
+  std::thread inside([&] {
+    try {
+      intra_->transfer(call, local);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  });
+  struct Joined {
+    std::thread& thread;
+    ~Joined() { thread.join(); }
+  };
+  {
+    Joined const joined{inside};
+    inter_->transfer(call, remote);
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace weft::hierarchical
