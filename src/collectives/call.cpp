@@ -113,7 +113,7 @@ std::string describe_mismatch(std::uint64_t sequence, int rank, Contract const& 
                               Contract const& theirs) {
   auto const look_alike = mine.group.calls != 0 && describe(mine, false) == describe(theirs, false);
   return fmt::format(
-      "call {} differs between ranks: rank {} made {}, rank {} made {}{}; nothing was moved, make the calls equal",
+      "call {} differs between ranks: rank {} made {}, rank {} made {}{}; make the calls equal",
       sequence, rank, describe(mine, look_alike), peer, describe(theirs, look_alike),
       look_alike ? " (as much in all, but the sizes of the group's calls or their order differ)" : "");
 }

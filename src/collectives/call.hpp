@@ -87,6 +87,9 @@ struct PackedContract {
       pack(contract.group);
   }
 
+  PackedContract() = default;
+  PackedContract(std::uint64_t first, std::uint64_t second) noexcept : count(first), rest(second) {}
+
   [[nodiscard]] Contract unpack() const noexcept;
 
  private:
@@ -96,7 +99,7 @@ struct PackedContract {
 /// "all_reduce(1024 × f32, sum)"; "group of 3 all_reduce calls (4096 × f32 in all, sum, sizes 1f2e3d4c)", where equal
 /// fingerprints say that the sizes are the same, in the same order.
 [[nodiscard]] std::string describe(Contract const& contract);
-/// Of contracts that differ: "call 7 differs between ranks: rank 0 made …, rank 2 made …" and what to do.
+/// Of contracts that differ: "call 7 differs between ranks: rank 0 made …, rank 2 made …; make the calls equal".
 [[nodiscard]] std::string describe_mismatch(std::uint64_t sequence, int rank, Contract const& mine, int peer,
                                             Contract const& theirs);
 

@@ -16,8 +16,9 @@ Tuning tuning(int ranks, bool share_cores) {
   return make_tuning(topology, Config{}, ranks, share_cores ? 2 : 8, share_cores);
 }
 
-constexpr Collective kEvery[] = {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-                                 Collective::broadcast,  Collective::pull,           Collective::scan};
+constexpr Collective kEvery[] = {
+    Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast,
+    Collective::reduce,     Collective::rooted,         Collective::pull,       Collective::scan};
 
 TEST(Selector, EverySizeHasAChoiceThatItsMemoryAllows) {
   for (bool const share : {false, true}) {
@@ -46,11 +47,16 @@ TEST(Selector, FollowsRanksAndCores) {
   auto const two = Selector::derive(tuning(2, false), 2);
   EXPECT_EQ(Algorithm::swapped, two.by_size(Collective::all_reduce, 100)->algorithm);
   EXPECT_EQ(Algorithm::swapped, two.by_memory(Collective::pull, 1 << 30, Memory::other).algorithm);
-  EXPECT_EQ(Algorithm::staged, two.by_size(Collective::broadcast, 100)->algorithm) << "no blocks change hands there";
+  for (auto const rooted : {Collective::broadcast, Collective::rooted, Collective::reduce}) {
+    EXPECT_EQ(Algorithm::fed, two.by_size(rooted, 100)->algorithm);
+    EXPECT_EQ(Algorithm::direct, two.by_memory(rooted, 1 << 30, Memory::symmetric).algorithm);
+  }
 
   auto const four = Selector::derive(tuning(4, false), 4);
   EXPECT_EQ(Algorithm::one_phase, four.by_size(Collective::all_reduce, 16 * kKiB)->algorithm);
   EXPECT_EQ(Algorithm::two_phase, four.by_size(Collective::all_reduce, 16 * kKiB + 1)->algorithm);
+  EXPECT_EQ(Algorithm::fed, four.by_size(Collective::reduce, 16 * kKiB)->algorithm);
+  EXPECT_EQ(Algorithm::two_phase, four.by_size(Collective::reduce, 16 * kKiB + 1)->algorithm);
   EXPECT_EQ(Algorithm::direct, four.by_memory(Collective::all_reduce, 1 << 30, Memory::symmetric).algorithm);
 
   auto const crowded = Selector::derive(tuning(4, true), 4);

@@ -39,9 +39,12 @@ Selector random_table(Plan const& plan, int ranks, std::mt19937& random) {
     auto const collective = static_cast<Collective>(c);
     std::vector<Algorithm> staged{Algorithm::staged};
     if (collective == Collective::all_reduce) staged = {Algorithm::one_phase, Algorithm::two_phase, Algorithm::claimed};
+    if (collective == Collective::reduce)
+      staged = {Algorithm::fed, Algorithm::one_phase, Algorithm::two_phase, Algorithm::claimed};
+    if (collective == Collective::broadcast || collective == Collective::rooted) staged = {Algorithm::fed};
     if (collective == Collective::broadcast && plan.tuning.group_ranks > 0) staged.push_back(Algorithm::two_level);
     auto const swaps = plan.tuning.swap_bytes > 0 && ranks == 2 && collective != Collective::broadcast &&
-                       collective != Collective::scan;
+                       collective != Collective::rooted && collective != Collective::scan;
     if (swaps) staged.push_back(Algorithm::swapped);
     auto const pick = [&](std::size_t up_to) {
       auto const algorithm = staged[below(staged.size())];

@@ -95,7 +95,7 @@ TEST(CostModel, BlocksStayWithinTheirRings) {
   CostModel cheap;
   cheap.synchronisation_ns = 100;
   for (auto const collective : {Collective::all_reduce, Collective::broadcast, Collective::reduce_scatter}) {
-    for (auto const algorithm : {Algorithm::one_phase, Algorithm::two_phase, Algorithm::staged})
+    for (auto const algorithm : {Algorithm::one_phase, Algorithm::two_phase, Algorithm::staged, Algorithm::fed})
       cheap.of(collective, algorithm) = cost(1, algorithm == Algorithm::one_phase ? 1 : 50);
     cheap.of(collective, Algorithm::direct) = cost(1, 1000);
   }
@@ -113,7 +113,7 @@ TEST(CostModel, TwoLevelsWhereTheyWin) {
   auto const derived = Selector::derive(tuning(16), 16);
   CostModel measured;
   measured.synchronisation_ns = 100;
-  measured.of(Collective::broadcast, Algorithm::staged) = cost(100, 100);
+  measured.of(Collective::broadcast, Algorithm::fed) = cost(100, 100);
   measured.of(Collective::broadcast, Algorithm::direct) = cost(100, 100);
   EXPECT_EQ(derived, tune(derived, measured, kLargestBlock)) << "never unmeasured";
   measured.of(Collective::broadcast, Algorithm::two_level) = cost(100, 95);

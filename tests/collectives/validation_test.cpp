@@ -75,7 +75,6 @@ TEST(Validation, CallsThatDifferBetweenRanksNameBothAndLeaveTheCommunicatorUsabl
         else
           world.all_reduce(sa.first(count), sa.first(count), ReduceOp::sum);
       });
-      expect_error(code, {"root"}, [&] { world.broadcast(sa.first(count), odd ? 1 : 0); });
     }
     EXPECT_EQ(std::vector<float>(100'000, 1.0F), a) << "data was consumed";
     for (std::size_t const count : {4, 1000, 100'000}) {
@@ -83,6 +82,46 @@ TEST(Validation, CallsThatDifferBetweenRanksNameBothAndLeaveTheCommunicatorUsabl
       world.all_reduce(sa.first(count), sa.first(count), ReduceOp::sum);
       EXPECT_EQ(3.0F, a[count - 1]);
     }
+  });
+}
+
+// A root does not wait for the others: all know of the difference by the next call, and the communicator has failed.
+TEST(Validation, RootsThatDifferFailTheCommunicatorByTheNextCall) {
+  run_thread_ranks(3, [](Communicator& world) {
+    std::vector<float> a(100'000, 1.0F);
+    for (std::size_t const count : {4, 1000}) {
+      auto once = world.duplicate({});
+      auto const call_and_meet = [&] {
+        once.broadcast(std::span(a).first(count), world.rank() == 1 ? 1 : 0);
+        once.barrier();
+      };
+      expect_error(ErrorCode::mismatch, {"call 1 ", "rank 1 made broadcast(", "root 0", "root 1"}, call_and_meet);
+      expect_error(ErrorCode::mismatch, {"call 1 ", "root 0", "root 1"}, [&] { once.barrier(); });
+    }
+  });
+}
+
+// Nobody reads what these ranks give, who never meet again either, until their feeds are full.
+TEST(Validation, RanksThatOnlyGiveFindOutTheyDiffer) {
+  run_thread_ranks(2, [](Communicator& world) {
+    float value = 1;
+    expect_error(ErrorCode::mismatch, {"call 1 ", "root 0", "root 1"}, [&] {
+      for (int i = 0; i < 100; ++i) world.broadcast(std::span(&value, 1), world.rank());
+    });
+  });
+}
+
+// A call that some rank left out is found at the next that all make, and named.
+TEST(Validation, ACallThatOneRankLeavesOutIsNamed) {
+  run_thread_ranks(2, [](Communicator& world) {
+    float value = 1;
+    std::span<float> const one(&value, 1);
+    expect_error(ErrorCode::mismatch, {"call 2 ", "rank 0 made broadcast(1 × f32, root 0)", "rank 1 made all_reduce("},
+                 [&] {
+                   world.barrier();
+                   if (world.rank() == 0) world.broadcast(one, 0);
+                   world.all_reduce(one, one, ReduceOp::sum);
+                 });
   });
 }
 

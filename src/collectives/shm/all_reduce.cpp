@@ -18,17 +18,17 @@ void ShmBackend::all_reduce(Call const& call) {
       call, Collective::all_reduce, call.bytes(),
       [&] { return negotiate(call, call.bytes(), keeps_result(call) ? call.bytes() : 0, Needs::both); },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
-        switch (choice.algorithm) {
-          case Algorithm::swapped: return all_reduce_swapped(call, choice, announced);
-          case Algorithm::direct:
-          case Algorithm::direct_claimed: return all_reduce_direct(call, choice, *buffers);
-          default: return all_reduce_staged(call, choice, announced);
-        }
+        all_reduce_by(call, choice, buffers, announced);
       });
 }
 
-void ShmBackend::reduce(Call const& call) {
-  all_reduce(call);
+void ShmBackend::all_reduce_by(Call const& call, Choice const& choice, Symmetric const* buffers, bool announced) {
+  switch (choice.algorithm) {
+    case Algorithm::swapped: return all_reduce_swapped(call, choice, announced);
+    case Algorithm::direct:
+    case Algorithm::direct_claimed: return all_reduce_direct(call, choice, *buffers);
+    default: return all_reduce_staged(call, choice, announced);
+  }
 }
 
 void ShmBackend::all_reduce_inline(Call const& call) {

@@ -1,42 +1,37 @@
 // broadcast over shared memory: the root's B bytes to n ranks.
-//   inline   1 synchronisation, B ≤ 56;
-//   staged   1 synchronisation a block: the root writes B, every other rank reads and writes B;
-//   two_level 2 synchronisations a block: as staged, but one rank of each group reads the root's ring, the others its;
-//   direct   2 synchronisations: every other rank reads B out of the root's buffer.
+//   fed       no synchronisation, unless the root is many slots ahead: it writes B, every other rank reads and writes
+//   B; two_level 2 synchronisations a block: as fed, but one rank of each group reads the root's ring, the others its;
+//   direct    2 synchronisations: every other rank reads B out of the root's buffer.
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 
 namespace weft::shm {
 
 void ShmBackend::broadcast(Call const& call) {
-  if (call.bytes() <= kInlineBytes) return broadcast_inline(call);
+  if (call.bytes() <= kInlineBytes) {
+    if (explainer_) explain_inline(call, kInlineBytes);
+    return broadcast_fed(call, false);
+  }
   select(
       call, Collective::broadcast, call.bytes(), [&] { return negotiate(call, call.bytes(), 0, Needs::send); },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         if (choice.algorithm == Algorithm::direct) return broadcast_direct(call, *buffers);
         if (choice.algorithm == Algorithm::two_level) return broadcast_in_two_levels(call, choice, announced);
-        broadcast_staged(call, choice, announced);
+        broadcast_fed(call, announced);
       });
 }
 
-void ShmBackend::broadcast_inline(Call const& call) {
-  auto const root = static_cast<int>(call.contract.root);
-  if (explainer_) explain_inline(call, kInlineBytes);
-  announce(call, call.send, rank() == root ? call.bytes() : 0);
-  await_announcements();
-  if (rank() != root) std::memcpy(call.recv, channel_.payload(root), call.bytes());
-}
-
-void ShmBackend::broadcast_staged(Call const& call, Choice const& choice, bool announced) {
+void ShmBackend::broadcast_fed(Call const& call, bool announced) {
   auto const root = static_cast<int>(call.contract.root);
   auto const store = store_for(call.bytes(), false);
-  for (std::size_t first = 0, index = 0; first < call.bytes(); first += choice.chunk_bytes, ++index) {
-    auto const length = std::min(choice.chunk_bytes, call.bytes() - first);
-    auto const offset = ring_.take(length);
-    if (rank() == root) kernels::copy(ring_.at(root, offset), at(call.send, first), length);
-    exchange_block(call, announced || index > 0);
-    if (rank() != root) kernels::copy(at(call.recv, first), ring_.at(root, offset), length, store);
-  }
+  feed(call, announced, call.bytes(), Feeds::kSlotBytes, [&](std::size_t first, std::size_t length) {
+    if (rank() == root) {
+      kernels::copy(feeds_.fill(length), at(call.send, first), length);
+      feeds_.give(Feeds::kEverybody);
+    } else {
+      kernels::copy(at(call.recv, first), feeds_.get(root, length), length, store);
+    }
+  });
 }
 
 void ShmBackend::broadcast_in_two_levels(Call const& call, Choice const& choice, bool announced) {

@@ -13,6 +13,8 @@
 #include <csignal>
 #include <new>
 
+#include "core/log.hpp"
+
 namespace weft::shm {
 namespace {
 
@@ -36,13 +38,14 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
   return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, limit, nullptr, 0);
 }
 
-std::uint32_t hash(PackedContract const& contract) noexcept {
-  // splitmix64's finaliser: equal contracts agree, different ones collide with probability 2^-32.
-  auto value = contract.count ^ (contract.rest * 0xd6e8feb86659fd93U);
+/// The fingerprint of `calls` and one more: equal histories agree, different ones collide with probability 2^-32.
+std::uint64_t add(std::uint64_t calls, PackedContract const& contract) noexcept {
+  // splitmix64's finaliser.
+  auto value = calls ^ contract.count ^ (contract.rest * 0xd6e8feb86659fd93U);
   value += 0x9e3779b97f4a7c15U;
   value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
   value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;
-  return static_cast<std::uint32_t>(value >> 32U);
+  return value ^ (value >> 31U);
 }
 
 bool process_is_gone(int pidfd, std::int64_t pid) noexcept {
@@ -66,6 +69,7 @@ Channel::Channel(std::shared_ptr<Mapping> control, int rank, int size, ChannelOp
 }
 
 Channel::~Channel() {
+  report_late_difference();
   mine().presence.store(static_cast<std::uint32_t>(Presence::departed));
   ring_doorbell(mine());
   for (int const fd : pidfds_) {
@@ -73,16 +77,29 @@ Channel::~Channel() {
   }
 }
 
-void Channel::announce(Call const& call, void const* payload, std::size_t bytes) {
+void Channel::begin(Call const& call) {
   throw_if_failed();
   call_ = &call;
   patience_ = patience(call);
-  parity_ = static_cast<int>(call.sequence & 1U);
+  suspicions_ = 0;
   PackedContract const contract(call.contract);
-  flag_ = (call.sequence << 32U) | hash(contract);
+  calls_ = add(calls_, contract);
   auto& lines = mine();
-  lines.contracts[parity_] = contract;
-  lines.calls.store(call.sequence, std::memory_order_relaxed);
+  auto& entry = lines.remembered[call.sequence % kRemembered];
+  entry.sequence.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  entry.count.store(contract.count, std::memory_order_relaxed);
+  entry.rest.store(contract.rest, std::memory_order_relaxed);
+  entry.sequence.store(call.sequence, std::memory_order_release);
+  lines.calls.store(call.sequence, std::memory_order_release);
+}
+
+void Channel::announce(Call const& call, void const* payload, std::size_t bytes) {
+  auto const before = calls_;
+  begin(call);
+  parity_ = static_cast<int>(++announced_ & 1U);
+  flag_ = (announced_ << 32U) | fingerprint();
+  mine().announced[parity_] = {PackedContract(call.contract), call.sequence, before};
   auto& announcement = announcement_of(rank_);
   if (bytes > 0) std::memcpy(announcement.payload, payload, bytes);
   publish(announcement.flag, flag_);
@@ -150,18 +167,38 @@ void Channel::await_claimed(std::size_t chunks) {
 }
 
 void Channel::publish(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {
-  if (patience_.spins > 0 && !swaps_lines()) {
-    // Peers spin long before they sleep. A full fence would make this rank wait for the line that the peers are
-    // polling, which costs as much as a whole small collective; without it a peer that falls asleep in this very moment
-    // wakes after its first nap.
-    word.store(value, std::memory_order_release);
-  } else {
-    // Ordered before the look at the sleepers. Of two ranks that come together, the fence also keeps either from
-    // polling before its own word is out, which would take the line from the other before it wrote.
-    word.store(value, std::memory_order_release);
-    full_fence();
-  }
+  // Of two ranks that come together, the fence keeps either from polling before its own word is out, which would take
+  // the line from the other before it wrote.
+  store(word, value, swaps_lines());
+}
+
+void Channel::post(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {
+  store(word, value, false);
+}
+
+void Channel::store(std::atomic<std::uint64_t>& word, std::uint64_t value, bool fence) noexcept {
+  // Peers spin long before they sleep. A full fence would make this rank wait for the line that the peers are polling,
+  // which costs as much as a whole small collective; without it a peer that falls asleep in this very moment wakes
+  // after its first nap. Where nobody spins, the fence orders the store before the look at the sleepers.
+  word.store(value, std::memory_order_release);
+  if (fence || patience_.spins == 0) full_fence();
   ring_doorbell(mine());
+}
+
+std::uint64_t Channel::await_tag(int peer, std::atomic<std::uint64_t> const& word, std::uint64_t expected) {
+  auto value = word.load(std::memory_order_acquire);
+  if ((value ^ expected) >> 32U == 0) return value;
+  await(peer, [&] { return ((value = word.load(std::memory_order_acquire)) ^ expected) >> 32U == 0; });
+  return value;
+}
+
+std::uint64_t Channel::await_count(int peer, std::atomic<std::uint64_t> const& word, std::uint64_t count) {
+  std::uint64_t value = 0;
+  await(peer, [&] {
+    value = word.load(std::memory_order_acquire);
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(value >> 32U) - static_cast<std::uint32_t>(count)) >= 0;
+  });
+  return value;
 }
 
 void Channel::ring_doorbell(RankLines& lines) noexcept {
@@ -223,6 +260,7 @@ void Channel::examine(Call const& call, int peer, std::function<bool()> const& r
   auto const departed = lines.presence.load() == static_cast<std::uint32_t>(Presence::departed);
   auto const gone = !departed && is_gone(peer);
   if (ready()) return;  // whatever it did before it went counts
+  if (!is_point_to_point(call.contract.operation)) fail_if_different(peer);
   auto const reached = lines.calls.load();
   auto const where = fmt::format("{} (it made {} collective call{} on this communicator; rank {} waited)",
                                  describe(call), reached, reached == 1 ? "" : "s", rank_);
@@ -241,6 +279,24 @@ void Channel::examine(Call const& call, int peer, std::function<bool()> const& r
                      peer, where, call.timeout.count()));
   }
   throw_if_failed();
+}
+
+/// Ranks that only gave in their last calls meet nobody who could tell them.
+void Channel::report_late_difference() const noexcept try {
+  if (control_->failure.state.load() != static_cast<std::uint32_t>(FailureState::none)) return;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    if (auto const difference = find_difference(peer); !difference.empty()) return log(LogLevel::error, difference);
+  }
+} catch (...) {  // no memory left to say it
+}
+
+void Channel::fail_if_different(int peer) {
+  // A peer that was only just beginning to announce another call leaves all able to go on.
+  constexpr int kLasting = 3;
+  auto const difference = find_difference(peer);
+  if (difference.empty() || ++suspicions_ < kLasting) return;
+  fail(ErrorCode::mismatch, difference);
 }
 
 void Channel::throw_if_failed() const {
@@ -263,15 +319,57 @@ void Channel::fail(ErrorCode code, std::string const& message) noexcept {
   for (int peer = 0; peer < size_; ++peer) ring_doorbell(control_->ranks[peer]);
 }
 
-void Channel::explain_mismatch() const {
+std::optional<Contract> Channel::recall(int rank, std::uint64_t sequence) const noexcept {
+  auto const& entry = control_->ranks[rank].remembered[sequence % kRemembered];
+  if (entry.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
+  PackedContract const contract(entry.count.load(std::memory_order_relaxed),
+                                entry.rest.load(std::memory_order_relaxed));
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (entry.sequence.load(std::memory_order_relaxed) != sequence) return std::nullopt;
+  return contract.unpack();
+}
+
+std::string Channel::find_difference(int peer) const {
+  auto const last = std::min(control_->ranks[rank_].calls.load(), control_->ranks[peer].calls.load());
+  auto const first = std::max(same_until_ + 1, last < kRemembered ? 1 : last - kRemembered + 1);
+  for (auto sequence = first; sequence <= last; ++sequence) {
+    auto const ours = recall(rank_, sequence);
+    auto const theirs = recall(peer, sequence);
+    if (!ours || !theirs || *ours == *theirs) continue;
+    return describe_mismatch(sequence, rank_, *ours, peer, *theirs) +
+           " (some had returned when this was found, so the communicator has failed)";
+  }
+  return {};
+}
+
+void Channel::fail_for_difference(int peer) {
+  auto difference = find_difference(peer);
+  if (difference.empty()) {
+    difference = fmt::format(
+        "ranks {} and {} made different calls before {}, more than {} calls ago; make the calls equal (WEFT_FLIGHT_DIR "
+        "and weft-doctor show them)",
+        rank_, peer, describe(*call_), kRemembered);
+  }
+  fail(ErrorCode::mismatch, difference);
+  throw_if_failed();
+  throw Error(ErrorCode::mismatch, difference);
+}
+
+void Channel::explain_mismatch() {
+  auto const& ours = mine().announced[parity_];
   for (int peer = 0; peer < size_; ++peer) {
-    auto const& lines = control_->ranks[peer];
+    auto const& theirs = control_->ranks[peer].announced[parity_];
+    if (theirs.sequence != ours.sequence || theirs.before != ours.before) fail_for_difference(peer);
+  }
+  // Nothing differed before, and all ranks have found this: they agree from here on.
+  calls_ = 0;
+  same_until_ = ours.sequence;
+  for (int peer = 0; peer < size_; ++peer) {
     if (announcement_of(peer).flag.load(std::memory_order_acquire) == flag_) continue;
-    throw Error(
-        ErrorCode::mismatch,
-        fmt::format(
-            "call {} differs between ranks: rank {} made {}, rank {} made {}; nothing was moved, make the calls equal",
-            call_->sequence, rank_, describe(call_->contract), peer, describe(lines.contracts[parity_].unpack())));
+    auto const& theirs = control_->ranks[peer].announced[parity_];
+    throw Error(ErrorCode::mismatch,
+                describe_mismatch(ours.sequence, rank_, call_->contract, peer, theirs.contract.unpack()) +
+                    " (nothing was moved)");
   }
 }
 

@@ -25,7 +25,11 @@ struct ChannelOptions {
 };
 
 /// How the ranks of a communicator synchronise: announcements, meetings, claims, and the discovery that somebody will
-/// not come.
+/// not come, or makes other calls.
+///
+/// Every call is begun, which adds it to a fingerprint of all calls so far. Announcements and feeds carry it, so ranks
+/// that differ find out where they next meet. Where all find it at the same call, and no call before it differed, all
+/// throw and may go on; else the communicator has failed.
 ///
 /// Two ranks swap their lines at every announcement and meeting: each writes where it last read the other's word. A
 /// line then moves between the caches once per exchange, not twice (once to be read, once to be owned again), which
@@ -43,11 +47,17 @@ class Channel {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  /// Announces `call`, which stays until the next one, with up to kInlineBytes of payload. Throws a failure decided
-  /// earlier.
+  /// Begins `call`, which stays until the next one: waits are part of it. Throws a failure decided earlier.
+  void begin(Call const& call);
+
+  /// Of all calls begun, in order.
+  [[nodiscard]] std::uint32_t fingerprint() const noexcept { return static_cast<std::uint32_t>(calls_ >> 32U); }
+
+  /// Begins and announces `call`, with up to kInlineBytes of payload.
   void announce(Call const& call, void const* payload = nullptr, std::size_t bytes = 0);
 
-  /// Waits for every rank's announcement of the same call. @throws Error{mismatch} when contracts differ.
+  /// Waits for every rank's announcement of the same call. @throws Error{mismatch} when contracts, or earlier calls,
+  /// differ.
   void await_announcements();
 
   /// Payload that another rank announced with the current call; valid until this rank's next announce().
@@ -64,6 +74,17 @@ class Channel {
   void finish_claimed(std::size_t chunks);
   /// Waits until all `chunks` of the current call are done, whoever did them.
   void await_claimed(std::size_t chunks);
+
+  /// Stores `value` after everything this rank wrote before, and wakes who waits for it. Does not wait for the store.
+  void post(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept;
+  /// Waits until the upper half of `word`, which `peer` posts, is that of `expected`; the word.
+  [[nodiscard]] std::uint64_t await_tag(int peer, std::atomic<std::uint64_t> const& word, std::uint64_t expected);
+  /// Waits until the count in the upper half of `word`, which `peer` posts, has come to the low 32 bits of `count`, by
+  /// less than 2^31; the word.
+  [[nodiscard]] std::uint64_t await_count(int peer, std::atomic<std::uint64_t> const& word, std::uint64_t count);
+
+  /// `peer` made other calls: fails the communicator, saying where they begin to differ.
+  [[noreturn]] void fail_for_difference(int peer);
 
   /// For waits that this class does not do itself: throws a failure decided by anyone, and decides one when `peer`
   /// died, left or is later than `deadline`, unless `ready` after all. Any thread.
@@ -89,6 +110,7 @@ class Channel {
     return control_->ranks[swaps_lines() ? rank ^ static_cast<int>(meeting_ & 1U) : rank].meeting;
   }
   void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept;
+  void store(std::atomic<std::uint64_t>& word, std::uint64_t value, bool fence) noexcept;
   void ring_doorbell(RankLines& lines) noexcept;
   template <typename Ready>
   void await(int peer, Ready ready);
@@ -97,7 +119,12 @@ class Channel {
   template <typename Ready>
   void sleep_on(RankLines& lines, Ready const& ready, std::chrono::nanoseconds nap) noexcept;
   void throw_if_failed() const;
-  void explain_mismatch() const;
+  void explain_mismatch();
+  void fail_if_different(int peer);
+  void report_late_difference() const noexcept;
+  /// What to say of the first call, of those remembered, that `peer` made otherwise; empty when there is none.
+  [[nodiscard]] std::string find_difference(int peer) const;
+  [[nodiscard]] std::optional<Contract> recall(int rank, std::uint64_t sequence) const noexcept;
   [[nodiscard]] bool is_gone(int peer);
 
   std::shared_ptr<Mapping> mapping_;
@@ -108,9 +135,13 @@ class Channel {
   std::mutex pidfds_mutex_;
   std::array<int, kMaxRanks> pidfds_;
 
-  Call const* call_ = nullptr;  // the current call
-  Patience patience_{};         // the current call's
-  int parity_ = 0;
+  Call const* call_ = nullptr;    // the current call
+  Patience patience_{};           // the current call's
+  std::uint64_t calls_ = 0;       // fingerprint, of which the upper half is told
+  std::uint64_t announced_ = 0;   // announcements so far
+  std::uint64_t same_until_ = 0;  // the call up to which differences have been reported
+  int suspicions_ = 0;            // that a peer made another call than the current one
+  int parity_ = 0;                // of announced_
   std::uint64_t flag_ = 0;
   std::uint64_t meeting_ = 0;
 };

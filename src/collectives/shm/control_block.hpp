@@ -13,11 +13,12 @@ inline constexpr int kMaxRanks = 64;
 inline constexpr std::size_t kInlineBytes = 56;  ///< payload that rides in an announcement
 
 /// A rank's announcement of one call: sequence and contract in one word, and a payload that came with it, in one cache
-/// line. Two alternate: a rank overwrites the line of call k at call k+2, which it reaches only after every rank has
-/// announced call k+1 and so has finished with call k. Two ranks swap one line each instead, see Channel.
+/// line. Two alternate: a rank overwrites the line of announcement k at announcement k+2, which it reaches only after
+/// every rank has made announcement k+1 and so has finished with the call of k. Two ranks swap one line each instead,
+/// see Channel. Calls that go through Feeds announce nothing.
 struct alignas(kLinePair) Announcement {
   std::byte payload[kInlineBytes];
-  std::atomic<std::uint64_t> flag;  ///< low 32 bits of the sequence number << 32 | contract hash
+  std::atomic<std::uint64_t> flag;  ///< low 32 bits of the announcements so far << 32 | fingerprint of the calls so far
 };
 
 /// Claims of a call's chunks by whichever rank is running: sequence << 32 | count.
@@ -26,19 +27,35 @@ struct alignas(kLine) ClaimCounter {
   alignas(kLine) std::atomic<std::uint64_t> done;
 };
 
+/// What a rank's last announcements were of, by parity: read only to explain a mismatch.
+struct Announced {
+  PackedContract contract;
+  std::uint64_t sequence = 0;
+  std::uint64_t before = 0;  ///< fingerprint of the calls before this one
+};
+
+/// Calls that a rank has begun, for messages; entry = sequence % kRemembered.
+struct Remembered {
+  std::atomic<std::uint64_t> sequence;  ///< 0 while it is written
+  std::atomic<std::uint64_t> count;     ///< the words of a PackedContract
+  std::atomic<std::uint64_t> rest;
+};
+inline constexpr std::size_t kRemembered = 32;
+
 enum class Presence : std::uint32_t { present, departed };
 
 /// One rank's lines. Written by that rank, read by all.
 struct RankLines {
   Announcement announcements[2];
-  alignas(kLinePair) PackedContract contracts[2];         ///< read only to explain a mismatch
+  alignas(kLinePair) Announced announced[2];
   alignas(kLinePair) std::atomic<std::uint64_t> meeting;  ///< meetings this rank has come to, over all calls
   alignas(
       kLinePair) std::atomic<std::uint32_t> doorbell;  ///< futex word, rung after a publication when somebody sleeps
   std::atomic<std::uint32_t> sleepers;
   std::atomic<std::uint32_t> presence;  ///< Presence
-  std::atomic<std::uint64_t> calls;     ///< calls announced, for messages
   std::int64_t pid;
+  alignas(kLinePair) std::atomic<std::uint64_t> calls;  ///< calls begun, for messages
+  Remembered remembered[kRemembered];
 };
 
 enum class FailureState : std::uint32_t { none, writing, set };

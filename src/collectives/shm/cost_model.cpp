@@ -22,13 +22,13 @@ bool wins(Cost const& one, Cost const& other, std::size_t bytes) {
 /// Takes two levels where they win over one, at both ends of what a choice is for.
 void tune_levels(Rules& rules, CostModel const& model, Collective collective) {
   auto const& levels = model.of(collective, Algorithm::two_level);
-  auto const& staged = model.of(collective, Algorithm::staged);
-  if (!levels.is_known() || !staged.is_known()) return;
+  auto const& fed = model.of(collective, Algorithm::fed);
+  if (!levels.is_known() || !fed.is_known()) return;
   for (auto* choices : {&rules.small, &rules.other}) {
     for (auto& choice : *choices) {
       auto const most = std::min(choice.up_to, 4 * choice.chunk_bytes);
-      if (choice.up_to == 0 || choice.algorithm != Algorithm::staged) continue;
-      if (wins(levels, staged, most) && wins(levels, staged, most / 4)) choice.algorithm = Algorithm::two_level;
+      if (choice.up_to == 0 || choice.algorithm != Algorithm::fed) continue;
+      if (wins(levels, fed, most) && wins(levels, fed, most / 4)) choice.algorithm = Algorithm::two_level;
     }
   }
 }

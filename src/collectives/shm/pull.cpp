@@ -1,8 +1,9 @@
-// gather, scatter and all_to_all over shared memory: every rank pulls what is meant for it. With L the longest part:
+// all_to_all, and gather, scatter and all_to_all with unequal parts, over shared memory: every rank pulls what is meant
+// for it. With L the longest part:
 //   inline   1 synchronisation: every rank's send buffer fits an announcement, 56 B;
 //   swapped  1 synchronisation a block, two ranks;
 //   staged   1 synchronisation a block: writes what it gives and gets, reads both;
-//   direct   2 synchronisations: reads out of the peers' send buffers; gather writes to the root's receive buffer.
+//   direct   2 synchronisations: reads out of the peers' send buffers.
 // With unequal parts only some ranks know who gets what, so all first publish their rows of the table of all parts: one
 // synchronisation more, and every rank sees the same contradiction if there is one.
 #include "collectives/shm/pull.hpp"
@@ -16,10 +17,6 @@
 namespace weft::shm {
 namespace {
 
-/// Parts from which a gather's ranks write to the root at once. Smaller ones stay in caches, where it costs the root
-/// more to take back lines that others wrote than to read theirs.
-constexpr std::size_t kPushed = std::size_t{512} << 10;
-
 /// One rank's view of what it and another rank move between them.
 struct Cell {
   std::size_t gives_from = 0;
@@ -29,44 +26,24 @@ struct Cell {
 
 }  // namespace
 
-void ShmBackend::gather(Call const& call) {
+void ShmBackend::gather_v(Call const& call) {
   auto const root = static_cast<int>(call.contract.root);
-  auto const equal = call.contract.operation == Operation::gather;
   Transfers transfers;
-  transfers.send_bytes = equal ? call.bytes() : call.own_bytes;
-  transfers.gives[root] = {0, transfers.send_bytes};
+  transfers.send_bytes = call.own_bytes;
+  transfers.gives[root] = {0, call.own_bytes};
   for (int peer = 0; peer < size() && rank() == root; ++peer) transfers.gets[peer] = call.part(call.recv_parts, peer);
-  transfers.longest = transfers.send_bytes;
-  if (!equal) return pull_unequal(call, transfers);
-  if (call.bytes() < kPushed) return pull_known(call, transfers, call.bytes());
-  auto const result_bytes = rank() == root ? call.bytes() * static_cast<std::size_t>(size()) : 0;
-  select(
-      call, Collective::pull, call.bytes(), [&] { return negotiate(call, 0, result_bytes, Needs::recv); },
-      [&](Choice const& choice, Symmetric const* buffers, bool announced) {
-        if (choice.algorithm == Algorithm::direct) return gather_direct(call, *buffers);
-        pull_staged(call, transfers, choice, announced);
-      });
+  pull_unequal(call, transfers);
 }
 
-/// All ranks write to the root at once; it alone pulling would take as long as all of them together.
-void ShmBackend::gather_direct(Call const& call, Symmetric const& buffers) {
-  auto* const destination = at(buffers.recv[call.contract.root], static_cast<std::size_t>(rank()) * call.bytes());
-  if (destination != call.send) kernels::copy(destination, call.send, call.bytes(), store_for(call.bytes(), false));
-  channel_.meet();
-}
-
-void ShmBackend::scatter(Call const& call) {
+void ShmBackend::scatter_v(Call const& call) {
   auto const root = static_cast<int>(call.contract.root);
-  auto const equal = call.contract.operation == Operation::scatter;
   Transfers transfers;
-  transfers.gets[root] = {0, equal ? call.bytes() : call.own_bytes};
-  transfers.theirs[root] = static_cast<std::size_t>(rank()) * call.bytes();
-  transfers.longest = transfers.gets[root].length;
+  transfers.gets[root] = {0, call.own_bytes};
   for (int peer = 0; peer < size() && rank() == root; ++peer) {
     transfers.gives[peer] = call.part(call.send_parts, peer);
     transfers.send_bytes = std::max(transfers.send_bytes, transfers.gives[peer].offset + transfers.gives[peer].length);
   }
-  equal ? pull_known(call, transfers, call.bytes() * static_cast<std::size_t>(size())) : pull_unequal(call, transfers);
+  pull_unequal(call, transfers);
 }
 
 void ShmBackend::all_to_all(Call const& call) {

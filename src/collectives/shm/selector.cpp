@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "collectives/shm/feeds.hpp"
+
 namespace weft::shm {
 namespace {
 
@@ -35,6 +37,15 @@ Rules derive_all_reduce(Tuning const& tuning, int ranks) {
   return rules;
 }
 
+/// The root alone combines what it is fed: all there is to do for two ranks, little with small calls.
+Rules derive_reduce(Tuning const& tuning, int ranks) {
+  auto rules = derive_all_reduce(tuning, ranks);
+  rules.small.front().algorithm = Algorithm::fed;
+  rules.small.front().chunk_bytes = Feeds::kSlotBytes;
+  if (ranks == 2 && tuning.swap_bytes > 0) rules.other = always(Algorithm::fed, Feeds::kSlotBytes);
+  return rules;
+}
+
 }  // namespace
 
 std::string_view to_string(Algorithm algorithm) noexcept {
@@ -46,6 +57,7 @@ std::string_view to_string(Algorithm algorithm) noexcept {
     case Algorithm::claimed: return "claimed";
     case Algorithm::direct: return "direct";
     case Algorithm::direct_claimed: return "direct_claimed";
+    case Algorithm::fed: return "fed";
     case Algorithm::two_level: return "two_level";
   }
   return "unknown algorithm";
@@ -57,6 +69,8 @@ std::string_view to_string(Collective collective) noexcept {
     case Collective::reduce_scatter: return "reduce_scatter";
     case Collective::all_gather: return "all_gather";
     case Collective::broadcast: return "broadcast";
+    case Collective::reduce: return "reduce";
+    case Collective::rooted: return "rooted";
     case Collective::pull: return "pull";
     case Collective::scan: return "scan";
   }
@@ -93,13 +107,16 @@ Selector Selector::derive(Tuning const& tuning, int ranks) {
                                   .symmetric = always(Algorithm::direct, 0),
                                   .other = {staging(tuning, ranks, kAll, tuning.chunk_bytes)}};
   }
-  // One rank writes and all others read: no blocks change hands.
-  // Two ranks copy at the same time when they stage, chunk by chunk; only one of them does when it reads directly.
+  selector.rules(Collective::reduce) = derive_reduce(tuning, ranks);
+  selector.rules(Collective::rooted) = {.small = {Choice{tuning.staged_bytes, Feeds::kSlotBytes, Algorithm::fed}},
+                                        .symmetric = always(Algorithm::direct, 0),
+                                        .other = always(Algorithm::fed, Feeds::kSlotBytes)};
+  // Two ranks copy at the same time when one feeds the other; only one of them does when it reads directly.
   auto const pipelined =
       ranks == 2 && !tuning.share_work ? std::max(tuning.chunk_bytes, kMostPipelined) : tuning.chunk_bytes;
-  selector.rules(Collective::broadcast) = {.small = {Choice{pipelined, tuning.pipeline_bytes, Algorithm::staged}},
+  selector.rules(Collective::broadcast) = {.small = {Choice{pipelined, Feeds::kSlotBytes, Algorithm::fed}},
                                            .symmetric = always(Algorithm::direct, 0),
-                                           .other = always(Algorithm::staged, tuning.pipeline_bytes)};
+                                           .other = always(Algorithm::fed, Feeds::kSlotBytes)};
   auto const staged = always(Algorithm::staged, tuning.chunk_bytes);
   selector.rules(Collective::scan) = {.small = staged, .symmetric = staged, .other = staged};
   return selector;

@@ -19,14 +19,15 @@ enum class Algorithm : std::uint8_t {
   claimed,         ///< staged; whichever rank runs combines the next chunk, then all copy
   direct,          ///< in one another's symmetric memory
   direct_claimed,  ///< the same, chunk by chunk by whichever rank runs
+  fed,             ///< through the givers' feeds; who only gives does not wait for the others
   two_level,       ///< staged; one rank of each group fetches, the others of its group copy from it
 };
-inline constexpr std::size_t kAlgorithms = 8;
+inline constexpr std::size_t kAlgorithms = 9;
 [[nodiscard]] std::string_view to_string(Algorithm algorithm) noexcept;
 
-/// Operations that decide alike: reduce with all_reduce; gather, scatter and all_to_all pull.
-enum class Collective : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, pull, scan };
-inline constexpr std::size_t kCollectives = 6;
+/// Operations that decide alike: gather and scatter are rooted; all_to_all and forms with unequal parts pull.
+enum class Collective : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce, rooted, pull, scan };
+inline constexpr std::size_t kCollectives = 8;
 [[nodiscard]] std::string_view to_string(Collective collective) noexcept;
 
 /// What is decided for calls of up to `up_to` bytes.

@@ -139,23 +139,24 @@ std::unique_ptr<ShmBackend> ShmBackend::assemble(Bootstrap& bootstrap, Plan cons
   auto staging = create_segment(rank, size, ring_bytes * static_cast<std::size_t>(size), ring_bytes, exchange);
   auto const swap_bytes = size == 2 ? plan.tuning.swap_bytes : 0;
   auto swap = swap_bytes > 0 ? create_segment(rank, size, 2 * swap_bytes, swap_bytes, exchange) : nullptr;
-  auto backend =
-      std::make_unique<ShmBackend>(std::move(control), std::move(staging), std::move(swap), rank, size, plan, progress);
+  auto const feed_bytes = Feeds::bytes_per_rank();
+  auto feeds = create_segment(rank, size, feed_bytes * static_cast<std::size_t>(size), feed_bytes, exchange);
+  auto backend = std::make_unique<ShmBackend>(
+      Segments{std::move(control), std::move(staging), std::move(swap), std::move(feeds)}, rank, size, plan, progress);
   tell_all(bootstrap, rank);  // every rank has its lines ready
   return backend;
 }
 
-ShmBackend::ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging,
-                       std::shared_ptr<Mapping> swap, int rank, int size, Plan const& plan,
-                       std::function<void()> const& progress)
+ShmBackend::ShmBackend(Segments segments, int rank, int size, Plan const& plan, std::function<void()> const& progress)
     : tuning_(plan.tuning),
       selector_(plan.selector),
       costs_(plan.costs),
       explainer_(plan.explains && rank == 0 ? std::make_unique<Explainer>("shm", size) : nullptr),
-      channel_(control, rank, size, {tuning_.inline_patience, tuning_.stream_patience, progress}),
-      mailbox_(std::move(control), sizeof(ControlBlock), channel_),
-      ring_(std::move(staging), tuning_.ring_bytes),
-      swap_(std::move(swap), tuning_.swap_bytes),
+      channel_(segments.control, rank, size, {tuning_.inline_patience, tuning_.stream_patience, progress}),
+      mailbox_(std::move(segments.control), sizeof(ControlBlock), channel_),
+      feeds_(std::move(segments.feeds), channel_),
+      ring_(std::move(segments.staging), tuning_.ring_bytes),
+      swap_(std::move(segments.swap), tuning_.swap_bytes),
       heap_(rank) {}
 
 void ShmBackend::explain(Call const& call, Collective collective, Memory memory, std::size_t bytes,
@@ -194,6 +195,13 @@ void ShmBackend::await_announcements() {
     }
     throw;
   }
+}
+
+void ShmBackend::begin_fed(Call const& call) {
+  // All come together where somebody wants to know when, or ranks tell more than their data.
+  if (call.met == nullptr && call.contract.reduce != ReduceOp::premul_sum) return channel_.begin(call);
+  announce(call);
+  await_announcements();
 }
 
 void ShmBackend::exchange_block(Call const& call, bool announced) {

@@ -10,6 +10,7 @@
 #include "collectives/explainer.hpp"
 #include "collectives/shm/channel.hpp"
 #include "collectives/shm/cost_model.hpp"
+#include "collectives/shm/feeds.hpp"
 #include "collectives/shm/mailbox.hpp"
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/pull.hpp"
@@ -33,8 +34,9 @@ struct Plan {
   bool measures = false;  ///< costs are not known yet, and shall be
 };
 
-/// Collectives by loads and stores between ranks of one host. Up to 56 B in all the payload rides in the announcement's
-/// cache line (inline); for the rest each operation asks the Selector, from what all ranks know alike.
+/// Collectives by loads and stores between ranks of one host. Up to 56 B in all the payload rides in the cache line of
+/// the announcement (inline) or of the feed's slot; for the rest each operation asks the Selector, from what all ranks
+/// know alike.
 class ShmBackend final : public Backend {
  public:
   /// Collective over the bootstrap; `progress` as in CommunicatorOptions. @throws Error{unsupported} when the ranks are
@@ -69,8 +71,14 @@ class ShmBackend final : public Backend {
   /// Other choices from the next call on; all ranks use the same. For measuring.
   void use(Selector const& selector) noexcept { selector_ = selector; }
 
-  ShmBackend(std::shared_ptr<Mapping> control, std::shared_ptr<Mapping> staging, std::shared_ptr<Mapping> swap,
-             int rank, int size, Plan const& plan, std::function<void()> const& progress);
+  /// Memory that the ranks share besides symmetric buffers.
+  struct Segments {
+    std::shared_ptr<Mapping> control;
+    std::shared_ptr<Mapping> staging;
+    std::shared_ptr<Mapping> swap;  ///< null: no blocks change hands
+    std::shared_ptr<Mapping> feeds;
+  };
+  ShmBackend(Segments segments, int rank, int size, Plan const& plan, std::function<void()> const& progress);
 
  private:
   /// Addresses of one symmetric buffer on every rank.
@@ -135,6 +143,7 @@ class ShmBackend final : public Backend {
     return one_way ? std::min(choice.chunk_bytes, tuning_.pipeline_bytes) : choice.chunk_bytes;
   }
 
+  void all_reduce_by(Call const& call, Choice const& choice, Symmetric const* buffers, bool announced);
   void all_reduce_inline(Call const& call);
   void all_reduce_swapped(Call const& call, Choice const& choice, bool announced);
   /// Whether this rank gets the result of an all_reduce or reduce.
@@ -157,10 +166,23 @@ class ShmBackend final : public Backend {
   void pull_unequal(Call const& call, Transfers& transfers);
   void pull_inline(Call const& call, Transfers const& transfers);
   void pull_staged(Call const& call, Transfers const& transfers, Choice const& choice, bool announced);
-  void gather_direct(Call const& call, Symmetric const& buffers);
+  void gather_v(Call const& call);
+  void scatter_v(Call const& call);
   void pull_direct(Call const& call, Transfers const& transfers, Symmetric const& buffers);
-  void broadcast_inline(Call const& call);
-  void broadcast_staged(Call const& call, Choice const& choice, bool announced);
+  /// Begins `call` unless it was announced, and cuts `bytes` into blocks of up to `most`, at least one: step(first,
+  /// length) gives or gets one.
+  void begin_fed(Call const& call);
+  template <typename Step>
+  void feed(Call const& call, bool announced, std::size_t bytes, std::size_t most, Step step);
+  /// This rank's own part of a gather, to where `part` begins.
+  void keep_part(Call const& call, void* part) const noexcept;
+  void gather_fed(Call const& call, bool announced);
+  void gather_pushed(Call const& call, Symmetric const& buffers);
+  void gather_pulled(Call const& call, Symmetric const& buffers);
+  void scatter_fed(Call const& call, bool announced);
+  void scatter_direct(Call const& call, Symmetric const& buffers);
+  void reduce_fed(Call const& call, bool announced);
+  void broadcast_fed(Call const& call, bool announced);
   void broadcast_in_two_levels(Call const& call, Choice const& choice, bool announced);
   void broadcast_direct(Call const& call, Symmetric const& buffers);
 
@@ -188,6 +210,7 @@ class ShmBackend final : public Backend {
   std::unique_ptr<Explainer> explainer_;  // rank 0's, where asked for
   Channel channel_;
   Mailbox mailbox_;
+  Feeds feeds_;
   StagingRing ring_;
   SwapBlocks swap_;
   SymmetricHeap heap_;
@@ -207,6 +230,18 @@ void ShmBackend::select(Call const& call, Collective collective, std::size_t byt
   auto const& choice = selector_.by_memory(collective, bytes, memory);
   if (explainer_) explain(call, collective, memory, bytes, choice);
   run(choice, buffers ? &*buffers : nullptr, true);
+}
+
+template <typename Step>
+void ShmBackend::feed(Call const& call, bool announced, std::size_t bytes, std::size_t most, Step step) {
+  if (!announced) begin_fed(call);
+  std::size_t first = 0;
+  do {
+    auto const length = std::min(most, bytes - first);
+    step(first, length);
+    feeds_.pass();
+    first += length;
+  } while (first < bytes);
 }
 
 template <typename Stage, typename Consume>

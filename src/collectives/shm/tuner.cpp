@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 
+#include "collectives/shm/feeds.hpp"
 #include "collectives/shm/staging_ring.hpp"
 
 namespace weft::shm {
@@ -66,7 +67,7 @@ Selector only(Experiment const& one, Selector const& derived, std::size_t larges
     rules.small = {};
     return selector;
   }
-  auto const like = one.algorithm == Algorithm::two_level ? Algorithm::staged : one.algorithm;
+  auto const like = one.algorithm == Algorithm::two_level ? Algorithm::fed : one.algorithm;
   auto choice =
       *std::find_if(rules.small.begin(), rules.small.end(), [&](Choice const& each) { return each.algorithm == like; });
   choice.algorithm = one.algorithm;
@@ -213,9 +214,9 @@ std::string format_ranges(std::vector<int> const& cpus) {
 }  // namespace
 
 std::string describe_machine(Topology const& topology, Tuning const& tuning, int ranks, std::vector<int> const& cpus) {
-  return fmt::format("{} ranks on cpus {} of {}, L2 {}K, L3 {}K, staging {}K, groups of {}", ranks, format_ranges(cpus),
-                     processor_name(), topology.l2_bytes >> 10U, topology.l3_bytes >> 10U, tuning.ring_bytes >> 10U,
-                     tuning.group_ranks);
+  return fmt::format("{} ranks on cpus {} of {}, L2 {}K, L3 {}K, staging {}K, feeds {}K, groups of {}", ranks,
+                     format_ranges(cpus), processor_name(), topology.l2_bytes >> 10U, topology.l3_bytes >> 10U,
+                     tuning.ring_bytes >> 10U, (Feeds::kSlots * Feeds::kSlotBytes) >> 10U, tuning.group_ranks);
 }
 
 CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tuning,

@@ -1,0 +1,100 @@
+#include "collectives/shm/feeds.hpp"
+
+#include <algorithm>
+#include <new>
+
+namespace weft::shm {
+
+std::size_t Feeds::bytes_per_rank() noexcept {
+  constexpr std::size_t kPage = 4096;
+  auto const bytes = sizeof(Progress) + kSlots * (sizeof(Head) + kStride);
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+Feeds::Feeds(std::shared_ptr<Mapping> mapping, Channel& channel) noexcept
+    : mapping_(std::move(mapping)), channel_(channel) {}
+
+std::byte* Feeds::base(int rank) const noexcept {
+  return mapping_->data() + static_cast<std::size_t>(rank) * bytes_per_rank();
+}
+
+Feeds::Progress& Feeds::progress(int rank) const noexcept {
+  return *std::launder(reinterpret_cast<Progress*>(base(rank)));
+}
+
+Feeds::Head* Feeds::heads(int rank) const noexcept {
+  return std::launder(reinterpret_cast<Head*>(base(rank) + sizeof(Progress)));
+}
+
+Feeds::Head& Feeds::head(int rank) const noexcept {
+  return heads(rank)[slot()];
+}
+
+std::byte* Feeds::place(int rank, std::size_t slot, std::size_t bytes) const noexcept {
+  if (bytes <= kHeadBytes) return heads(rank)[slot].payload;
+  return base(rank) + sizeof(Progress) + kSlots * sizeof(Head) + slot * kStride;
+}
+
+void Feeds::prefetch(std::size_t bytes) const noexcept {
+  auto const ahead = (position_ + kAhead) % kSlots;
+  prefetch_for_write(&heads(channel_.rank())[ahead]);
+  auto const* const lines = place(channel_.rank(), ahead, bytes);
+  for (std::size_t line = 0; line < std::min(bytes, kPrefetched); line += kLine) prefetch_for_write(lines + line);
+}
+
+std::uint64_t Feeds::flag() const noexcept {
+  return (position_ + 1) << 32U | channel_.fingerprint();
+}
+
+std::byte* Feeds::fill(std::size_t bytes) {
+  auto& given = given_[slot()];
+  if (given.passed_by > all_passed_) await_readers(given);
+  given.bytes = bytes;
+  return place(channel_.rank(), slot(), bytes);
+}
+
+void Feeds::await_readers(Given const& given) {
+  auto least = position_;
+  for (int peer = 0; peer < channel_.size(); ++peer) {
+    if (peer == channel_.rank()) continue;
+    auto const& word = progress(peer).passed;
+    auto const waits = given.reader == kEverybody || given.reader == peer;
+    auto const passed =
+        waits ? channel_.await_count(peer, word, given.passed_by) : word.load(std::memory_order_acquire);
+    auto const distance =
+        static_cast<std::int32_t>(static_cast<std::uint32_t>(passed >> 32U) - static_cast<std::uint32_t>(position_));
+    if (distance <= 0 && distance > -static_cast<std::int32_t>(kSlots)) check_alike(peer, passed);
+    least = std::min(least, position_ + static_cast<std::uint64_t>(std::min(distance, 0)));
+  }
+  all_passed_ = least;
+}
+
+/// Readers may have passed what they never read.
+void Feeds::check_alike(int peer, std::uint64_t passed) {
+  auto const ours = passed_[(passed >> 32U) / kPublished % passed_.size()];
+  if (ours >> 32U == passed >> 32U && ours != passed) channel_.fail_for_difference(peer);
+}
+
+void Feeds::give(int reader) {
+  auto const bytes = given_[slot()].bytes;
+  given_[slot()] = {position_ + 1, reader, bytes};
+  channel_.post(head(channel_.rank()).flag, flag());
+  prefetch(bytes);
+}
+
+std::byte const* Feeds::get(int giver, std::size_t bytes) {
+  auto const expected = flag();
+  auto const found = channel_.await_tag(giver, head(giver).flag, expected);
+  if (found != expected) channel_.fail_for_difference(giver);
+  return place(giver, slot(), bytes);
+}
+
+void Feeds::pass() {
+  ++position_;
+  if (position_ % kPublished != 0) return;
+  auto const passed = position_ << 32U | channel_.fingerprint();
+  passed_[position_ / kPublished % passed_.size()] = passed;
+  channel_.post(progress(channel_.rank()).passed, passed);
+}
+
+}  // namespace weft::shm
