@@ -66,12 +66,12 @@ TEST(Contract, MismatchesSayWhatToLookFor) {
   EXPECT_EQ(
       describe_mismatch(7, 0, single, 2, group),
       "call 7 differs between ranks: rank 0 made all_reduce(20 × f32, sum), rank 2 made group of 2 all_reduce calls "
-      "(20 × f32 in all, sum); nothing was moved, make the calls equal");
+      "(20 × f32 in all, sum); make the calls equal");
   EXPECT_EQ(
       describe_mismatch(7, 0, cut, 2, group),
       "call 7 differs between ranks: rank 0 made group of 2 all_reduce calls (20 × f32 in all, sum, sizes 00000034), "
       "rank 2 made group of 2 all_reduce calls (20 × f32 in all, sum, sizes 00000012) (as much in all, but the "
-      "sizes of the group's calls or their order differ); nothing was moved, make the calls equal");
+      "sizes of the group's calls or their order differ); make the calls equal");
 }
 
 }  // namespace

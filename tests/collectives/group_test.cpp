@@ -473,12 +473,13 @@ TEST(Group, MismatchesNameWhatBothSidesGave) {
           expect_words(error, words);
         }
       };
-      Group broadcasts(world);
+      Group sums(world);
       for (int i = 0; i < calls; ++i) {
-        world.broadcast({values.data() + static_cast<std::size_t>(i) * count, count, DataType::f64}, 1);
+        BufferView const part{values.data() + static_cast<std::size_t>(i) * count, count, DataType::f64};
+        world.all_reduce(part, part, ReduceOp::max);
       }
-      expect_mismatch(broadcasts, {fmt::format("group of 3 broadcast calls ({} × f64 in all, root 1", 3 * count),
-                                   fmt::format("group of 4 broadcast calls ({} × f64 in all, root 1", 4 * count)});
+      expect_mismatch(sums, {fmt::format("group of 3 all_reduce calls ({} × f64 in all, max", 3 * count),
+                             fmt::format("group of 4 all_reduce calls ({} × f64 in all, max", 4 * count)});
       Group barriers(world);
       for (int i = 0; i < calls; ++i) world.barrier();
       expect_mismatch(barriers, {"group of 3 barrier calls", "group of 4 barrier calls"});
