@@ -8,6 +8,7 @@
 
 #if defined(WEFT_WITH_MPI)
 #include "peers/mpi_calls.hpp"
+#include "peers/mpi_names.hpp"
 #endif
 
 namespace weft::perf {
@@ -20,42 +21,6 @@ bool started_by_mpirun() {
     if (std::getenv(name) != nullptr) return true;
   }
   return false;
-}
-
-MPI_Datatype mpi_type(DataType dtype) {
-  switch (dtype) {
-    case DataType::i8: return MPI_INT8_T;
-    case DataType::u8: return MPI_UINT8_T;
-    case DataType::i32: return MPI_INT32_T;
-    case DataType::u32: return MPI_UINT32_T;
-    case DataType::i64: return MPI_INT64_T;
-    case DataType::u64: return MPI_UINT64_T;
-    case DataType::i16: return MPI_INT16_T;
-    case DataType::u16: return MPI_UINT16_T;
-    case DataType::boolean: return MPI_C_BOOL;
-    case DataType::c64: return MPI_C_FLOAT_COMPLEX;
-    case DataType::c128: return MPI_C_DOUBLE_COMPLEX;
-    case DataType::f32: return MPI_FLOAT;
-    case DataType::f64: return MPI_DOUBLE;
-    default:
-      throw Error(ErrorCode::unsupported, fmt::format("--compare mpi: MPI has no data type for {}", to_string(dtype)));
-  }
-}
-
-MPI_Op mpi_op(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum: return MPI_SUM;
-    case ReduceOp::prod: return MPI_PROD;
-    case ReduceOp::min: return MPI_MIN;
-    case ReduceOp::max: return MPI_MAX;
-    case ReduceOp::land: return MPI_LAND;
-    case ReduceOp::lor: return MPI_LOR;
-    case ReduceOp::lxor: return MPI_LXOR;
-    case ReduceOp::band: return MPI_BAND;
-    case ReduceOp::bor: return MPI_BOR;
-    case ReduceOp::bxor: return MPI_BXOR;
-    default: throw Error(ErrorCode::unsupported, fmt::format("--compare mpi: MPI has no reduction {}", to_string(op)));
-  }
 }
 
 }  // namespace
@@ -74,7 +39,17 @@ MpiPeer::~MpiPeer() {
 }
 
 std::function<void()> MpiPeer::call(Case const& what, Operands const& on, ReduceOp op, Place place) const {
-  return mpi_call(what.op(), on, place, mpi_type(on.send.dtype), what.reduces() ? mpi_op(op) : MPI_OP_NULL);
+  auto const type = mpi_type(on.send.dtype);
+  if (!type) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("--compare mpi: MPI has no data type for {}", to_string(on.send.dtype)));
+  }
+  if (!what.reduces()) return mpi_call(what.op(), on, place, *type, MPI_OP_NULL);
+  auto const reduction = mpi_op(op);
+  if (!reduction) {
+    throw Error(ErrorCode::unsupported, fmt::format("--compare mpi: MPI has no reduction {}", to_string(op)));
+  }
+  return mpi_call(what.op(), on, place, *type, *reduction);
 }
 
 #else

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <complex>
 #include <limits>
 #include <type_traits>
+
+#include "collectives/cases/element_types.hpp"
 
 namespace weft::test {
 namespace {
@@ -19,6 +20,8 @@ T from_double(double value) {
     return to_float8_e4m3(static_cast<float>(value));
   } else if constexpr (std::is_same_v<T, Float8E5M2>) {
     return to_float8_e5m2(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<T, Boolean>) {
+    return {static_cast<std::uint8_t>(value != 0)};
   } else {
     return static_cast<T>(value);
   }
@@ -26,35 +29,14 @@ T from_double(double value) {
 
 template <typename T>
 double as_double(T value) {
-  if constexpr (std::is_class_v<T> && sizeof(T) <= 2) {
+  if constexpr (std::is_same_v<T, Boolean>) {
+    return value.byte;
+  } else if constexpr (std::is_class_v<T> && sizeof(T) <= 2) {
     return to_float(value);
   } else if constexpr (std::is_class_v<T>) {
     return value.imag() == 0 ? static_cast<double>(value.real()) : std::numeric_limits<double>::quiet_NaN();
   } else {
     return static_cast<double>(value);
-  }
-}
-
-template <typename Body>
-void with_type(DataType dtype, Body&& body) {
-  switch (dtype) {
-    case DataType::i8: return body(std::int8_t{});
-    case DataType::u8: return body(std::uint8_t{});
-    case DataType::i32: return body(std::int32_t{});
-    case DataType::u32: return body(std::uint32_t{});
-    case DataType::i64: return body(std::int64_t{});
-    case DataType::u64: return body(std::uint64_t{});
-    case DataType::f16: return body(Half{});
-    case DataType::bf16: return body(BFloat16{});
-    case DataType::f32: return body(float{});
-    case DataType::f64: return body(double{});
-    case DataType::f8e4m3: return body(Float8E4M3{});
-    case DataType::f8e5m2: return body(Float8E5M2{});
-    case DataType::c64: return body(std::complex<float>{});
-    case DataType::c128: return body(std::complex<double>{});
-    case DataType::boolean: return body(false);
-    case DataType::i16: return body(std::int16_t{});
-    case DataType::u16: return body(std::uint16_t{});
   }
 }
 
@@ -111,7 +93,7 @@ std::vector<double> reduce_values(std::vector<std::vector<double>> const& contri
 }
 
 void store_values(std::vector<double> const& values, BufferView view) {
-  with_type(view.dtype, [&](auto zero) {
+  with_element(view.dtype, [&](auto zero) {
     auto* out = static_cast<decltype(zero)*>(view.data);
     for (std::size_t i = 0; i < values.size(); ++i) out[i] = from_double<decltype(zero)>(values[i]);
   });
@@ -119,7 +101,7 @@ void store_values(std::vector<double> const& values, BufferView view) {
 
 std::vector<double> load_values(ConstBufferView view) {
   std::vector<double> values(view.count);
-  with_type(view.dtype, [&](auto zero) {
+  with_element(view.dtype, [&](auto zero) {
     auto const* in = static_cast<decltype(zero) const*>(view.data);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = as_double(in[i]);
   });

@@ -7,43 +7,10 @@
 #include <stdexcept>
 #include <string>
 
+#include "peers/mpi_names.hpp"
+
 namespace weft::test {
 namespace {
-
-MPI_Datatype number_type(DataType dtype) {
-  switch (dtype) {
-    case DataType::i8: return MPI_INT8_T;
-    case DataType::u8: return MPI_UINT8_T;
-    case DataType::i16: return MPI_INT16_T;
-    case DataType::u16: return MPI_UINT16_T;
-    case DataType::i32: return MPI_INT32_T;
-    case DataType::u32: return MPI_UINT32_T;
-    case DataType::i64: return MPI_INT64_T;
-    case DataType::u64: return MPI_UINT64_T;
-    case DataType::f32: return MPI_FLOAT;
-    case DataType::f64: return MPI_DOUBLE;
-    case DataType::c64: return MPI_C_FLOAT_COMPLEX;
-    case DataType::c128: return MPI_C_DOUBLE_COMPLEX;
-    case DataType::boolean: return MPI_C_BOOL;
-    default: return MPI_DATATYPE_NULL;  // 16-bit and 8-bit floats
-  }
-}
-
-std::optional<MPI_Op> operator_for(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum: return MPI_SUM;
-    case ReduceOp::prod: return MPI_PROD;
-    case ReduceOp::min: return MPI_MIN;
-    case ReduceOp::max: return MPI_MAX;
-    case ReduceOp::land: return MPI_LAND;
-    case ReduceOp::lor: return MPI_LOR;
-    case ReduceOp::lxor: return MPI_LXOR;
-    case ReduceOp::band: return MPI_BAND;
-    case ReduceOp::bor: return MPI_BOR;
-    case ReduceOp::bxor: return MPI_BXOR;
-    default: return std::nullopt;
-  }
-}
 
 bool is_logical(ReduceOp op) {
   return op == ReduceOp::land || op == ReduceOp::lor || op == ReduceOp::lxor;
@@ -67,8 +34,8 @@ class Vocabulary {
       MPI_Op_create(one.user_bytes == 8 ? &compose<8> : &compose<24>, 0, &op_);
       own_op_ = true;
     } else if (reduces(one.kind)) {
-      type_ = number_type(one.dtype);
-      op_ = *operator_for(one.op);
+      type_ = *perf::mpi_type(one.dtype);
+      op_ = *perf::mpi_op(one.op);
       return;
     }
     MPI_Type_contiguous(static_cast<int>(element_bytes_), MPI_BYTE, &type_);
@@ -143,7 +110,7 @@ bool mpi_knows(Case const& one) {
   if (!reduces(one.kind)) return true;
   if (one.kind == Kind::reduce_scatter_v && one.gaps) return false;
   if (one.op == ReduceOp::user) return !one.gaps;
-  if (number_type(one.dtype) == MPI_DATATYPE_NULL || !operator_for(one.op)) return false;
+  if (!perf::mpi_type(one.dtype) || !perf::mpi_op(one.op)) return false;
   if (one.dtype == DataType::boolean) return is_logical(one.op);
   // Integers that overflow are nobody's business; Open MPI's short ones stop at their limits.
   if (size_of(one.dtype) <= 2 && (one.op == ReduceOp::sum || one.op == ReduceOp::prod))
