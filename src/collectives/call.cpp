@@ -112,10 +112,9 @@ std::string describe(Call const& call) {
 std::string describe_mismatch(std::uint64_t sequence, int rank, Contract const& mine, int peer,
                               Contract const& theirs) {
   auto const look_alike = mine.group.calls != 0 && describe(mine, false) == describe(theirs, false);
-  return fmt::format(
-      "call {} differs between ranks: rank {} made {}, rank {} made {}{}; make the calls equal",
-      sequence, rank, describe(mine, look_alike), peer, describe(theirs, look_alike),
-      look_alike ? " (as much in all, but the sizes of the group's calls or their order differ)" : "");
+  return fmt::format("call {} differs between ranks: rank {} made {}, rank {} made {}{}; make the calls equal",
+                     sequence, rank, describe(mine, look_alike), peer, describe(theirs, look_alike),
+                     look_alike ? " (as much in all, but the sizes of the group's calls or their order differ)" : "");
 }
 
 void Call::own_parts() {
