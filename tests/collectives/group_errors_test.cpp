@@ -1,0 +1,191 @@
+// Groups that are used wrongly, or differ between ranks: everybody is told, and nothing hangs.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "harness/ranks.hpp"
+#include "weft/weft.hpp"
+
+namespace weft::test {
+namespace {
+
+void expect_words(Error const& error, std::vector<std::string> const& words) {
+  std::string const what = error.what();
+  for (auto const& word : words) EXPECT_NE(what.find(word), std::string::npos) << what << "\ndoes not say\n" << word;
+}
+
+TEST(Group, MisuseIsAnErrorAndHarmless) {
+  run_thread_ranks(2, [](Communicator& world) {
+    float value = 1;
+    BufferView const one{&value, 1, DataType::f32};
+    {
+      Group group(world);
+      auto const work = world.all_reduce(one, one, ReduceOp::sum);
+      EXPECT_FALSE(work.test());
+      EXPECT_THROW(work.wait(), Error);
+      EXPECT_THROW(Group nested(world), Error);
+      EXPECT_THROW(static_cast<void>(world.allocate(1, DataType::f32)), Error);
+      EXPECT_THROW(static_cast<void>(world.split(0)), Error);
+      EXPECT_THROW(world.all_reduce(one, one, ReduceOp::sum, {.stream = Stream::cpu()}), Error);
+      EXPECT_THROW(world.broadcast(one, 7), Error);
+      group.end();
+      EXPECT_TRUE(work.test());
+      work.wait();
+      EXPECT_THROW(group.end(), Error);
+    }
+    EXPECT_EQ(value, 2);
+    Work dropped;
+    {
+      Group group(world);
+      dropped = world.all_reduce(one, one, ReduceOp::sum);
+      world.send(one, 1 - world.rank());
+    }
+    EXPECT_THROW(dropped.wait(), Error);
+    float got = 0;
+    world.send_recv(one, 1 - world.rank(), {&got, 1, DataType::f32}, 1 - world.rank());
+    EXPECT_EQ(got, 2);
+    world.all_reduce(one, one, ReduceOp::sum);
+    EXPECT_EQ(value, 4);
+  });
+}
+
+TEST(Group, MessagesToItselfThatDoNotMatchAreErrors) {
+  CommunicatorOptions named;
+  named.name = "world";
+  run_thread_ranks(
+      2,
+      [](Communicator& world) {
+        std::vector<float> data(20);
+        auto const me = world.rank();
+        auto const view = std::span(data);
+        auto const expect_error = [&](auto const& calls, std::string const& words) {
+          Group group(world);
+          auto const work = calls();
+          try {
+            group.end();
+            ADD_FAILURE() << "no error";
+          } catch (Error const& error) {
+            EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+            expect_words(error, {fmt::format("rank {} of world: Group::end, call ", me), words});
+          }
+          EXPECT_THROW(work.wait(), Error);
+        };
+        expect_error([&] { return world.send(std::span<float const>(data), me); },
+                     "1 sent to itself, but 0 received from itself");
+        expect_error(
+            [&] {
+              world.send(std::span<float const>(data).first(10), me);
+              return world.recv(view.first(12), me);
+            },
+            "message 1 to itself is 10 × f32, but its recv expects 12 × f32");
+        try {
+          world.recv(view, me);
+          ADD_FAILURE() << "no error";
+        } catch (Error const& error) {
+          expect_words(error, {fmt::format("rank {} of world: recv, point-to-point call 1", me), "in one Group"});
+        }
+        world.barrier();
+      },
+      named);
+}
+
+TEST(Group, ErrorsNameFunctionNumberAndCommunicator) {
+  CommunicatorOptions named;
+  named.name = "world";
+  run_thread_ranks(
+      2,
+      [](Communicator& world) {
+        float value = 1;
+        BufferView const one{&value, 1, DataType::f32};
+        world.barrier();
+        auto const expect_error = [&](auto const& call, std::string const& function, std::string const& words) {
+          try {
+            call();
+            ADD_FAILURE() << "no error for " << function;
+          } catch (Error const& error) {
+            expect_words(error, {fmt::format("rank {} of world: {}, call 2: ", world.rank(), function), words});
+          }
+        };
+        expect_error([&] { Group group(world, {.timeout = std::chrono::milliseconds(-1)}); }, "Group", "timeout");
+        Work dropped;
+        {
+          Group group(world);
+          dropped = world.all_reduce(one, one, ReduceOp::sum);
+          expect_error([&] { Group nested(world); }, "Group", "end it first");
+          expect_error([&] { static_cast<void>(world.allocate(1, DataType::f32)); }, "allocate", "end it first");
+          expect_error([&] { static_cast<void>(world.split(0)); }, "split", "end it first");
+          expect_error([&] { static_cast<void>(world.duplicate(world.options())); }, "duplicate", "end it first");
+          expect_error([&] { world.fuse(Stream::cpu()); }, "fuse", "end it first");
+          expect_error([&] { world.all_reduce(one, one, ReduceOp::sum, {.stream = Stream::cpu()}); }, "all_reduce",
+                       "give the stream to the Group");
+        }
+        expect_error([&] { dropped.wait(); }, "Group", "dropped before end()");
+        Group ended(world);
+        ended.end();
+        expect_error([&] { ended.end(); }, "Group::end", "has ended before");
+      },
+      named);
+}
+
+TEST(Group, RanksThatGroupDifferentlyAreToldSo) {
+  for (int const ranks : {2, 3}) {
+    for (std::size_t const count : {std::size_t{10}, std::size_t{100'000}}) {
+      run_thread_ranks(ranks, [&](Communicator& world) {
+        std::vector<float> values(3 * count, 1.0F);
+        auto const part = [&](std::size_t first, std::size_t n) {
+          return BufferView{values.data() + first, n, DataType::f32};
+        };
+        auto const own = world.rank() == 0 ? count : count + 1;  // equal in all, cut differently
+        Group group(world);
+        world.all_reduce(part(0, own), part(0, own), ReduceOp::sum);
+        world.all_reduce(part(own, 2 * count - own), part(own, 2 * count - own), ReduceOp::sum);
+        try {
+          group.end();
+          ADD_FAILURE() << "no mismatch";
+        } catch (Error const& error) {
+          EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
+          auto const merges = ranks == 2 || count == 10;
+          if (merges) {
+            expect_words(error, {"call 1 ", fmt::format("rank {} made group of 2 all_reduce calls ", world.rank()),
+                                 fmt::format("({} × f32 in all, sum, sizes ", 2 * count), "as much in all"});
+          }
+        }
+        world.barrier();  // still usable
+      });
+    }
+  }
+}
+
+TEST(Group, MismatchesNameWhatBothSidesGave) {
+  for (std::size_t const count : {std::size_t{10}, std::size_t{200}}) {
+    run_thread_ranks(3, [&](Communicator& world) {
+      std::vector<double> values(4 * count, 1.0);
+      auto const calls = world.rank() == 1 ? 4 : 3;
+      auto const expect_mismatch = [](Group& group, std::vector<std::string> const& words) {
+        try {
+          group.end();
+          ADD_FAILURE() << "no mismatch";
+        } catch (Error const& error) {
+          EXPECT_EQ(error.code(), ErrorCode::mismatch);
+          expect_words(error, words);
+        }
+      };
+      Group sums(world);
+      for (int i = 0; i < calls; ++i) {
+        BufferView const part{values.data() + static_cast<std::size_t>(i) * count, count, DataType::f64};
+        world.all_reduce(part, part, ReduceOp::max);
+      }
+      expect_mismatch(sums, {fmt::format("group of 3 all_reduce calls ({} × f64 in all, max)", 3 * count),
+                             fmt::format("group of 4 all_reduce calls ({} × f64 in all, max)", 4 * count)});
+      Group barriers(world);
+      for (int i = 0; i < calls; ++i) world.barrier();
+      expect_mismatch(barriers, {"group of 3 barrier calls", "group of 4 barrier calls"});
+      world.barrier();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace weft::test
