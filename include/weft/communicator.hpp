@@ -77,11 +77,13 @@ struct CollectiveOptions {
 /// whatever streams they run on. Counts are elements. `recv == send` (same address) means in place; other overlap is an
 /// error. Reducing calls take a ReduceOp or a Reduction; the pairs of data types and operators that supports() knows.
 /// Caller mistakes throw Error{invalid_argument} before anything is sent, also every call of one that was moved from.
-/// Calls that differ between ranks throw
-/// Error{mismatch} on every rank, naming ranks and both calls, before any data is consumed. A rank that dies, leaves or
+/// Calls that differ between ranks throw Error{mismatch} on every rank, naming ranks and both calls, before any data is
+/// consumed, and the communicator goes on. Ranks that only give to a broadcast, gather, scatter or reduce may return
+/// before the others have come: then those that wait throw at once, those that returned from a later call, and the
+/// communicator has failed. A rank that dies, leaves or
 /// times out makes every other rank's pending and later calls throw Error{peer_lost|timeout} naming it. With a stream
 /// the caller's mistakes throw at once, the rest surfaces from Work::wait(); neither buffer may be touched until the
-/// Work completes. Zero counts are legal and still synchronise.
+/// Work completes. Zero counts are legal; only barrier, and calls that all ranks get something of, bring ranks together.
 class Communicator {
  public:
   /// Collective over the bootstrap's ranks. @throws Error{invalid_argument} naming the member of the options that is
