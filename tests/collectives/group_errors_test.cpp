@@ -159,8 +159,8 @@ TEST(Group, RanksThatGroupDifferentlyAreToldSo) {
 }
 
 TEST(Group, MismatchesNameWhatBothSidesGave) {
-  for (std::size_t const count : {std::size_t{10}, std::size_t{200}}) {
-    run_thread_ranks(3, [&](Communicator& world) {
+  for (auto const& [ranks, count] : {std::pair<int, std::size_t>{2, 10}, {2, 200}, {3, 10}, {3, 200}}) {
+    run_thread_ranks(ranks, [count = count](Communicator& world) {
       std::vector<double> values(4 * count, 1.0);
       auto const calls = world.rank() == 1 ? 4 : 3;
       auto const expect_mismatch = [](Group& group, std::vector<std::string> const& words) {

@@ -20,6 +20,10 @@ inline void prefetch_for_write(void const* address) noexcept {
 #endif
 }
 
+inline void prefetch_for_write(std::byte const* address, std::size_t bytes) noexcept {
+  for (std::size_t line = 0; line < bytes; line += kLine) prefetch_for_write(address + line);
+}
+
 /// Orders every earlier store before every later load, and lets no later load start before.
 inline void full_fence() noexcept {
 #if defined(__x86_64__)

@@ -365,7 +365,8 @@ void Channel::explain_mismatch() {
   calls_ = 0;
   same_until_ = ours.sequence;
   for (int peer = 0; peer < size_; ++peer) {
-    if (announcement_of(peer).flag.load(std::memory_order_acquire) == flag_) continue;
+    // Of two ranks, the peer's next announcement takes the line of this rank's last.
+    if (peer == rank_ || announcement_of(peer).flag.load(std::memory_order_acquire) == flag_) continue;
     auto const& theirs = control_->ranks[peer].announced[parity_];
     throw Error(ErrorCode::mismatch,
                 describe_mismatch(ours.sequence, rank_, call_->contract, peer, theirs.contract.unpack()) +

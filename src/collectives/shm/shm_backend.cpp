@@ -166,7 +166,7 @@ void ShmBackend::explain(Call const& call, Collective collective, Memory memory,
     auto const limited = choice.up_to != Choice::kUnlimited;
     auto const sizes = describe_bytes(above == 0 ? 0 : above + 1, limited ? std::optional(choice.up_to) : std::nullopt);
     auto const chunks = choice.chunk_bytes > 0 ? fmt::format(", chunks of {}", describe_bytes(choice.chunk_bytes)) : "";
-    return fmt::format("{}{}; {}", sizes, chunks, describe(costs_, collective, bytes));
+    return fmt::format("{}{}; {}", sizes, chunks, describe(costs_, collective, bytes, memory));
   });
 }
 

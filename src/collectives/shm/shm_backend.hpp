@@ -131,6 +131,8 @@ class ShmBackend final : public Backend {
   /// Two ranks with a core each. For each block of `bytes`, of up to `most`, that both ranks give each other:
   /// stage(block, first, length) fills this rank's block with its bytes [first, first + length), consume(block, first,
   /// length) takes the peer's.
+  /// A short block is taken over whole, not line by line: this rank writes there next.
+  static constexpr std::size_t kOwnedAtOnce = 1024;
   template <typename Stage, typename Consume>
   void swap_blocks(Call const& call, bool announced, std::size_t bytes, std::size_t most, Stage stage, Consume consume);
   [[nodiscard]] int peer() const noexcept { return 1 - rank(); }
@@ -252,6 +254,7 @@ void ShmBackend::swap_blocks(Call const& call, bool announced, std::size_t bytes
     auto const length = std::min(block, bytes - first);
     stage(swap_.of(rank()), first, length);
     exchange_block(call, announced || first > 0);
+    if (length <= kOwnedAtOnce) prefetch_for_write(swap_.of(peer()), length);
     consume(swap_.of(peer()), first, length);
     swap_.swap();
   }
