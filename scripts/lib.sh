@@ -45,22 +45,61 @@ build() {
   [[ $failed -eq $before ]]
 }
 
+# add_results LABEL STATUS FOLDER: adds the tests whose results lie in FOLDER, left by a run that ended with STATUS.
+add_results() {
+  local label=$1 status=$2 folder=$3 counts
+  counts=$(/usr/bin/python3 scripts/count_tests.py "$folder") || counts="0 1"
+  local run_passed=${counts% *} run_failed=${counts#* }
+  if [[ $status -ne 0 && $run_failed -eq 0 ]]; then run_failed=1; fi
+  passed=$((passed + run_passed))
+  failed=$((failed + run_failed))
+  if [[ $run_failed -gt 0 ]]; then failures+=("$label"); fi
+  echo "$label: $run_passed passed, $run_failed failed"
+}
+
 # run_tests PRESET [CTEST ARGUMENT…]: adds the GoogleTest cases that passed and failed to the count.
 run_tests() {
-  local preset=$1 status=0 counts
+  local preset=$1 status=0
   shift
   say "tests ($preset)"
   rm -rf "build/$preset/test-results"
   mkdir -p "build/$preset/test-results"
   ${WEFT_TEST_LAUNCHER:-} ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
     --output-junit "$PWD/build/$preset/test-results/ctest.junit" "$@" || status=$?
-  counts=$(/usr/bin/python3 scripts/count_tests.py "build/$preset/test-results") || counts="0 1"
-  local run_passed=${counts% *} run_failed=${counts#* }
-  if [[ $status -ne 0 && $run_failed -eq 0 ]]; then run_failed=1; fi
-  passed=$((passed + run_passed))
-  failed=$((failed + run_failed))
-  if [[ $run_failed -gt 0 ]]; then failures+=("tests ($preset)"); fi
-  echo "$preset: $run_passed passed, $run_failed failed"
+  add_results "tests ($preset)" "$status" "build/$preset/test-results"
+}
+
+# make_python: build/python with torch in it, and python/weft built and installed there. Status 3: there is no torch to be had.
+make_python() {
+  bash scripts/python.sh || return
+  [[ -e python/weft/pyproject.toml ]] || return 0
+  # Without ninja's progress; pip shows the log only where the build fails.
+  CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_BUILD_PARALLEL_LEVEL=$jobs build/python/bin/python -m pip install --quiet \
+    --disable-pip-version-check --no-index --no-deps --no-build-isolation -C build-dir="$PWD/build/python-weft" ./python/weft
+}
+
+# run_pytest LABEL ARGUMENT…: pytest in build/python; adds its tests to the count.
+run_pytest() {
+  local label=$1 status=0 results=build/test-results/${1// /-}
+  shift
+  say "$label"
+  rm -rf "$results"
+  mkdir -p "$results"
+  build/python/bin/python -m pytest -q --disable-warnings -p no:cacheprovider --junitxml "$results/pytest.junit" "$@" || status=$?
+  add_results "$label" "$status" "$results"
+}
+
+# run_distributed_test LABEL ARGUMENT…: torch's own DistributedTest; adds its tests to the count.
+run_distributed_test() {
+  local label=$1 status=0 results=build/test-results/${1// /-}
+  shift
+  say "$label"
+  rm -rf "$results"
+  mkdir -p "$results"
+  build/python/bin/python tools/torch_compat/run_distributed_test.py --json "$results/torch.json" "$@" \
+    >"$results/log" 2>&1 || status=$?
+  if [[ $status -ne 0 ]]; then cat "$results/log"; fi
+  add_results "$label" "$status" "$results"
 }
 
 # Prints the closing line and exits.

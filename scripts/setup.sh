@@ -9,7 +9,7 @@ fail() {
 }
 
 packages=(
-  g++ cmake ninja-build ccache pkg-config python3 python3-matplotlib
+  g++ cmake ninja-build ccache pkg-config python3 python3-matplotlib python3-venv python3-dev
   libhwloc-dev libhwy-dev libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libopenblas-dev libopenmpi-dev openmpi-bin openssh-client libucx-dev
 )

@@ -9,6 +9,8 @@ check "format" bash scripts/format.sh --check
 if build release; then run_tests release; fi
 if build minimal; then run_tests minimal; fi
 
+source scripts/test_python.sh
+
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
 if [[ -n $nvcc ]]; then
   if build cuda weft cuda_tests; then

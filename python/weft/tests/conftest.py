@@ -1,0 +1,25 @@
+"""Every test that asks for `backend` runs once on gloo, which says what torch promises, and once on weft."""
+
+import os
+
+import pytest
+
+# Imported here once, so that forked ranks need not: each would take a second or two.
+import torch._dynamo  # noqa: F401
+import torch.distributed.checkpoint  # noqa: F401
+import torch.distributed.fsdp  # noqa: F401
+import torch.distributed.pipelining  # noqa: F401
+import torch.distributed.tensor.parallel  # noqa: F401
+
+BACKENDS = os.environ.get("WEFT_TEST_BACKENDS", "gloo weft").split()
+
+
+def pytest_generate_tests(metafunc):
+    if "backend" in metafunc.fixturenames:
+        metafunc.parametrize("backend", BACKENDS)
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    """The tests are about the CPU, whatever the machine has."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -1,0 +1,20 @@
+# Sourced by test.sh: PyTorch's part. Without torch it says so and counts nothing; the rest of `make test` goes on.
+say "python/weft: environment and build"
+python_status=0
+make_python || python_status=$?
+case $python_status in
+0)
+  passed=$((passed + 1))
+  if [[ ! -e python/weft/pyproject.toml ]]; then export WEFT_TEST_BACKENDS=gloo; fi
+  run_pytest "python" python/weft/tests
+  for backend in ${WEFT_TEST_BACKENDS:-weft}; do
+    run_distributed_test "torch's DistributedTest on $backend" --backend "$backend" --ranks 2 \
+      --tests-from tools/torch_compat/quick.txt
+  done
+  ;;
+3) echo "python: SKIPPED (the line above says why): python/weft is neither built nor tested, nor are the PyTorch examples" ;;
+*)
+  failed=$((failed + 1))
+  failures+=("build (python/weft)")
+  ;;
+esac
