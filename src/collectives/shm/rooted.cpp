@@ -45,8 +45,8 @@ void ShmBackend::gather_fed(Call const& call, bool announced) {
       kernels::copy(feeds_.fill(length), at(call.send, first), length);
       return feeds_.give(root);
     }
-    for (int step = 1; step < size(); ++step) {
-      auto const peer = (root + step) % size();
+    for (int step = 1, peer = root + 1; step < size(); ++step, ++peer) {
+      if (peer == size()) peer = 0;  // a division takes longer than a small part
       kernels::copy(part(peer) + first, feeds_.get(peer, length), length, store);
     }
   });
@@ -87,7 +87,7 @@ void ShmBackend::scatter_fed(Call const& call, bool announced) {
   auto const store = store_for(call.bytes(), false);
   auto const index = [&](int rank) { return static_cast<std::size_t>(rank < root ? rank : rank - 1); };
   auto const part = [&](int of) { return at(call.send, static_cast<std::size_t>(of) * call.bytes()); };
-  feed(call, announced, call.bytes(), Feeds::kSlotBytes / others, [&](std::size_t first, std::size_t length) {
+  feed(call, announced, call.bytes(), scattered_bytes_, [&](std::size_t first, std::size_t length) {
     if (rank() != root) {
       auto const* const pieces = feeds_.get(root, length * others);
       return kernels::copy(at(call.recv, first), pieces + index(rank()) * length, length, store);

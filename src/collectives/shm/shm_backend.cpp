@@ -157,7 +157,8 @@ ShmBackend::ShmBackend(Segments segments, int rank, int size, Plan const& plan, 
       feeds_(std::move(segments.feeds), channel_),
       ring_(std::move(segments.staging), tuning_.ring_bytes),
       swap_(std::move(segments.swap), tuning_.swap_bytes),
-      heap_(rank) {}
+      heap_(rank),
+      scattered_bytes_(Feeds::kSlotBytes / static_cast<std::size_t>(std::max(1, size - 1))) {}
 
 void ShmBackend::explain(Call const& call, Collective collective, Memory memory, std::size_t bytes,
                          Choice const& choice) const {

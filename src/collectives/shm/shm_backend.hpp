@@ -218,6 +218,7 @@ class ShmBackend final : public Backend {
   SymmetricHeap heap_;
   std::array<double, kMaxRanks> scales_{};  // the current call's, of premul_sum
   std::vector<Strides> strides_;            // of the current merged call's pieces
+  std::size_t scattered_bytes_;             // of a part, in a slot of scatter's root
   std::vector<std::byte> flat_;             // buffers of merged calls, side by side
 };
 
