@@ -1,0 +1,32 @@
+#pragma once
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "weft/group.hpp"
+
+namespace weft::torch_backend {
+
+/// The calls between startCoalescing() and endCoalescing().
+struct Coalesced {
+  Coalesced(Communicator& communicator, CollectiveOptions const& options) : group(communicator, options) {}
+
+  /// Null: torch has no use for a call's own Work while it coalesces.
+  std::nullptr_t add(std::vector<at::Tensor> const& inputs, std::vector<at::Tensor> const& outputs,
+                     std::function<void()> land) {
+    tensors.insert(tensors.end(), inputs.begin(), inputs.end());
+    results.insert(results.end(), outputs.begin(), outputs.end());
+    lands.push_back(std::move(land));
+    return nullptr;
+  }
+
+  Group group;
+  std::vector<at::Tensor> tensors;
+  std::vector<at::Tensor> results;
+  std::vector<std::function<void()>> lands;
+};
+
+}  // namespace weft::torch_backend

@@ -1,0 +1,346 @@
+// What each of torch's collectives is in terms of Weft's.
+#include <numeric>
+
+#include "lists.hpp"
+#include "run.hpp"
+
+namespace weft::torch_backend {
+namespace {
+
+using c10d::OpType;
+
+constexpr Operation kBroadcast{OpType::BROADCAST, "broadcast", "weft:broadcast"};
+constexpr Operation kAllReduce{OpType::ALLREDUCE, "all_reduce", "weft:all_reduce"};
+constexpr Operation kAllReduceCoalesced{OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", "weft:all_reduce"};
+constexpr Operation kReduce{OpType::REDUCE, "reduce", "weft:reduce"};
+constexpr Operation kAllGather{OpType::ALLGATHER, "all_gather", "weft:all_gather"};
+constexpr Operation kAllGatherBase{OpType::_ALLGATHER_BASE, "all_gather_into_tensor", "weft:_all_gather_base"};
+constexpr Operation kAllGatherCoalesced{OpType::ALLGATHER_COALESCED, "all_gather_coalesced", "weft:all_gather"};
+constexpr Operation kGather{OpType::GATHER, "gather", "weft:gather"};
+constexpr Operation kScatter{OpType::SCATTER, "scatter", "weft:scatter"};
+constexpr Operation kReduceScatter{OpType::REDUCE_SCATTER, "reduce_scatter", "weft:reduce_scatter"};
+constexpr Operation kReduceScatterBase{OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor",
+                                       "weft:_reduce_scatter_base"};
+constexpr Operation kAllToAll{OpType::ALLTOALL, "all_to_all", "weft:all_to_all"};
+constexpr Operation kAllToAllBase{OpType::ALLTOALL_BASE, "all_to_all_single", "weft:all_to_all"};
+constexpr Operation kBarrier{OpType::BARRIER, "barrier", "weft:barrier"};
+
+using Tensors = std::vector<at::Tensor>;
+
+at::Tensor const& only(Tensors const& tensors, Place const& place) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, place, ": expects one tensor, not ", tensors.size());
+  return tensors[0];
+}
+
+void check_one_per_rank(Tensors const& list, std::size_t ranks, Place const& place, char const* name) {
+  TORCH_CHECK_VALUE(list.size() == ranks, place, ": the list of ", name, " tensors has ", list.size(),
+                    " entries, needs one per rank: ", ranks);
+}
+
+void check_all_alike(Tensors const& list, at::Tensor const& pattern, Place const& place, char const* name) {
+  for (auto const& tensor : list) check_alike(tensor, pattern, place, name);
+}
+
+/// Several calls as one: those of an open group where torch is coalescing, else a group of their own.
+template <typename Body>
+Work together(Communicator& communicator, bool grouped, CollectiveOptions const& options, Body&& body) {
+  if (grouped) {
+    body(options);
+    return {};
+  }
+  Group group(communicator, options);
+  body(CollectiveOptions{});
+  return group.end();
+}
+
+/// The only list of a call that torch passes a list of lists.
+Tensors const& only(std::vector<Tensors> const& lists, std::size_t ranks, Place const& place, char const* name) {
+  TORCH_CHECK_VALUE(lists.size() == 1, place, ": expects one list of ", name, " tensors, not ", lists.size());
+  check_one_per_rank(lists[0], ranks, place, name);
+  return lists[0];
+}
+
+/// How a tensor is divided among ranks: along its first dimension, by `splits`, or equally without them.
+struct Split {
+  std::vector<std::size_t> counts;
+
+  Split(at::Tensor const& tensor, std::vector<int64_t> const& splits, int ranks, Place const& place, char const* name) {
+    auto const rows = tensor.dim() == 0 ? 0 : tensor.size(0);
+    auto const row = rows == 0 ? 0 : tensor.numel() / rows;
+    if (splits.empty()) {
+      TORCH_CHECK_VALUE(rows % ranks == 0, place, ": ", name, " of shape ", tensor.sizes(),
+                        " has a first dimension that ", ranks, " ranks cannot share equally; pass split sizes");
+      counts.assign(static_cast<std::size_t>(ranks), static_cast<std::size_t>(rows / ranks * row));
+      return;
+    }
+    TORCH_CHECK_VALUE(splits.size() == static_cast<std::size_t>(ranks), place, ": ", name, " has ", splits.size(),
+                      " split sizes, needs one per rank: ", ranks);
+    auto const sum = std::accumulate(splits.begin(), splits.end(), int64_t{0});
+    TORCH_CHECK_VALUE(sum == rows, place, ": the split sizes of ", name, " add up to ", sum,
+                      ", but its first dimension is ", rows);
+    for (auto const split : splits) {
+      TORCH_CHECK_VALUE(split >= 0, place, ": ", name, " has the negative split size ", split);
+      counts.push_back(static_cast<std::size_t>(split * row));
+    }
+  }
+};
+
+}  // namespace
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::broadcast(Tensors& tensors, c10d::BroadcastOptions const& opts) {
+  auto const buffer = view(only(tensors, place(kBroadcast)), place(kBroadcast), "tensor");
+  return run(kBroadcast, {opts.asyncOp, opts.timeout}, tensors, tensors,
+             [&](Communicator& communicator, CollectiveOptions const& options) {
+               return communicator.broadcast(buffer, static_cast<int>(opts.rootRank), options);
+             });
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::allreduce(Tensors& tensors, c10d::AllreduceOptions const& opts) {
+  auto const buffer = view(only(tensors, place(kAllReduce)), place(kAllReduce), "tensor");
+  return run(kAllReduce, {opts.asyncOp, opts.timeout}, tensors, tensors,
+             [&](Communicator& communicator, CollectiveOptions const& options) {
+               return communicator.all_reduce(buffer, buffer, reduction(opts.reduceOp, place(kAllReduce)), options);
+             });
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::allreduce_coalesced(Tensors& tensors,
+                                                                   c10d::AllreduceCoalescedOptions const& opts) {
+  auto const here = place(kAllReduceCoalesced);
+  std::vector<BufferView> buffers;
+  for (auto const& tensor : tensors) buffers.push_back(view(tensor, here, "tensor"));
+  return run(kAllReduceCoalesced, {opts.asyncOp, opts.timeout}, tensors, tensors,
+             [&](Communicator& communicator, CollectiveOptions const& options) {
+               return together(communicator, coalesced_ != nullptr, options, [&](CollectiveOptions const& each) {
+                 for (auto const& buffer : buffers) {
+                   communicator.all_reduce(buffer, buffer, reduction(opts.reduceOp, here), each);
+                 }
+               });
+             });
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::reduce(Tensors& tensors, c10d::ReduceOptions const& opts) {
+  auto const buffer = view(only(tensors, place(kReduce)), place(kReduce), "tensor");
+  return run(kReduce, {opts.asyncOp, opts.timeout}, tensors, tensors,
+             [&](Communicator& communicator, CollectiveOptions const& options) {
+               return communicator.reduce(buffer, buffer, reduction(opts.reduceOp, place(kReduce)),
+                                          static_cast<int>(opts.rootRank), options);
+             });
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::allgather(TensorLists& outputs, Tensors& inputs,
+                                                         c10d::AllgatherOptions const& opts) {
+  auto const here = place(kAllGather);
+  auto const& input = only(inputs, here);
+  auto const& list = only(outputs, static_cast<std::size_t>(getSize()), here, "output");
+  auto const send = view(input, here, "input");
+  check_all_alike(list, input, here, "output");
+  FlatList const flat(list, here, "output");
+  return run(
+      kAllGather, {opts.asyncOp, opts.timeout}, inputs, list,
+      [&](Communicator& communicator, CollectiveOptions const& options) {
+        return communicator.all_gather(send, flat.view(), options);
+      },
+      [flat] { flat.unpack(); });
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                               c10d::AllgatherOptions const& opts) {
+  auto const here = place(kAllGatherBase);
+  check_same_type(output, input, here);
+  auto const recv = contiguous_view(output, here, "output");
+  auto const send = contiguous_view(input, here, "input");
+  return run(kAllGatherBase, {opts.asyncOp, opts.timeout}, {input}, {output},
+             [&](Communicator& communicator, CollectiveOptions const& options) {
+               return communicator.all_gather(send, recv, options);
+             });
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                                                   c10d::AllgatherOptions const& opts) {
+  auto const here = place(kAllGatherCoalesced);
+  TORCH_CHECK_VALUE(outputs.size() == static_cast<std::size_t>(getSize()), here,
+                    ": expects one list of outputs per rank, ", getSize(), ", not ", outputs.size());
+  std::vector<FlatList> flats;
+  Tensors results;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    Tensors column;
+    for (auto const& of_rank : outputs) {
+      TORCH_CHECK_VALUE(of_rank.size() == inputs.size(), here, ": a list of outputs has ", of_rank.size(),
+                        " tensors, but there are ", inputs.size(), " inputs");
+      column.push_back(of_rank[i]);
+    }
+    check_all_alike(column, inputs[i], here, "output");
+    flats.emplace_back(column, here, "output");
+    results.insert(results.end(), column.begin(), column.end());
+  }
+  return run(
+      kAllGatherCoalesced, {opts.asyncOp, opts.timeout}, inputs, results,
+      [&](Communicator& communicator, CollectiveOptions const& options) {
+        return together(communicator, coalesced_ != nullptr, options, [&](CollectiveOptions const& each) {
+          for (std::size_t i = 0; i < inputs.size(); ++i) {
+            communicator.all_gather(view(inputs[i], here, "input"), flats[i].view(), each);
+          }
+        });
+      },
+      [flats] {
+        for (auto const& flat : flats) flat.unpack();
+      });
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                               c10d::AllgatherOptions const& opts) {
+  auto const here = place(kAllGatherCoalesced);
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), here, ": ", outputs.size(), " outputs but ", inputs.size(),
+                    " inputs");
+  return run(kAllGatherCoalesced, {opts.asyncOp, opts.timeout}, inputs, outputs,
+             [&](Communicator& communicator, CollectiveOptions const& options) {
+               return together(communicator, coalesced_ != nullptr, options, [&](CollectiveOptions const& each) {
+                 for (std::size_t i = 0; i < inputs.size(); ++i) {
+                   check_same_type(outputs[i], inputs[i], here);
+                   communicator.all_gather(contiguous_view(inputs[i], here, "input"),
+                                           contiguous_view(outputs[i], here, "output"), each);
+                 }
+               });
+             });
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::gather(TensorLists& outputs, Tensors& inputs,
+                                                      c10d::GatherOptions const& opts) {
+  auto const here = place(kGather);
+  auto const& input = only(inputs, here);
+  auto const send = view(input, here, "input");
+  auto const root = static_cast<int>(opts.rootRank);
+  if (getRank() != root) {
+    TORCH_CHECK_VALUE(outputs.empty() || outputs[0].empty(), here, ": only the root, rank ", root,
+                      ", passes outputs; pass none on the others");
+    return run(kGather, {opts.asyncOp, opts.timeout}, inputs, {},
+               [&](Communicator& communicator, CollectiveOptions const& options) {
+                 return communicator.gather(send, {nullptr, 0, send.dtype}, root, options);
+               });
+  }
+  auto const& list = only(outputs, static_cast<std::size_t>(getSize()), here, "output");
+  check_all_alike(list, input, here, "output");
+  FlatList const flat(list, here, "output");
+  return run(
+      kGather, {opts.asyncOp, opts.timeout}, inputs, list,
+      [&](Communicator& communicator, CollectiveOptions const& options) {
+        return communicator.gather(send, flat.view(), root, options);
+      },
+      [flat] { flat.unpack(); });
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::scatter(Tensors& outputs, TensorLists& inputs,
+                                                       c10d::ScatterOptions const& opts) {
+  auto const here = place(kScatter);
+  auto const& output = only(outputs, here);
+  auto const recv = view(output, here, "output");
+  auto const root = static_cast<int>(opts.rootRank);
+  if (getRank() != root) {
+    TORCH_CHECK_VALUE(inputs.empty() || inputs[0].empty(), here, ": only the root, rank ", root,
+                      ", passes inputs; pass none on the others");
+    return run(kScatter, {opts.asyncOp, opts.timeout}, outputs, outputs,
+               [&](Communicator& communicator, CollectiveOptions const& options) {
+                 return communicator.scatter({nullptr, 0, recv.dtype}, recv, root, options);
+               });
+  }
+  auto const& list = only(inputs, static_cast<std::size_t>(getSize()), here, "input");
+  check_all_alike(list, output, here, "input");
+  FlatList const flat(list, here, "input");
+  flat.pack();
+  return run(
+      kScatter, {opts.asyncOp, opts.timeout}, list, outputs,
+      [&](Communicator& communicator, CollectiveOptions const& options) {
+        return communicator.scatter(flat.view(), recv, root, options);
+      },
+      [flat] {});
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                                              c10d::ReduceScatterOptions const& opts) {
+  auto const here = place(kReduceScatter);
+  auto const& output = only(outputs, here);
+  auto const& list = only(inputs, static_cast<std::size_t>(getSize()), here, "input");
+  auto const recv = view(output, here, "output");
+  check_all_alike(list, output, here, "input");
+  FlatList const flat(list, here, "input");
+  flat.pack();
+  return run(
+      kReduceScatter, {opts.asyncOp, opts.timeout}, list, outputs,
+      [&](Communicator& communicator, CollectiveOptions const& options) {
+        return communicator.reduce_scatter(flat.view(), recv, reduction(opts.reduceOp, here), options);
+      },
+      [flat] {});
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                                    c10d::ReduceScatterOptions const& opts) {
+  auto const here = place(kReduceScatterBase);
+  check_same_type(output, input, here);
+  auto const recv = contiguous_view(output, here, "output");
+  auto const send = contiguous_view(input, here, "input");
+  return run(kReduceScatterBase, {opts.asyncOp, opts.timeout}, {input}, {output},
+             [&](Communicator& communicator, CollectiveOptions const& options) {
+               return communicator.reduce_scatter(send, recv, reduction(opts.reduceOp, here), options);
+             });
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                               c10d::ReduceScatterOptions const& opts) {
+  auto const here = place(kReduceScatterBase);
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), here, ": ", outputs.size(), " outputs but ", inputs.size(),
+                    " inputs");
+  return run(kReduceScatterBase, {opts.asyncOp, opts.timeout}, inputs, outputs,
+             [&](Communicator& communicator, CollectiveOptions const& options) {
+               return together(communicator, coalesced_ != nullptr, options, [&](CollectiveOptions const& each) {
+                 for (std::size_t i = 0; i < inputs.size(); ++i) {
+                   check_same_type(outputs[i], inputs[i], here);
+                   communicator.reduce_scatter(contiguous_view(inputs[i], here, "input"),
+                                               contiguous_view(outputs[i], here, "output"),
+                                               reduction(opts.reduceOp, here), each);
+                 }
+               });
+             });
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                             std::vector<int64_t>& output_splits,
+                                                             std::vector<int64_t>& input_splits,
+                                                             c10d::AllToAllOptions const& opts) {
+  auto const here = place(kAllToAllBase);
+  check_same_type(output, input, here);
+  auto const recv = contiguous_view(output, here, "output");
+  auto const send = contiguous_view(input, here, "input");
+  Split const to(input, input_splits, getSize(), here, "input");
+  Split const from(output, output_splits, getSize(), here, "output");
+  return run(kAllToAllBase, {opts.asyncOp, opts.timeout}, {input}, {output},
+             [&](Communicator& communicator, CollectiveOptions const& options) {
+               if (input_splits.empty() && output_splits.empty()) return communicator.all_to_all(send, recv, options);
+               return communicator.all_to_all(send, {to.counts}, recv, {from.counts}, options);
+             });
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::alltoall(Tensors& outputs, Tensors& inputs,
+                                                        c10d::AllToAllOptions const& opts) {
+  auto const here = place(kAllToAll);
+  check_one_per_rank(outputs, static_cast<std::size_t>(getSize()), here, "output");
+  check_one_per_rank(inputs, static_cast<std::size_t>(getSize()), here, "input");
+  FlatList const from(outputs, here, "output");
+  FlatList const to(inputs, here, "input");
+  TORCH_CHECK_VALUE(from.view().dtype == to.view().dtype, here, ": inputs are ", to_string(to.view().dtype),
+                    " but outputs ", to_string(from.view().dtype));
+  to.pack();
+  return run(
+      kAllToAll, {opts.asyncOp, opts.timeout}, inputs, outputs,
+      [&](Communicator& communicator, CollectiveOptions const& options) {
+        return communicator.all_to_all(to.view(), {to.counts()}, from.view(), {from.counts()}, options);
+      },
+      [to, from] { from.unpack(); });
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::barrier(c10d::BarrierOptions const& opts) {
+  return run(
+      kBarrier, {opts.asyncOp, opts.timeout}, {}, {},
+      [&](Communicator& communicator, CollectiveOptions const& options) { return communicator.barrier(options); });
+}
+
+}  // namespace weft::torch_backend

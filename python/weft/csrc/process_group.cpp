@@ -1,0 +1,216 @@
+#include "process_group.hpp"
+
+#include <Python.h>
+#include <unistd.h>
+
+#include <c10/util/Exception.h>
+
+#include "run.hpp"
+#include "store_bootstrap.hpp"
+#include "weft/error.hpp"
+
+namespace weft::torch_backend {
+namespace {
+
+/// Lets other threads have the interpreter while this one waits for them.
+class GilReleased {
+ public:
+  GilReleased() : state_(Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr) {}
+  ~GilReleased() {
+    if (state_ != nullptr) PyEval_RestoreThread(state_);
+  }
+  GilReleased(GilReleased const&) = delete;
+  GilReleased& operator=(GilReleased const&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+c10d::ErrorType error_type(ErrorCode code) noexcept {
+  switch (code) {
+    case ErrorCode::timeout: return c10d::ErrorType::TIMEOUT;
+    case ErrorCode::peer_lost:
+    case ErrorCode::aborted: return c10d::ErrorType::REMOTE_ERROR;
+    default: return c10d::ErrorType::COMM_ERROR;
+  }
+}
+
+[[noreturn]] void throw_as_torch(Error const& error) {
+  auto const message = std::string("weft: ") + error.what();
+  switch (error.code()) {
+    case ErrorCode::invalid_argument: C10_THROW_ERROR(ValueError, message);
+    case ErrorCode::unsupported: C10_THROW_ERROR(NotImplementedError, message);
+    case ErrorCode::out_of_memory: C10_THROW_ERROR(OutOfMemoryError, message);
+    default: C10_THROW_ERROR(DistBackendError, message);
+  }
+}
+
+Communicator create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, ProcessGroupWeft::Options const& opts) {
+  auto config = Config::from_environment();
+  config.timeout = opts.timeout;
+  auto bootstrap = std::make_shared<StoreBootstrap>(std::move(store), rank, size, opts.timeout);
+  CommunicatorOptions options;
+  options.config = config;
+  options.name = opts.group_name.empty() ? "" : "group " + opts.group_name;
+  try {
+    return Communicator::create(std::move(bootstrap), options);
+  } catch (Error const& error) {
+    throw_as_torch(error);
+  }
+}
+
+}  // namespace
+
+ProcessGroupWeft::ProcessGroupWeft(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                   c10::intrusive_ptr<Options> options)
+    : Backend(rank, size),
+      options_(std::move(options)),
+      process_(::getpid()),
+      communicator_(std::make_shared<Communicator>(create(std::move(store), rank, size, *options_))) {
+  init();
+}
+
+ProcessGroupWeft::~ProcessGroupWeft() {
+  if (process_ != ::getpid()) {
+    // A forked child: the group is its parent's, whose peers must not hear that it left; its threads are not here.
+    new std::shared_ptr<Communicator>(communicator_);
+    new auto(streams_);
+    return;
+  }
+  shutdown();
+}
+
+void ProcessGroupWeft::shutdown() {
+  GilReleased const released;
+  std::shared_ptr<Communicator> last;
+  Streams streams;
+  {
+    std::lock_guard const calls(calls_mutex_);
+    std::lock_guard const state(state_mutex_);
+    coalesced_.reset();
+    last = std::move(communicator_);
+    communicator_.reset();
+    streams = std::move(streams_);
+    streams_ = {};
+  }
+  // Here ends what was enqueued, then the communicator, then the threads.
+  for (auto* const one : {&streams.collectives, &streams.sends, &streams.receives}) {
+    if (*one) (*one)->synchronize();
+  }
+  notifiers_.finish();
+}
+
+void ProcessGroupWeft::abort() {
+  std::shared_ptr<Communicator> communicator;
+  {
+    std::lock_guard const lock(state_mutex_);
+    communicator = communicator_;
+  }
+  if (communicator) communicator->abort("rank " + std::to_string(getRank()) + " aborted its process group");
+}
+
+c10d::ErrorType ProcessGroupWeft::getError() {
+  std::lock_guard const lock(state_mutex_);
+  return error_;
+}
+
+void ProcessGroupWeft::setTimeout(std::chrono::milliseconds timeout) {
+  std::lock_guard const lock(calls_mutex_);
+  options_->timeout = timeout;
+}
+
+uint64_t ProcessGroupWeft::getSequenceNumberForGroup() {
+  std::lock_guard const lock(calls_mutex_);
+  return sequence_;
+}
+
+Communicator& ProcessGroupWeft::communicator(Operation const& what) {
+  if (C10_LIKELY(communicator_ != nullptr)) return *communicator_;
+  C10_THROW_ERROR(DistBackendError, c10::str(place(what), ": this process group was shut down; make a new one"));
+}
+
+Stream& ProcessGroupWeft::stream(std::optional<Stream>& which, char const* name) {
+  if (!which) which = Stream::cpu({.name = name});
+  return *which;
+}
+
+CollectiveOptions ProcessGroupWeft::collective_options(How const& how) {
+  CollectiveOptions options;
+  options.timeout = how.timeout.count() > 0 ? how.timeout : options_->timeout;
+  if (how.async && !coalesced_) options.stream = stream(streams_.collectives, "weft-torch");
+  return options;
+}
+
+std::exception_ptr ProcessGroupWeft::translated(std::exception_ptr const& error) {
+  if (!error) return nullptr;
+  try {
+    std::rethrow_exception(error);
+  } catch (Error const& failure) {
+    try {
+      rethrow(failure);
+    } catch (...) {
+      return std::current_exception();
+    }
+  } catch (...) {
+    return error;
+  }
+}
+
+void ProcessGroupWeft::rethrow(Error const& error) {
+  if (error.code() != ErrorCode::invalid_argument && error.code() != ErrorCode::unsupported) {
+    std::lock_guard const lock(state_mutex_);
+    if (error_ == c10d::ErrorType::SUCCESS) error_ = error_type(error.code());
+  }
+  throw_as_torch(error);
+}
+
+void ProcessGroupWeft::complete_later(c10::intrusive_ptr<ProcessGroupWork> work, weft::Work core, Stream& on,
+                                      std::function<void()> land) {
+  on.enqueue([this, work = std::move(work), core = std::move(core), land = std::move(land)] {
+    auto error = translated(core.error());
+    try {
+      if (!error && land) land();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    work->finish_elsewhere(error, [this](std::function<void()> task) { notify(std::move(task)); });
+  });
+}
+
+void ProcessGroupWeft::notify(std::function<void()> task) {
+  notifiers_.run(std::move(task));
+}
+
+void ProcessGroupWeft::startCoalescing() {
+  std::lock_guard const lock(calls_mutex_);
+  constexpr Operation kWhat{c10d::OpType::COALESCED, "startCoalescing", "weft:coalesced"};
+  TORCH_CHECK(!coalesced_, place(kWhat), ": the group is coalescing already; call endCoalescing first");
+  auto& communicator = this->communicator(kWhat);
+  auto const options = collective_options({.async = true, .timeout = options_->timeout});
+  coalesced_ = std::make_unique<Coalesced>(communicator, options);
+}
+
+c10::intrusive_ptr<c10d::Work> ProcessGroupWeft::endCoalescing() {
+  std::lock_guard const lock(calls_mutex_);
+  constexpr Operation kWhat{c10d::OpType::COALESCED, "endCoalescing", "weft:coalesced"};
+  TORCH_CHECK(coalesced_, place(kWhat), ": the group is not coalescing; call startCoalescing first");
+  auto const coalesced = std::move(coalesced_);
+  auto work = make_work(kWhat, coalesced->tensors, coalesced->results);
+  auto& on = stream(streams_.collectives, "weft-torch");
+  try {
+    complete_later(work, coalesced->group.end(), on, [lands = std::move(coalesced->lands)] {
+      for (auto const& land : lands) land();
+    });
+  } catch (Error const& error) {
+    rethrow(error);
+  }
+  return work;
+}
+
+c10::intrusive_ptr<ProcessGroupWork> ProcessGroupWeft::make_work(Operation const& what, Tensors const& inputs,
+                                                                 Tensors results) {
+  return c10::make_intrusive<ProcessGroupWork>(getRank(), what, sequence_, std::move(results), inputs,
+                                               at::hasCallbacks());
+}
+
+}  // namespace weft::torch_backend

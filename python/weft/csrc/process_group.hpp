@@ -1,0 +1,133 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "coalesced.hpp"
+#include "notifiers.hpp"
+#include "tensors.hpp"
+#include "weft/communicator.hpp"
+#include "weft/error.hpp"
+#include "weft/stream.hpp"
+#include "work.hpp"
+
+namespace weft::torch_backend {
+
+/// torch.distributed's back end "weft": one Communicator for one process group.
+///
+/// Calls that torch waits for at once (asyncOp false) run on the calling thread; the others on one stream of the
+/// group's, started by the first of them. Any thread may call; calls of one group run one at a time, in the order they
+/// were made. Functions and their arguments are c10d::Backend's.
+class ProcessGroupWeft final : public c10d::Backend {
+ public:
+  struct Options final : c10d::Backend::Options {
+    explicit Options(std::chrono::milliseconds limit) : c10d::Backend::Options("weft", limit) {}
+  };
+
+  /// Collective over the group's ranks, which meet through `store`.
+  ProcessGroupWeft(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options);
+  ~ProcessGroupWeft() override;
+
+  const std::string getBackendName() const override { return "weft"; }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
+  bool supportsCoalescing() const override { return true; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
+
+  /// Every rank counts its own calls from 0: there is nothing to agree on.
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override;
+
+  void startCoalescing() override;
+  c10::intrusive_ptr<c10d::Work> endCoalescing() override;
+
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<std::vector<at::Tensor>>;
+  using WorkHandle = c10::intrusive_ptr<c10d::Work>;
+
+  WorkHandle broadcast(Tensors& tensors, c10d::BroadcastOptions const& opts) override;
+  WorkHandle allreduce(Tensors& tensors, c10d::AllreduceOptions const& opts) override;
+  WorkHandle allreduce_coalesced(Tensors& tensors, c10d::AllreduceCoalescedOptions const& opts) override;
+  WorkHandle reduce(Tensors& tensors, c10d::ReduceOptions const& opts) override;
+  WorkHandle allgather(TensorLists& outputs, Tensors& inputs, c10d::AllgatherOptions const& opts) override;
+  WorkHandle _allgather_base(at::Tensor& output, at::Tensor& input, c10d::AllgatherOptions const& opts) override;
+  WorkHandle allgather_coalesced(TensorLists& outputs, Tensors& inputs, c10d::AllgatherOptions const& opts) override;
+  WorkHandle allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                             c10d::AllgatherOptions const& opts) override;
+  WorkHandle gather(TensorLists& outputs, Tensors& inputs, c10d::GatherOptions const& opts) override;
+  WorkHandle scatter(Tensors& outputs, TensorLists& inputs, c10d::ScatterOptions const& opts) override;
+  WorkHandle reduce_scatter(Tensors& outputs, TensorLists& inputs, c10d::ReduceScatterOptions const& opts) override;
+  WorkHandle _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                  c10d::ReduceScatterOptions const& opts) override;
+  WorkHandle reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                             c10d::ReduceScatterOptions const& opts) override;
+  WorkHandle alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                           std::vector<int64_t>& input_splits, c10d::AllToAllOptions const& opts) override;
+  WorkHandle alltoall(Tensors& outputs, Tensors& inputs, c10d::AllToAllOptions const& opts) override;
+  WorkHandle barrier(c10d::BarrierOptions const& opts) override;
+  WorkHandle send(Tensors& tensors, int to, int tag) override;
+  WorkHandle recv(Tensors& tensors, int from, int tag) override;
+
+ private:
+  struct How {
+    bool async;
+    std::chrono::milliseconds timeout;  ///< not above 0: the group's
+  };
+  /// Threads, each started by the first call that needs it.
+  struct Streams {
+    std::optional<Stream> collectives;
+    std::optional<Stream> sends;
+    std::optional<Stream> receives;
+  };
+
+  [[nodiscard]] Place place(Operation const& what) const noexcept { return {getRank(), what.name}; }
+  [[nodiscard]] Communicator& communicator(Operation const& what);
+  [[nodiscard]] static Stream& stream(std::optional<Stream>& which, char const* name);
+  [[nodiscard]] CollectiveOptions collective_options(How const& how);
+
+  /// Runs `issue(communicator, options)`, which makes the call and returns its weft::Work, then `land()`, which puts
+  /// its results in place. `inputs` and `results` are kept alive meanwhile.
+  template <typename Issue, typename Land>
+  WorkHandle run(Operation const& what, How const& how, Tensors const& inputs, Tensors const& results, Issue&& issue,
+                 Land&& land);
+  template <typename Issue>
+  WorkHandle run(Operation const& what, How const& how, Tensors const& inputs, Tensors const& results, Issue&& issue);
+
+  template <typename Issue>
+  WorkHandle run_message(Operation const& what, std::optional<Stream>& which, char const* name, Tensors const& tensors,
+                         Issue&& issue);
+
+  [[nodiscard]] c10::intrusive_ptr<ProcessGroupWork> make_work(Operation const& what, Tensors const& inputs,
+                                                               Tensors results);
+  void complete_later(c10::intrusive_ptr<ProcessGroupWork> work, weft::Work core, Stream& on,
+                      std::function<void()> land);
+  void notify(std::function<void()> task);
+  /// Throws torch's equivalent, and remembers failures of the group for getError().
+  [[noreturn]] void rethrow(Error const& error);
+  [[nodiscard]] std::exception_ptr translated(std::exception_ptr const& error);
+
+  c10::intrusive_ptr<Options> const options_;
+  int const process_;  ///< that made the group: in a forked child nothing of it is touched
+  Notifiers notifiers_;
+
+  std::mutex calls_mutex_;  ///< held while a call is made, and throughout one that runs here
+  Streams streams_;
+  std::unique_ptr<Coalesced> coalesced_;
+  std::uint64_t sequence_ = 0;
+
+  std::mutex state_mutex_;
+  std::shared_ptr<Communicator> communicator_;  ///< null once shut down; changes under both mutexes
+  c10d::ErrorType error_ = c10d::ErrorType::SUCCESS;
+};
+
+}  // namespace weft::torch_backend

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "weft/bootstrap.hpp"
+
+namespace weft::torch_backend {
+
+/// The ranks of a torch.distributed group, which find one another through its key-value store. Keys are numbered, and
+/// deleted by whoever reads them last: groups made one after the other on one store do not fill it.
+class StoreBootstrap final : public Bootstrap {
+ public:
+  /// `store`: one that no other group uses (torch hands each group a prefix of its own).
+  StoreBootstrap(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout);
+
+  [[nodiscard]] int rank() const noexcept override { return rank_; }
+  [[nodiscard]] int size() const noexcept override { return size_; }
+  [[nodiscard]] std::string name() const override { return "torch"; }
+  [[nodiscard]] std::vector<std::byte> all_gather(std::span<std::byte const> mine) override;
+
+ private:
+  [[nodiscard]] std::string key(int rank) const;
+  void wait_for_all(std::vector<std::string> const& keys);
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  int const rank_;
+  int const size_;
+  std::chrono::milliseconds const timeout_;
+  std::uint64_t round_ = 0;
+};
+
+}  // namespace weft::torch_backend

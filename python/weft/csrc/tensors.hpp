@@ -1,0 +1,38 @@
+#pragma once
+
+#include <ostream>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "weft/buffer.hpp"
+#include "weft/reduction.hpp"
+
+namespace weft::torch_backend {
+
+/// What messages about a call begin with: "weft: rank 1: all_reduce".
+struct Place {
+  int rank;
+  char const* operation;
+};
+std::ostream& operator<<(std::ostream& out, Place const& place);
+
+/// Weft's element type of a tensor. @throws c10::TypeError naming a dtype that Weft does not move.
+[[nodiscard]] DataType data_type(at::Tensor const& tensor, Place const& place);
+
+/// The memory of a tensor whose elements lie without gaps, in whatever order of dimensions. @throws c10::ValueError
+/// saying what is wrong with this one (device, layout, strides) and what to do.
+[[nodiscard]] BufferView view(at::Tensor const& tensor, Place const& place, char const* name);
+
+/// As view(), of one whose elements must also lie in row-major order.
+[[nodiscard]] BufferView contiguous_view(at::Tensor const& tensor, Place const& place, char const* name);
+
+/// @throws c10::ValueError unless both have the same dtype, shape and order of dimensions.
+void check_alike(at::Tensor const& one, at::Tensor const& other, Place const& place, char const* name);
+
+/// @throws c10::ValueError unless both have the same dtype.
+void check_same_type(at::Tensor const& one, at::Tensor const& other, Place const& place);
+
+[[nodiscard]] Reduction reduction(c10d::ReduceOp const& op, Place const& place);
+
+}  // namespace weft::torch_backend

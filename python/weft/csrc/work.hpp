@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace weft::torch_backend {
+
+/// What torch shows of a call: to the profiler, in Work objects, in messages.
+struct Operation {
+  c10d::OpType type;
+  char const* name;   ///< "all_reduce"
+  char const* title;  ///< "weft:all_reduce"
+};
+
+/// torch's handle of one call. Keeps the call's tensors alive until it is gone.
+class ProcessGroupWork final : public c10d::Work {
+ public:
+  /// `notify` runs what is chained on the future of a call that another thread completes; it may be slow.
+  using Notify = std::function<void(std::function<void()>)>;
+
+  /// `tensors` are the results; `inputs` are shown to the profiler.
+  ProcessGroupWork(int rank, Operation const& what, std::uint64_t sequence, std::vector<at::Tensor> results,
+                   std::vector<at::Tensor> const& inputs, bool profiled);
+
+  /// Also keeps `tensors` alive.
+  void keep(std::vector<at::Tensor> tensors) { kept_ = std::move(tensors); }
+
+  /// Ends a call that ran on the caller's thread, before anybody else has seen the Work.
+  void finish_inline();
+  /// Ends a call that ran on another thread.
+  void finish_elsewhere(std::exception_ptr error, Notify const& notify);
+
+  bool wait(std::chrono::milliseconds timeout) override;
+  std::vector<at::Tensor> result() override { return results_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  uint64_t getSequencenumber() const override { return sequence_; }
+  void abort() override;
+  int sourceRank() const override { return source_; }
+  void set_source(int rank) noexcept { source_ = rank; }
+
+ private:
+  std::uint64_t const sequence_;
+  char const* const name_;
+  std::vector<at::Tensor> const results_;
+  std::vector<at::Tensor> kept_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // under mutex_
+  int source_ = -1;
+};
+
+}  // namespace weft::torch_backend
