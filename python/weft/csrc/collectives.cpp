@@ -96,6 +96,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::broadcast(Tensors& tensors, c10d:
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::allreduce(Tensors& tensors, c10d::AllreduceOptions const& opts) {
+  if (!tensors.empty() && C10_UNLIKELY(tensors[0].is_sparse())) return allreduce_sparse(tensors, opts);
   auto const buffer = view(only(tensors, place(kAllReduce)), place(kAllReduce), "tensor");
   return run(kAllReduce, {opts.asyncOp, opts.timeout}, tensors, tensors,
              [&](Communicator& communicator, CollectiveOptions const& options) {

@@ -3,6 +3,9 @@
 #include <Python.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
 #include "run.hpp"
@@ -65,6 +68,7 @@ ProcessGroupWeft::ProcessGroupWeft(c10::intrusive_ptr<c10d::Store> store, int ra
                                    c10::intrusive_ptr<Options> options)
     : Backend(rank, size),
       options_(std::move(options)),
+      store_(store),
       process_(::getpid()),
       communicator_(std::make_shared<Communicator>(create(std::move(store), rank, size, *options_))) {
   init();
@@ -117,6 +121,42 @@ c10d::ErrorType ProcessGroupWeft::getError() {
 void ProcessGroupWeft::setTimeout(std::chrono::milliseconds timeout) {
   std::lock_guard const lock(calls_mutex_);
   options_->timeout = timeout;
+}
+
+c10::intrusive_ptr<c10d::Backend> ProcessGroupWeft::split(c10::intrusive_ptr<c10d::Store> const& store,
+                                                          std::vector<int> const& ranks,
+                                                          c10::intrusive_ptr<c10d::Backend::Options> const& opts) {
+  auto const mine = std::find(ranks.begin(), ranks.end(), getRank());
+  if (mine == ranks.end()) return nullptr;
+  auto options = c10::make_intrusive<Options>(opts ? opts->timeout : options_->timeout);
+  if (opts) {
+    options->group_name = opts->group_name;
+    options->global_ranks_in_group = opts->global_ranks_in_group;
+  }
+  return c10::make_intrusive<ProcessGroupWeft>(store, static_cast<int>(mine - ranks.begin()),
+                                               static_cast<int>(ranks.size()), std::move(options));
+}
+
+bool ProcessGroupWeft::supportsTensorAlloc(c10::DeviceIndex device) {
+  return device < 0;  // CPU tensors
+}
+
+at::Tensor ProcessGroupWeft::allocateTensor(long size, at::TensorOptions options) {
+  constexpr Operation kWhat{c10d::OpType::UNKNOWN, "allocate_tensor", "weft:allocate_tensor"};
+  TORCH_CHECK_VALUE(size >= 0, place(kWhat), ": ", size, " elements");
+  TORCH_CHECK_VALUE(options.device().is_cpu(), place(kWhat), ": this build of weft allocates CPU tensors, not on ",
+                    options.device());
+  std::lock_guard const lock(calls_mutex_);
+  auto& communicator = this->communicator(kWhat);
+  auto const bytes = static_cast<std::size_t>(size) * options.dtype().itemsize();
+  try {
+    auto memory = pool_->take(communicator, bytes);
+    if (!memory) return at::empty({size}, options);
+    return at::from_blob(
+        memory->data(), {size}, [memory](void*) {}, options);
+  } catch (Error const& error) {
+    rethrow(error);
+  }
 }
 
 uint64_t ProcessGroupWeft::getSequenceNumberForGroup() {

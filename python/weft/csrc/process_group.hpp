@@ -13,6 +13,7 @@
 
 #include "coalesced.hpp"
 #include "notifiers.hpp"
+#include "tensor_pool.hpp"
 #include "tensors.hpp"
 #include "weft/communicator.hpp"
 #include "weft/error.hpp"
@@ -44,6 +45,16 @@ class ProcessGroupWeft final : public c10d::Backend {
   void abort() override;
   void shutdown() override;
 
+  bool supportsSplitting() const override { return true; }
+  /// Collective over this group's `ranks`, which become the new group, in that order; null on the others.
+  c10::intrusive_ptr<c10d::Backend> split(c10::intrusive_ptr<c10d::Store> const& store, std::vector<int> const& ranks,
+                                          c10::intrusive_ptr<c10d::Backend::Options> const& opts) override;
+
+  bool supportsTensorAlloc(c10::DeviceIndex device) override;
+  /// Collective: a flat tensor of `size` elements in memory that all ranks see. Its memory is used again once it is
+  /// freed; a rank that holds more tensors of a size than all have allocated together gets ordinary memory.
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+
   /// Every rank counts its own calls from 0: there is nothing to agree on.
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override;
@@ -57,6 +68,7 @@ class ProcessGroupWeft final : public c10d::Backend {
 
   WorkHandle broadcast(Tensors& tensors, c10d::BroadcastOptions const& opts) override;
   WorkHandle allreduce(Tensors& tensors, c10d::AllreduceOptions const& opts) override;
+  WorkHandle allreduce_sparse(Tensors& tensors, c10d::AllreduceOptions const& opts) override;
   WorkHandle allreduce_coalesced(Tensors& tensors, c10d::AllreduceCoalescedOptions const& opts) override;
   WorkHandle reduce(Tensors& tensors, c10d::ReduceOptions const& opts) override;
   WorkHandle allgather(TensorLists& outputs, Tensors& inputs, c10d::AllgatherOptions const& opts) override;
@@ -75,6 +87,8 @@ class ProcessGroupWeft final : public c10d::Backend {
                            std::vector<int64_t>& input_splits, c10d::AllToAllOptions const& opts) override;
   WorkHandle alltoall(Tensors& outputs, Tensors& inputs, c10d::AllToAllOptions const& opts) override;
   WorkHandle barrier(c10d::BarrierOptions const& opts) override;
+  /// Errors of a rank that did not come name it, and leave the group as it was.
+  void monitoredBarrier(c10d::BarrierOptions const& opts, bool wait_all_ranks) override;
   WorkHandle send(Tensors& tensors, int to, int tag) override;
   WorkHandle recv(Tensors& tensors, int from, int tag) override;
 
@@ -117,12 +131,15 @@ class ProcessGroupWeft final : public c10d::Backend {
   [[nodiscard]] std::exception_ptr translated(std::exception_ptr const& error);
 
   c10::intrusive_ptr<Options> const options_;
+  c10::intrusive_ptr<c10d::Store> const store_;
+  std::uint64_t monitored_barriers_ = 0;
   int const process_;  ///< that made the group: in a forked child nothing of it is touched
   Notifiers notifiers_;
 
   std::mutex calls_mutex_;  ///< held while a call is made, and throughout one that runs here
   Streams streams_;
   std::unique_ptr<Coalesced> coalesced_;
+  std::shared_ptr<TensorPool> const pool_ = std::make_shared<TensorPool>();
   std::uint64_t sequence_ = 0;
 
   std::mutex state_mutex_;

@@ -7,6 +7,10 @@ functions below.
 
 def _autoload() -> None:
     """Called by ``import torch``."""
+    import torch
+
+    if not torch.distributed.is_available():
+        return
     from weft import backend
 
     backend.register()

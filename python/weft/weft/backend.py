@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
+from datetime import timedelta
+
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 NAME = "weft"
 DEVICES = ["cpu", "cuda"]
+
+_torchs_monitored_barrier = dist.monitored_barrier if dist.is_available() else None
 
 
 def register() -> None:
@@ -14,12 +21,37 @@ def register() -> None:
     if not dist.is_available() or NAME in dist.Backend.backend_list:
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=DEVICES)
+    dist.monitored_barrier = distributed_c10d.monitored_barrier = _monitored_barrier
 
 
 def set_default(device: str) -> None:
     if device not in DEVICES:
         raise ValueError(f"weft: set_default({device!r}): weft serves {' and '.join(DEVICES)}")
     dist.Backend.default_device_backend_map[device] = NAME
+
+
+def _serves_cpu(group) -> bool:
+    try:
+        return group._get_backend(torch.device("cpu")).name() == NAME
+    except RuntimeError:  # the group has no back end for the CPU
+        return False
+
+
+@functools.wraps(_torchs_monitored_barrier)
+def _monitored_barrier(group=dist.group.WORLD, timeout=None, wait_all_ranks=False):
+    # torch's refuses every back end but gloo by name.
+    if distributed_c10d._rank_not_in_group(group):
+        return distributed_c10d._warn_not_in_group("monitored_barrier")
+    pg = distributed_c10d._get_default_group() if group is None else group
+    if not _serves_cpu(pg):
+        return _torchs_monitored_barrier(group, timeout, wait_all_ranks)
+    if timeout is None:
+        timeout = distributed_c10d.default_pg_timeout
+    elif isinstance(timeout, float):
+        warnings.warn(f"Please specify timeout arg as a timedelta. Taking {timeout} as seconds.", stacklevel=2)
+        timeout = timedelta(seconds=timeout)
+    distributed_c10d._check_valid_timeout(timeout)
+    return pg.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
 
 
 def _create(group, options):
