@@ -13,6 +13,7 @@
 #include "weft/error.hpp"
 #include "weft/parts.hpp"
 #include "weft/reduction.hpp"
+#include "weft/shared_heap.hpp"
 #include "weft/stream.hpp"
 #include "weft/work.hpp"
 
@@ -63,6 +64,9 @@ struct CommunicatorOptions {
   /// What a collective that waits for its peers calls meanwhile, on the waiting thread, every few microseconds: lets
   /// another library that shares the process make progress. Must not throw, wait, or call this communicator.
   std::function<void()> progress{};
+  /// Buffers in it count as symmetric memory where every rank has one; where some rank has none, or another host lies
+  /// between, they are as private ones. May be null, and differ between communicators.
+  std::shared_ptr<SharedHeap> heap{};
   std::string name{};  ///< what errors, dumps and weft-doctor call the communicator; split() adds the color
 };
 
@@ -83,7 +87,8 @@ struct CollectiveOptions {
 /// communicator has failed. A rank that dies, leaves or
 /// times out makes every other rank's pending and later calls throw Error{peer_lost|timeout} naming it. With a stream
 /// the caller's mistakes throw at once, the rest surfaces from Work::wait(); neither buffer may be touched until the
-/// Work completes. Zero counts are legal; only barrier, and calls that all ranks get something of, bring ranks together.
+/// Work completes. Zero counts are legal; only barrier, and calls that all ranks get something of, bring ranks
+/// together.
 class Communicator {
  public:
   /// Collective over the bootstrap's ranks. @throws Error{invalid_argument} naming the member of the options that is

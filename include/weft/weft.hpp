@@ -19,6 +19,7 @@
 #include "weft/parts.hpp"
 #include "weft/reduce_op.hpp"
 #include "weft/reduction.hpp"
+#include "weft/shared_heap.hpp"
 #include "weft/stream.hpp"
 #include "weft/trace.hpp"
 #include "weft/version.hpp"

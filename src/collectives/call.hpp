@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/route.hpp"
 #include "weft/data_type.hpp"
 #include "weft/parts.hpp"
 #include "weft/reduction.hpp"
@@ -123,6 +124,7 @@ struct Call {
   std::shared_ptr<std::vector<std::size_t>> parts_storage{};  ///< of a call that outlives its caller's arrays
   std::chrono::milliseconds timeout{};
   std::chrono::steady_clock::time_point* met = nullptr;  ///< where to note when every rank had come; null: nowhere
+  mutable Route route{};                                 ///< what the backend tells of how it ran
   bool on_stream = false;                                ///< runs on a communication thread, beside computation
 
   [[nodiscard]] std::size_t bytes() const noexcept { return contract.count * size_of(contract.dtype); }

@@ -250,6 +250,7 @@ void Communicator::Impl::execute_on_link(Call const& call, std::function<void(Ca
   auto timed = call;
   timed.met = &met;  // the link is busy from when the last rank came
   body(timed);
+  call.route = timed.route;
   sleep_until(met + link_time(*options.emulated_link, call, validator.rank, validator.size));
 }
 

@@ -82,7 +82,7 @@ std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, std::shared_p
   // Hosts in name only take one another's cores: what is measured there says nothing.
   if (inside.host_id) inside.tuning_cache.reset();
   auto const locals = mpi_bootstrap_of(members->subset(layout.locals()), first.tag, inside);
-  auto intra = shm::ShmBackend::create(*locals, inside, options.progress);
+  auto intra = shm::ShmBackend::create(*locals, inside, options.progress, options.heap);
   // Where every rank has a host to itself there is but one order.
   auto const by_hosts = first.reproducibility == Reproducibility::run_to_run && layout.hosts().size() < hosts.size();
   HostOrder const order(by_hosts ? layout.hosts() : std::vector<std::vector<int>>());
@@ -104,7 +104,7 @@ std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOption
     if (std::any_of(hosts.begin(), hosts.end(), [](int host) { return host != 0; })) {
       refuse(kind, hosts, "they share no memory; use mpi or hierarchical, or leave WEFT_BACKEND unset");
     }
-    return shm::ShmBackend::create(bootstrap, config, options.progress);
+    return shm::ShmBackend::create(bootstrap, config, options.progress, options.heap);
   }
 #if WEFT_WITH_MPI
   auto const members = bootstrap.mpi();

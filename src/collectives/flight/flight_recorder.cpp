@@ -76,6 +76,7 @@ json to_json(FlightEntry const& entry, WallClock const& clock) {
           {"bytes", contract.count * size_of(contract.dtype)},
           {"on", entry.on_stream ? "stream" : "caller"},
           {"state", to_string(entry.state)},
+          {"path", entry.route.how == Route::How::unknown ? json() : json(describe(entry.route))},
           {"enqueued_ns", clock.at(entry.enqueued)},
           {"started_ns", clock.at(entry.started)},
           {"finished_ns", clock.at(entry.finished)}};

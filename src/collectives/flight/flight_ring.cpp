@@ -9,10 +9,22 @@
 namespace weft {
 namespace {
 
-constexpr std::uint64_t kStateMask = 0x7f;
-constexpr std::uint64_t kOnStream = 0x80;
+constexpr std::uint64_t kStateMask = 0x7;
+constexpr std::uint64_t kOnStream = 0x8;
+constexpr unsigned kHowShift = 4;
+constexpr std::uint64_t kHowMask = 0xf;
+constexpr unsigned kRankShift = 8;
+constexpr std::uint64_t kRankMask = 0x3f;  // those of one host, see shm::kMaxRanks
+constexpr unsigned kSequenceShift = 14;
+static_assert(static_cast<std::uint64_t>(FlightState::failed) <= kStateMask);
+static_assert(static_cast<std::uint64_t>(Route::How::places_differ) <= kHowMask);
+
 std::uint64_t head_of(Call const& call, FlightState state) noexcept {
-  return (call.sequence << 8U) | (call.on_stream ? kOnStream : 0) | static_cast<std::uint64_t>(state);
+  return (call.sequence << kSequenceShift) | (call.on_stream ? kOnStream : 0) | static_cast<std::uint64_t>(state);
+}
+
+std::uint64_t bits_of(Route route) noexcept {
+  return (static_cast<std::uint64_t>(route.how) << kHowShift) | ((route.rank & kRankMask) << kRankShift);
 }
 
 std::uint64_t now_for(Call const& call) noexcept {
@@ -76,7 +88,7 @@ void FlightRing::write_start(Call const& call) noexcept {
 void FlightRing::write_finish(Call const& call, FlightState state) noexcept {
   auto& slot = slot_of(call.sequence);
   slot.finished.store(now_for(call), std::memory_order_release);
-  slot.head.store(head_of(call, state), std::memory_order_release);
+  slot.head.store(head_of(call, state) | bits_of(call.route), std::memory_order_release);
   ended_.store(call.sequence, std::memory_order_release);
   __builtin_prefetch(&slot_of(call.sequence + 1), 1);
 }
@@ -88,7 +100,9 @@ bool FlightRing::read(Slot const& slot, FlightEntry& entry) noexcept {
   ContractWords words;
   for (std::size_t i = 0; i < words.size(); ++i) words[i] = slot.contract[i].load(std::memory_order_acquire);
   std::memcpy(static_cast<void*>(&entry.contract), words.data(), sizeof entry.contract);
-  entry.sequence = head >> 8U;
+  entry.sequence = head >> kSequenceShift;
+  entry.route.how = static_cast<Route::How>(head >> kHowShift & kHowMask);
+  entry.route.rank = static_cast<std::uint8_t>(head >> kRankShift & kRankMask);
   entry.on_stream = (head & kOnStream) != 0;
   entry.enqueued = to_flight_time(slot.enqueued.load(std::memory_order_acquire));
   entry.started =

@@ -22,6 +22,7 @@ struct FlightEntry {
   std::uint64_t sequence = 0;
   FlightState state = FlightState::empty;
   bool on_stream = false;
+  Route route;  ///< of a call that has ended
   Contract contract;
   std::chrono::steady_clock::time_point enqueued;
   std::chrono::steady_clock::time_point started;
@@ -64,7 +65,7 @@ class FlightRing {
   using ContractWords = std::array<std::uint64_t, sizeof(Contract) / sizeof(std::uint64_t)>;
 
   struct alignas(64) Slot {
-    Word head{0};  ///< sequence << 8 | on_stream << 7 | state
+    Word head{0};  ///< sequence << 14 | route's rank << 8 | route << 4 | on_stream << 3 | state
     std::array<Word, std::tuple_size_v<ContractWords>> contract{};
     Word enqueued{0};  ///< nanoseconds of the steady clock
     Word started{0};

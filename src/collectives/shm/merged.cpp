@@ -88,7 +88,9 @@ void ShmBackend::merged(MergedCall const& merged) {
   // In place or not may differ between ranks, and flat pulls have no announced form.
   auto const negotiates = sent > tuning_.staged_bytes && merged.bytes() / merged.pieces().size() >= kDirectPiece &&
                           (swaps || !pulls(operation));
+  call.route = {negotiates ? Route::How::places_differ : Route::How::small};
   if (negotiates && negotiate_strides(merged)) {
+    call.route = {Route::How::zero_copy};
     if (explainer_)
       explain_merged(merged, Memory::symmetric, "merged, direct", "in one another's symmetric memory, piece by piece");
     return merged_direct(merged);

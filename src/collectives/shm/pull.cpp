@@ -115,6 +115,7 @@ void ShmBackend::pull_unequal(Call const& call, Transfers& transfers) {
   auto const* const small = selector_.by_size(Collective::pull, bytes);
   auto const memory = small != nullptr ? Memory::any : buffers ? Memory::symmetric : Memory::other;
   auto const& choice = small != nullptr ? *small : selector_.by_memory(Collective::pull, bytes, memory);
+  if (memory != Memory::other) call.route = {is_direct(choice.algorithm) ? Route::How::zero_copy : Route::How::small};
   if (explainer_) explain(call, Collective::pull, memory, bytes, choice);
   if (choice.algorithm == Algorithm::direct) return pull_direct(call, transfers, *buffers);
   pull_staged(call, transfers, choice, true);

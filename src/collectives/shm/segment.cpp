@@ -26,24 +26,6 @@ Mapping::~Mapping() {
 
 namespace {
 
-/// A file descriptor closed with its scope.
-class UniqueFd {
- public:
-  explicit UniqueFd(int fd = -1) noexcept : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~UniqueFd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  [[nodiscard]] int get() const noexcept { return fd_; }
-
- private:
-  int fd_;
-};
-
 enum class Outcome : std::int32_t { ok, no_memory, forbidden, failed };
 
 /// What rank 0 tells the others about its segment.
@@ -62,60 +44,6 @@ struct Report {
   Outcome outcome = Outcome::ok;
   std::int32_t error_number = 0;
 };
-
-template <typename T>
-std::vector<T> gather(Exchange const& exchange, T const& mine) {
-  auto const raw = exchange(std::as_bytes(std::span(&mine, 1)));
-  std::vector<T> all(raw.size() / sizeof(T));
-  std::memcpy(static_cast<void*>(all.data()), raw.data(), all.size() * sizeof(T));
-  return all;
-}
-
-std::uint64_t fresh_nonce() {
-  std::random_device entropy;
-  return (std::uint64_t{entropy()} << 32U) | entropy();
-}
-
-std::shared_ptr<Mapping> map(int fd, std::size_t bytes, int& error_number) {
-  auto* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (data == MAP_FAILED) {
-    error_number = errno;
-    return nullptr;
-  }
-  constexpr std::size_t kHugeWorthwhile = std::size_t{4} << 20U;
-  if (bytes >= kHugeWorthwhile) ::madvise(data, bytes, MADV_HUGEPAGE);  // advice only: fewer TLB misses where allowed
-  return std::make_shared<Mapping>(static_cast<std::byte*>(data), bytes);
-}
-
-/// Rank 0: a memfd whose size nobody can change, tagged with the nonce in its name for whoever inspects /proc.
-UniqueFd create_memfd(std::size_t bytes, int& error_number) {
-  UniqueFd fd{::memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-  if (fd.get() < 0 || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
-      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    error_number = errno;
-    return UniqueFd{};
-  }
-  return fd;
-}
-
-/// Commits pages [begin, end) of the mapping now. Kernels before 5.14 lack MADV_POPULATE_WRITE; fallocate does it
-/// there.
-int commit(Mapping const& mapping, std::size_t begin, std::size_t end, int fd) {
-  if (begin >= end) return 0;
-#ifndef MADV_POPULATE_WRITE
-  constexpr int MADV_POPULATE_WRITE = 23;
-#endif
-  if (::madvise(mapping.data() + begin, end - begin, MADV_POPULATE_WRITE) == 0) return 0;
-  if (errno != EINVAL) return errno == EFAULT ? ENOMEM : errno;
-  return ::posix_fallocate(fd, static_cast<off_t>(begin), static_cast<off_t>(end - begin));
-}
-
-UniqueFd open_peer(Offer const& offer, int& error_number) {
-  auto const path = fmt::format("/proc/{}/fd/{}", offer.pid, offer.fd);
-  UniqueFd fd{::open(path.c_str(), O_RDWR | O_CLOEXEC)};
-  if (fd.get() < 0) error_number = errno;
-  return fd;
-}
 
 Outcome classify(int error_number) {
   switch (error_number) {
@@ -149,6 +77,49 @@ void agree(std::vector<Report> const& reports, std::size_t bytes) {
 
 }  // namespace
 
+std::uint64_t fresh_nonce() {
+  std::random_device entropy;
+  return (std::uint64_t{entropy()} << 32U) | entropy();
+}
+
+std::shared_ptr<Mapping> map_shared(int fd, std::size_t bytes, int& error_number) {
+  auto* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) {
+    error_number = errno;
+    return nullptr;
+  }
+  constexpr std::size_t kHugeWorthwhile = std::size_t{4} << 20U;
+  if (bytes >= kHugeWorthwhile) ::madvise(data, bytes, MADV_HUGEPAGE);  // advice only: fewer TLB misses where allowed
+  return std::make_shared<Mapping>(static_cast<std::byte*>(data), bytes);
+}
+
+UniqueFd create_memfd(std::size_t bytes, int& error_number) {
+  UniqueFd fd{::memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  if (fd.get() < 0 || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    error_number = errno;
+    return UniqueFd{};
+  }
+  return fd;
+}
+
+int commit(Mapping const& mapping, std::size_t begin, std::size_t end, int fd) {
+  if (begin >= end) return 0;
+#ifndef MADV_POPULATE_WRITE
+  constexpr int MADV_POPULATE_WRITE = 23;
+#endif
+  if (::madvise(mapping.data() + begin, end - begin, MADV_POPULATE_WRITE) == 0) return 0;
+  if (errno != EINVAL) return errno == EFAULT ? ENOMEM : errno;
+  return ::posix_fallocate(fd, static_cast<off_t>(begin), static_cast<off_t>(end - begin));
+}
+
+UniqueFd open_descriptor(std::int64_t pid, int descriptor, int& error_number) {
+  auto const path = fmt::format("/proc/{}/fd/{}", pid, descriptor);
+  UniqueFd fd{::open(path.c_str(), O_RDWR | O_CLOEXEC)};
+  if (fd.get() < 0) error_number = errno;
+  return fd;
+}
+
 std::size_t available_memory() {
   auto least = std::numeric_limits<std::size_t>::max();
   std::ifstream meminfo("/proc/meminfo");
@@ -175,7 +146,7 @@ std::shared_ptr<Mapping> create_segment(int rank, int size, std::size_t bytes, s
   if (rank == 0) {
     int error_number = bytes > available_memory() ? ENOMEM : 0;
     if (error_number == 0) fd = create_memfd(bytes, error_number);
-    if (error_number == 0) mapping = map(fd.get(), bytes, error_number);
+    if (error_number == 0) mapping = map_shared(fd.get(), bytes, error_number);
     if (mapping) {
       offer.nonce = fresh_nonce();
       std::memcpy(mapping->data(), &offer.nonce, sizeof offer.nonce);
@@ -194,8 +165,8 @@ std::shared_ptr<Mapping> create_segment(int rank, int size, std::size_t bytes, s
   if (rank != 0 && offered.pid == ::getpid()) {
     mapping = *offered.mapping;
   } else if (rank != 0) {
-    fd = open_peer(offered, mine.error_number);
-    if (fd.get() >= 0) mapping = map(fd.get(), bytes, mine.error_number);
+    fd = open_descriptor(offered.pid, offered.fd, mine.error_number);
+    if (fd.get() >= 0) mapping = map_shared(fd.get(), bytes, mine.error_number);
     if (mapping && std::memcmp(mapping->data(), &offered.nonce, sizeof offered.nonce) != 0) mine.error_number = ENOENT;
     mine.outcome = classify(mine.error_number);
   }
@@ -211,7 +182,7 @@ std::shared_ptr<Mapping> create_segment(int rank, int size, std::size_t bytes, s
       if (forbidden(mine)) {
         mine = Report{};
         fd = UniqueFd{receive_descriptor(offered.nonce, mine.error_number)};
-        mapping = fd.get() >= 0 ? map(fd.get(), bytes, mine.error_number) : nullptr;
+        mapping = fd.get() >= 0 ? map_shared(fd.get(), bytes, mine.error_number) : nullptr;
       }
     }
     mine.outcome = mine.error_number == 0 ? Outcome::ok : Outcome::failed;

@@ -25,6 +25,11 @@ enum class Algorithm : std::uint8_t {
 inline constexpr std::size_t kAlgorithms = 9;
 [[nodiscard]] std::string_view to_string(Algorithm algorithm) noexcept;
 
+/// Whether ranks work in one another's buffers.
+[[nodiscard]] constexpr bool is_direct(Algorithm algorithm) noexcept {
+  return algorithm == Algorithm::direct || algorithm == Algorithm::direct_claimed;
+}
+
 /// Operations that decide alike: gather and scatter are rooted; all_to_all and forms with unequal parts pull.
 enum class Collective : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce, rooted, pull, scan };
 inline constexpr std::size_t kCollectives = 8;

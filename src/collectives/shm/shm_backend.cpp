@@ -10,6 +10,7 @@
 
 #include "collectives/shm/tuner.hpp"
 #include "collectives/shm/tuning_cache.hpp"
+#include "core/log.hpp"
 
 namespace weft::shm {
 namespace {
@@ -95,7 +96,8 @@ std::vector<T> tell_all(Bootstrap& bootstrap, T const& mine) {
 }  // namespace
 
 std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& config,
-                                            std::function<void()> const& progress) {
+                                            std::function<void()> const& progress,
+                                            std::shared_ptr<SharedHeap> const& heap) {
   auto const rank = bootstrap.rank();
   auto const size = bootstrap.size();
   if (size > kMaxRanks) {
@@ -126,7 +128,18 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& 
     if (rank == 0) adopt_costs(plan, topology, config, size, shares);
     plan = tell_all(bootstrap, plan).front();
   }
-  return assemble(bootstrap, plan, progress);
+  auto backend = assemble(bootstrap, plan, progress);
+  backend->join_heaps(bootstrap, heap);
+  return backend;
+}
+
+void ShmBackend::join_heaps(Bootstrap& bootstrap, std::shared_ptr<SharedHeap> const& own) {
+  peer_heaps_ = PeerHeaps::join(rank(), size(), own,
+                                [&](std::span<std::byte const> bytes) { return bootstrap.all_gather(bytes); });
+  if (rank() == 0 && !peer_heaps_.missing().empty()) {
+    log(explainer_ ? LogLevel::warn : LogLevel::info,
+        fmt::format("shared heaps are not used: {}; give every rank one", peer_heaps_.missing()));
+  }
 }
 
 std::unique_ptr<ShmBackend> ShmBackend::assemble(Bootstrap& bootstrap, Plan const& plan,
@@ -162,7 +175,10 @@ ShmBackend::ShmBackend(Segments segments, int rank, int size, Plan const& plan, 
 
 void ShmBackend::explain(Call const& call, Collective collective, Memory memory, std::size_t bytes,
                          Choice const& choice) const {
-  explainer_->note(call.contract.operation, to_string(memory), to_string(choice.algorithm), [&] {
+  auto const algorithm = is_copied(call.route)
+                             ? fmt::format("{} ({})", to_string(choice.algorithm), describe(call.route))
+                             : std::string(to_string(choice.algorithm));
+  explainer_->note(call.contract.operation, to_string(memory), algorithm, [&] {
     auto const above = selector_.above(collective, memory, choice);
     auto const limited = choice.up_to != Choice::kUnlimited;
     auto const sizes = describe_bytes(above == 0 ? 0 : above + 1, limited ? std::optional(choice.up_to) : std::nullopt);
@@ -228,6 +244,12 @@ kernels::Store ShmBackend::store_for(std::size_t bytes, bool in_place) const noe
   return bytes >= tuning_.streaming_bytes && !in_place ? kernels::Store::streaming : kernels::Store::cached;
 }
 
+Placement ShmBackend::place(void const* data, std::size_t bytes) const noexcept {
+  if (bytes == 0) return {heap_.living(), Placement::kAnywhere};
+  if (peer_heaps_.contains(data, bytes)) return {peer_heaps_.offset(data), Placement::kSharedHeap};
+  return heap_.find(data, bytes);
+}
+
 std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std::size_t send_bytes,
                                                            std::size_t recv_bytes, Needs needs) {
   struct Offer {
@@ -236,9 +258,7 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
   };
   static_assert(sizeof(Offer) <= kScaleOffset);
   Offer offer;
-  auto const place = [&](void const* data, std::size_t bytes) {
-    return bytes > 0 ? heap_.find(data, bytes) : Placement{heap_.living(), Placement::kAnywhere};
-  };
+  if (needs == Needs::nothing) offer.send.offset = Placement::kBusy;
   if (needs == Needs::send || needs == Needs::both) offer.send = place(call.send, send_bytes);
   if (needs == Needs::recv || needs == Needs::both) offer.recv = place(call.recv, recv_bytes);
   announce(call, &offer, sizeof offer);
@@ -253,33 +273,65 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
     recvs[peer] = theirs.recv;
   }
   Symmetric buffers;
-  if (needs == Needs::nothing) return std::nullopt;
-  if (needs != Needs::recv && !(buffers.send_hold = resolve(sends, buffers.send))) return std::nullopt;
-  if (needs != Needs::send && !(buffers.recv_hold = resolve(recvs, buffers.recv))) return std::nullopt;
+  if (needs != Needs::recv && !resolve(sends, buffers.send, buffers.send_hold)) {
+    call.route = why_copied(sends, Route::How::private_send);
+    return std::nullopt;
+  }
+  if ((needs == Needs::recv || needs == Needs::both) && !resolve(recvs, buffers.recv, buffers.recv_hold)) {
+    call.route = why_copied(recvs, Route::How::private_recv);
+    return std::nullopt;
+  }
   return buffers;
 }
 
 /// All ranks decide from the same placements: direct only when every rank uses the same segment, or has no buffer and
-/// still holds that segment.
-std::shared_ptr<Mapping> ShmBackend::resolve(std::array<Placement, kMaxRanks> const& placements,
-                                             Addresses& addresses) const {
+/// still holds that segment. The ranks' shared heaps are one segment that all hold.
+bool ShmBackend::resolve(std::array<Placement, kMaxRanks> const& placements, Addresses& addresses,
+                         std::shared_ptr<Mapping>& hold) const {
   auto segment = Placement::kAnywhere;
   for (int peer = 0; peer < size(); ++peer) {
     if (placements[peer].segment == Placement::kAnywhere) continue;
     if (segment == Placement::kAnywhere) segment = placements[peer].segment;
-    if (placements[peer].segment == 0 || placements[peer].segment != segment) return nullptr;
+    if (placements[peer].segment == 0 || placements[peer].segment != segment) return false;
   }
-  if (segment == Placement::kAnywhere) return nullptr;
+  if (segment == Placement::kAnywhere) return false;
+  auto const in_heaps = segment == Placement::kSharedHeap;
   for (int peer = 0; peer < size(); ++peer) {
     auto const& placement = placements[peer];
-    if (placement.segment == Placement::kAnywhere && !heap_.is_held(segment, placement.offset)) return nullptr;
+    if (placement.segment == Placement::kAnywhere && !in_heaps && !heap_.is_held(segment, placement.offset))
+      return false;
   }
-  auto mapping = heap_.hold(segment);
+  if (!in_heaps) hold = heap_.hold(segment);
   for (int peer = 0; peer < size(); ++peer) {
     auto const placement = placements[peer];
-    addresses[peer] = placement.segment == Placement::kAnywhere ? nullptr : heap_.address(*mapping, peer, placement);
+    addresses[peer] = placement.segment == Placement::kAnywhere ? nullptr
+                      : in_heaps                                ? peer_heaps_.address(peer, placement.offset)
+                                                                : heap_.address(*hold, peer, placement);
   }
-  return mapping;
+  return true;
+}
+
+/// The first rank that keeps the others from it.
+Route ShmBackend::why_copied(std::array<Placement, kMaxRanks> const& placements, Route::How private_how) const {
+  auto segment = Placement::kAnywhere;
+  for (int peer = 0; peer < size(); ++peer) {
+    auto const& placement = placements[peer];
+    auto const number = static_cast<std::uint8_t>(peer);
+    if (placement.segment == Placement::kAnywhere) continue;
+    if (placement.segment == 0) {
+      if (placement.offset == Placement::kBusy) return {Route::How::in_place, number};
+      if (peer_heaps_.missing_rank() < 0) return {private_how, number};
+      return {Route::How::no_heap, static_cast<std::uint8_t>(peer_heaps_.missing_rank())};
+    }
+    if (segment != Placement::kAnywhere && placement.segment != segment) return {Route::How::different_memory, number};
+    segment = placement.segment;
+  }
+  for (int peer = 0; peer < size(); ++peer) {
+    auto const& placement = placements[peer];
+    if (placement.segment == Placement::kAnywhere && !heap_.is_held(segment, placement.offset))
+      return {Route::How::released, static_cast<std::uint8_t>(peer)};
+  }
+  return {};  // nobody has a buffer
 }
 
 void ShmBackend::reduce_to(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,

@@ -13,6 +13,7 @@
 #include "collectives/shm/feeds.hpp"
 #include "collectives/shm/mailbox.hpp"
 #include "collectives/shm/partition.hpp"
+#include "collectives/shm/peer_heaps.hpp"
 #include "collectives/shm/pull.hpp"
 #include "collectives/shm/selector.hpp"
 #include "collectives/shm/staging_ring.hpp"
@@ -39,10 +40,11 @@ struct Plan {
 /// know alike.
 class ShmBackend final : public Backend {
  public:
-  /// Collective over the bootstrap; `progress` as in CommunicatorOptions. @throws Error{unsupported} when the ranks are
-  /// on several hosts.
+  /// Collective over the bootstrap; `progress` and `heap` as in CommunicatorOptions. @throws Error{unsupported} when
+  /// the ranks are on several hosts.
   static std::unique_ptr<Backend> create(Bootstrap& bootstrap, Config const& config,
-                                         std::function<void()> const& progress = {});
+                                         std::function<void()> const& progress = {},
+                                         std::shared_ptr<SharedHeap> const& heap = {});
 
   /// Collective: a backend that works by `plan`, which is equal on all ranks.
   static std::unique_ptr<ShmBackend> assemble(Bootstrap& bootstrap, Plan const& plan,
@@ -81,6 +83,8 @@ class ShmBackend final : public Backend {
   ShmBackend(Segments segments, int rank, int size, Plan const& plan, std::function<void()> const& progress);
 
  private:
+  void join_heaps(Bootstrap& bootstrap, std::shared_ptr<SharedHeap> const& own);
+
   /// Addresses of one symmetric buffer on every rank.
   using Addresses = std::array<void*, kMaxRanks>;
   /// Send and receive buffers of a call on every rank; the holds keep them mapped.
@@ -102,8 +106,12 @@ class ShmBackend final : public Backend {
   /// symmetric. A rank whose buffer nobody reaches gives 0 bytes and has no address.
   [[nodiscard]] std::optional<Symmetric> negotiate(Call const& call, std::size_t send_bytes, std::size_t recv_bytes,
                                                    Needs needs);
-  [[nodiscard]] std::shared_ptr<Mapping> resolve(std::array<Placement, kMaxRanks> const& placements,
-                                                 Addresses& addresses) const;
+  /// Where a buffer lies that peers may want to reach.
+  [[nodiscard]] Placement place(void const* data, std::size_t bytes) const noexcept;
+  /// Whether all can be reached, and where; `hold` keeps what may be released meanwhile.
+  [[nodiscard]] bool resolve(std::array<Placement, kMaxRanks> const& placements, Addresses& addresses,
+                             std::shared_ptr<Mapping>& hold) const;
+  [[nodiscard]] Route why_copied(std::array<Placement, kMaxRanks> const& placements, Route::How private_how) const;
   /// Runs `call`, of `bytes` as Rules counts them, as the selector says: run(choice, buffers, announced). `buffers` are
   /// what negotiate(), which announces the call, has found; null where they do not matter or cannot be reached.
   template <typename Negotiate, typename Run>
@@ -216,6 +224,7 @@ class ShmBackend final : public Backend {
   StagingRing ring_;
   SwapBlocks swap_;
   SymmetricHeap heap_;
+  PeerHeaps peer_heaps_;
   std::array<double, kMaxRanks> scales_{};  // the current call's, of premul_sum
   std::vector<Strides> strides_;            // of the current merged call's pieces
   std::size_t scattered_bytes_;             // of a part, in a slot of scatter's root
@@ -224,6 +233,7 @@ class ShmBackend final : public Backend {
 
 template <typename Negotiate, typename Run>
 void ShmBackend::select(Call const& call, Collective collective, std::size_t bytes, Negotiate negotiate, Run run) {
+  call.route = {Route::How::small};
   if (auto const* choice = selector_.by_size(collective, bytes)) {
     if (explainer_) explain(call, collective, Memory::any, bytes, *choice);
     return run(*choice, nullptr, false);
@@ -231,6 +241,7 @@ void ShmBackend::select(Call const& call, Collective collective, std::size_t byt
   std::optional<Symmetric> const buffers = negotiate();
   auto const memory = buffers ? Memory::symmetric : Memory::other;
   auto const& choice = selector_.by_memory(collective, bytes, memory);
+  if (is_direct(choice.algorithm)) call.route = {Route::How::zero_copy};
   if (explainer_) explain(call, collective, memory, bytes, choice);
   run(choice, buffers ? &*buffers : nullptr, true);
 }

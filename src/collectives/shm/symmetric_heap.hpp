@@ -11,9 +11,12 @@ namespace weft::shm {
 
 /// Where a buffer lies in symmetric memory, in terms that every rank understands. segment 0: private memory.
 struct Placement {
-  static constexpr std::uint32_t kAnywhere = UINT32_MAX;  ///< no buffer, so its place does not matter
+  static constexpr std::uint32_t kAnywhere = UINT32_MAX;        ///< no buffer, so its place does not matter
+  static constexpr std::uint32_t kSharedHeap = UINT32_MAX - 1;  ///< in the rank's SharedHeap
+  static constexpr std::uint64_t kBusy = 1;  ///< offset of private memory that no peer may read where it lies
 
-  /// Bytes from the start of the owning rank's part; of kAnywhere: which segments the rank holds, see living().
+  /// Bytes from the start of the owning rank's part, or heap; of kAnywhere: which segments the rank holds, see
+  /// living().
   std::uint64_t offset = 0;
   std::uint32_t segment = 0;  ///< number of the allocation, from 1
 };
