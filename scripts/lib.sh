@@ -72,10 +72,8 @@ run_tests() {
 # make_python: build/python with torch in it, and python/weft built and installed there. Status 3: there is no torch to be had.
 make_python() {
   bash scripts/python.sh || return
-  [[ -e python/weft/pyproject.toml ]] || return 0
-  # Without ninja's progress; pip shows the log only where the build fails.
-  CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_BUILD_PARALLEL_LEVEL=$jobs build/python/bin/python -m pip install --quiet \
-    --disable-pip-version-check --no-index --no-deps --no-build-isolation -C build-dir="$PWD/build/python-weft" ./python/weft
+  CMAKE_BUILD_PARALLEL_LEVEL=$jobs build/python/bin/python -m pip install --quiet --disable-pip-version-check \
+    --no-index --no-deps --no-build-isolation --force-reinstall ./python/weft
 }
 
 # run_pytest LABEL ARGUMENT…: pytest in build/python; adds its tests to the count.

@@ -5,12 +5,9 @@ make_python || python_status=$?
 case $python_status in
 0)
   passed=$((passed + 1))
-  if [[ ! -e python/weft/pyproject.toml ]]; then export WEFT_TEST_BACKENDS=gloo; fi
   run_pytest "python" python/weft/tests
-  for backend in ${WEFT_TEST_BACKENDS:-weft}; do
-    run_distributed_test "torch's DistributedTest on $backend" --backend "$backend" --ranks 2 \
-      --tests-from tools/torch_compat/quick.txt
-  done
+  run_distributed_test "torch's DistributedTest on weft" --backend weft --ranks 2 \
+    --tests-from tools/torch_compat/quick.txt
   ;;
 3) echo "python: SKIPPED (the line above says why): python/weft is neither built nor tested, nor are the PyTorch examples" ;;
 *)
