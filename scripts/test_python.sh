@@ -5,7 +5,7 @@ make_python || python_status=$?
 case $python_status in
 0)
   passed=$((passed + 1))
-  run_pytest "python" python/weft/tests
+  run_pytest "python" -m "not slow" python/weft/tests
   run_distributed_test "torch's DistributedTest on weft" --backend weft --ranks 2 \
     --tests-from tools/torch_compat/quick.txt
   ;;

@@ -56,6 +56,19 @@ def introduce(backend: str, tests, helpers) -> None:
         if backend not in backends:
             backends.append(backend)
 
+    # One test's body asks for the name and knows only four.
+    base = tests.DistributedTest._DistTestBase
+    accumulate = base._test_accumulate_gradients_no_sync
+
+    def accumulate_as_on_gloo(self, *arguments, **options):
+        tests.BACKEND = "gloo"  # the process group is there already; this is for the test's own decisions
+        try:
+            accumulate(self, *arguments, **options)
+        finally:
+            tests.BACKEND = backend
+
+    base._test_accumulate_gradients_no_sync = accumulate_as_on_gloo
+
     # DDP calls every plug-in's backend "custom" in its log, whatever its name. This one word is put right, so that the
     # test that compares the log with the backend's name still checks all the rest of it.
     ddp = tests.DistributedDataParallel

@@ -14,6 +14,10 @@ import torch.distributed.tensor.parallel  # noqa: F401
 BACKENDS = os.environ.get("WEFT_TEST_BACKENDS", "gloo weft").split()
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: over half a minute; `make torch-compat` runs it, `make test` does not")
+
+
 def pytest_generate_tests(metafunc):
     if "backend" in metafunc.fixturenames:
         metafunc.parametrize("backend", BACKENDS)
