@@ -219,6 +219,7 @@ class Communicator {
   /// @throws Error{invalid_argument} for `function` when this was moved from.
   [[nodiscard]] Impl& live(char const* function) const;
   friend class Group;
+  friend class Messenger;
   explicit Communicator(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;
 };

@@ -15,6 +15,7 @@
 #include "weft/flight_recorder.hpp"
 #include "weft/group.hpp"
 #include "weft/launch.hpp"
+#include "weft/messenger.hpp"
 #include "weft/overlap.hpp"
 #include "weft/parts.hpp"
 #include "weft/reduce_op.hpp"

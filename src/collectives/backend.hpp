@@ -1,11 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 
 #include "collectives/call.hpp"
 #include "collectives/message.hpp"
+#include "collectives/transit.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -43,6 +45,14 @@ class Backend {
   /// Completes all messages, in any order. Unlike collectives these may run at the same time as other calls, on several
   /// threads; `call` is for time limits and reports.
   virtual void transfer(Call const& call, std::span<Message const> messages) = 0;
+
+  /// Begins a message that its caller moves on, by advance(), whenever it likes. Messages of one direction to or from
+  /// one peer begin in the order of their numbers, and the next begins when the one before is through. `call` must
+  /// outlast it.
+  [[nodiscard]] virtual std::unique_ptr<Transit> begin(Call const& call, Message const& message) = 0;
+  /// Calls `ready`, which advances messages, until it returns true, and pauses where that makes sense. Throws failures
+  /// of the communicator, and that one of `peers` (may be empty) is lost; knows no time limit.
+  virtual void await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers) = 0;
 
   /// Zero-filled memory of call.bytes() bytes on every rank, released with its last owner.
   virtual std::shared_ptr<void> allocate(Call const& call) = 0;

@@ -57,6 +57,18 @@ class Communicator::Impl {
 
   void fuse(Stream const& stream, std::size_t bytes);
 
+  // For a Messenger, which makes one of these calls at a time.
+  [[nodiscard]] FlightRecorder& recorder() const noexcept { return *recorder_; }
+  /// Numbers the message, and begins it.
+  [[nodiscard]] std::unique_ptr<Transit> begin(Call const& call, Message const& message) {
+    auto& counts = message.direction == Message::Direction::send ? sent_ : received_;
+    return backend_->begin(call, numbered(message, counts));
+  }
+  void await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers) {
+    with_name([&] { backend_->await(call, ready, peers); });
+  }
+  void fail(ErrorCode code, std::string const& reason) noexcept { backend_->fail(code, reason); }
+
   Validator const validator;
   CommunicatorOptions const options;
   std::shared_ptr<MpiMembers const> mpi;  ///< where MPI started the ranks

@@ -71,6 +71,12 @@ class FlightRecorder {
     transfer.finish(FlightState::finished);
   }
 
+  /// One message whose beginning and end are told apart. Any thread.
+  [[nodiscard]] std::uint64_t begin(Message const& message) noexcept { return message_ring_.start(message, false); }
+  void end(std::uint64_t record, Message const& message, FlightState state) noexcept {
+    message_ring_.finish(record, message, false, state);
+  }
+
   /// Writes this rank's dump, in place of its earlier one, to config.flight_directory or else the current directory;
   /// returns its path. docs/debugging-hangs.md describes the file. @throws Error{system}
   std::filesystem::path dump(std::string const& reason) const;

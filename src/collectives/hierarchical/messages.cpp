@@ -40,4 +40,16 @@ void HierarchicalBackend::transfer(Call const& call, std::span<Message const> me
   if (failure) std::rethrow_exception(failure);
 }
 
+std::unique_ptr<Transit> HierarchicalBackend::begin(Call const& call, Message const& message) {
+  if (!layout_.is_local(message.peer)) return inter_->begin(call, message);
+  auto local = message;
+  local.peer = layout_.local_index(message.peer);
+  return intra_->begin(call, local);
+}
+
+void HierarchicalBackend::await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers) {
+  // Over MPI, which hears of everybody's failures and polls: sleeping for one back end would miss the other.
+  inter_->await(call, ready, peers);
+}
+
 }  // namespace weft::hierarchical

@@ -34,9 +34,9 @@ int tag_of(Message const& message) {
 }  // namespace
 
 /// A message on its way, with all that MPI uses of it.
-class MpiBackend::Transit {
+class MpiBackend::Passage {
  public:
-  Transit(Channel& channel, Call const& call, Message const& message)
+  Passage(Channel& channel, Call const& call, Message const& message)
       : channel_(channel), call_(call), message_(message), blocks_(shm::ceil_div(later_bytes(), kMessageBlock)) {
     for (std::size_t i = 0; i < std::min<std::size_t>(blocks_, 2); ++i) {
       memory_[i] = Buffer::host(std::min(kMessageBlock, later_bytes()), DataType::u8);
@@ -44,6 +44,8 @@ class MpiBackend::Transit {
   }
 
   [[nodiscard]] int peer() const noexcept { return message_.peer; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return message_.bytes; }
+  [[nodiscard]] bool done() const noexcept { return done_; }
   [[nodiscard]] bool sends() const noexcept { return message_.direction == Message::Direction::send; }
 
   /// Moves what can be moved now; true once the message is through.
@@ -100,7 +102,8 @@ class MpiBackend::Transit {
 
   void open() {
     auto const dtype = static_cast<DataType>(envelope_.dtype);
-    if (envelope_.bytes != message_.bytes || dtype != message_.dtype) {
+    auto const fits = message_.up_to ? envelope_.bytes <= now_bytes() : envelope_.bytes == message_.bytes;
+    if (!fits || dtype != message_.dtype) {
       channel_.contradict(peer());
       auto const size = [](std::size_t bytes, DataType type) {
         return fmt::format("{} × {}", bytes / size_of(type), to_string(type));
@@ -111,6 +114,7 @@ class MpiBackend::Transit {
                               message_.number + 1, peer(), channel_.rank(), size(envelope_.bytes, dtype),
                               size(message_.bytes, message_.dtype), describe(call_)));
     }
+    if (message_.up_to) message_.bytes = envelope_.bytes;
     if (message_.bytes > 0) std::memcpy(message_.data, envelope_.payload.data(), now_bytes());
   }
 
@@ -135,8 +139,8 @@ class MpiBackend::Transit {
 };
 
 void MpiBackend::transfer(Call const& call, std::span<Message const> messages) {
-  auto transits = std::make_shared<std::vector<std::unique_ptr<Transit>>>();
-  for (auto const& message : messages) transits->push_back(std::make_unique<Transit>(channel_, call, message));
+  auto transits = std::make_shared<std::vector<std::unique_ptr<Passage>>>();
+  for (auto const& message : messages) transits->push_back(std::make_unique<Passage>(channel_, call, message));
   int waited_for = messages.empty() ? rank() : messages.front().peer;
   auto const throw_if_contradicted = [&] {
     for (auto const& one : *transits) {
@@ -167,6 +171,36 @@ void MpiBackend::transfer(Call const& call, std::span<Message const> messages) {
     channel_.leave_behind(std::move(transits));
     throw;
   }
+}
+
+/// A message that somebody else moves on; abandoned half-way, what MPI uses of it stays.
+class MpiBackend::KeptPassage final : public Transit {
+ public:
+  KeptPassage(Channel& channel, Call const& call, Message const& message)
+      : channel_(channel), call_(call), passage_(std::make_shared<Passage>(channel, call_, message)) {}
+  ~KeptPassage() override {
+    if (!passage_->done()) channel_.leave_behind(std::move(passage_));
+  }
+
+  bool advance() override { return passage_->advance(); }
+  [[nodiscard]] std::size_t bytes() const noexcept override { return passage_->bytes(); }
+
+ private:
+  Channel& channel_;
+  Call const call_;
+  std::shared_ptr<Passage> passage_;
+};
+
+std::unique_ptr<Transit> MpiBackend::begin(Call const& call, Message const& message) {
+  return std::make_unique<KeptPassage>(channel_, call, message);
+}
+
+void MpiBackend::await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers) {
+  channel_.throw_if_failed();
+  auto unlimited = call;
+  unlimited.timeout = std::chrono::hours(24 * 365);
+  int const waited_for = peers.empty() ? rank() : peers.front();
+  channel_.await(unlimited, ready, waited_for);
 }
 
 }  // namespace weft::mpi

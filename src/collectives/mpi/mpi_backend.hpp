@@ -55,6 +55,8 @@ class MpiBackend final : public Backend {
     return {std::size_t{32} << 10, std::size_t{1} << 20};
   }
   void transfer(Call const& call, std::span<Message const> messages) override;
+  std::unique_ptr<Transit> begin(Call const& call, Message const& message) override;
+  void await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers) override;
   std::shared_ptr<void> allocate(Call const& call) override;
   void abort(std::string const& reason) noexcept override;
   void fail(ErrorCode code, std::string const& reason) noexcept override { channel_.fail(code, reason); }
@@ -67,7 +69,8 @@ class MpiBackend final : public Backend {
 
     explicit Transfers(std::size_t ranks) : gives(ranks), gets(ranks) {}
   };
-  class Transit;  // a message on its way
+  class Passage;  // a message on its way
+  class KeptPassage;
   /// The range of a buffer that one block gives to a rank, or gets from it.
   using Piece = std::function<ByteRange(int rank)>;
 

@@ -48,6 +48,7 @@ std::size_t queue_of(Message const& message) noexcept {
 /// How far one message of a transfer is.
 struct Mailbox::Progress {
   std::size_t moved = 0;  // bytes
+  std::size_t total = 0;  // of a message that has started
   bool started = false;
   bool done = false;
 };
@@ -131,7 +132,8 @@ bool Mailbox::pull(Call const& call, Message const& message, Progress& progress)
   auto const index = lane.emptied.load(std::memory_order_relaxed);
   auto const* const slot = this->slot(message.peer, channel_.rank(), index);
   auto const& head = *std::launder(reinterpret_cast<Head const*>(slot));
-  if (!progress.started && (head.bytes != message.bytes || head.dtype != message.dtype)) {
+  auto const fits = message.up_to ? head.bytes <= message.bytes : head.bytes == message.bytes;
+  if (!progress.started && (!fits || head.dtype != message.dtype)) {
     lane.contradicted.store(1);
     ring(message.peer);
     auto const size = [](std::size_t bytes, DataType dtype) {
@@ -144,11 +146,12 @@ bool Mailbox::pull(Call const& call, Message const& message, Progress& progress)
                     message.number + 1, message.peer, channel_.rank(), size(head.bytes, head.dtype),
                     size(message.bytes, message.dtype), describe(call)));
   }
+  if (!progress.started) progress.total = head.bytes;
   progress.started = true;
-  auto const length = std::min(slot_bytes_ - sizeof(Head), message.bytes - progress.moved);
+  auto const length = std::min(slot_bytes_ - sizeof(Head), progress.total - progress.moved);
   if (length > 0) std::memcpy(static_cast<std::byte*>(message.data) + progress.moved, slot + sizeof(Head), length);
   progress.moved += length;
-  progress.done = progress.moved == message.bytes;
+  progress.done = progress.moved == progress.total;
   if (progress.done) lane.received.store(message.number + 1, std::memory_order_release);
   lane.emptied.store(index + 1, std::memory_order_release);
   ring(message.peer);
@@ -237,6 +240,57 @@ void Mailbox::transfer(Call const& call, std::span<Message const> messages) {
     bell.sleepers.fetch_sub(1);
     nap = kNap;
     for (std::size_t h = 0; h < heads.size(); ++h) channel_.examine(call, messages[heads[h]].peer, ready, deadline);
+  }
+}
+
+/// A message that somebody else moves on.
+class Mailbox::Letter final : public Transit {
+ public:
+  Letter(Mailbox& mailbox, Call const& call, Message const& message)
+      : mailbox_(mailbox), call_(call), message_(message) {}
+
+  bool advance() override {
+    (void)mailbox_.advance(call_, message_, progress_);
+    return progress_.done;
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept override { return progress_.moved; }
+
+ private:
+  Mailbox& mailbox_;
+  Call const& call_;
+  Message const message_;
+  Progress progress_;
+};
+
+std::unique_ptr<Transit> Mailbox::begin(Call const& call, Message const& message) {
+  return std::make_unique<Letter>(*this, call, message);
+}
+
+void Mailbox::await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers) {
+  auto& bell = this->bell(channel_.rank());
+  auto const& patience = channel_.patience(call);
+  auto const examine = [&](int peer) {
+    channel_.examine(call, peer, ready, std::chrono::steady_clock::time_point::max());
+  };
+  auto nap = kFirstNap;
+  for (int idle = 0; !ready(); ++idle) {
+    if (idle < patience.spins) continue;
+    if (idle < patience.spins + patience.yields) {
+      ::sched_yield();
+      continue;
+    }
+    auto const rung = bell.rung.load();
+    bell.sleepers.fetch_add(1);
+    auto const come = ready();
+    if (!come) {
+      timespec const limit{0, std::chrono::nanoseconds(nap).count()};
+      futex(bell.rung, FUTEX_WAIT, rung, &limit);
+    }
+    bell.sleepers.fetch_sub(1);
+    if (come) return;
+    nap = kNap;
+    if (peers.empty()) examine(channel_.rank());  // for failures that others have decided
+    for (int const peer : peers) examine(peer);
   }
 }
 

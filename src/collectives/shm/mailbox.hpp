@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 
 #include "collectives/call.hpp"
@@ -10,6 +12,7 @@
 #include "collectives/shm/cache_line.hpp"
 #include "collectives/shm/channel.hpp"
 #include "collectives/shm/segment.hpp"
+#include "collectives/transit.hpp"
 
 namespace weft::shm {
 
@@ -34,6 +37,10 @@ class Mailbox {
   /// failures.
   void transfer(Call const& call, std::span<Message const> messages);
 
+  /// See Backend.
+  [[nodiscard]] std::unique_ptr<Transit> begin(Call const& call, Message const& message);
+  void await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers);
+
  private:
   /// What a slot says about its message; the first bytes may lie right behind it, in the same cache line.
   struct Head {
@@ -53,6 +60,7 @@ class Mailbox {
     std::atomic<std::uint32_t> sleepers;
   };
   struct Progress;
+  class Letter;
 
   [[nodiscard]] Lane& lane(int from, int to) const noexcept;
   [[nodiscard]] std::byte* slot(int from, int to, std::uint64_t index) const noexcept;

@@ -349,6 +349,14 @@ void ShmBackend::transfer(Call const& call, std::span<Message const> messages) {
   mailbox_.transfer(call, messages);
 }
 
+std::unique_ptr<Transit> ShmBackend::begin(Call const& call, Message const& message) {
+  return mailbox_.begin(call, message);
+}
+
+void ShmBackend::await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers) {
+  mailbox_.await(call, ready, peers);
+}
+
 std::shared_ptr<void> ShmBackend::allocate(Call const& call) {
   announce(call);
   await_announcements();

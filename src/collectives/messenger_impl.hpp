@@ -1,0 +1,142 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/communicator_impl.hpp"
+#include "collectives/transit.hpp"
+#include "weft/messenger.hpp"
+
+namespace weft {
+
+/// What every message begins with; a short one's content follows at once, a longer one's comes as a message of its own.
+struct MessageHead {
+  static constexpr std::size_t kShort = 2016;  ///< most bytes of content behind a head: both fit MPI's envelope
+
+  std::uint64_t bytes = 0;
+  std::int32_t tag = 0;
+  DataType dtype = DataType::u8;
+};
+
+/// One send or receive; all but `done` under the messenger's mutex.
+class Messenger::Request::State {
+ public:
+  std::weak_ptr<Messenger::Impl> messenger;
+  Call call;        // for reports
+  Message message;  // as it is for the user
+  int tag = 0;
+  std::chrono::steady_clock::time_point deadline;
+  std::uint64_t record = 0;          // in the flight recorder
+  std::vector<std::byte> head;       // sending: the first message
+  std::unique_ptr<Transit> transit;  // sending: under way
+  bool head_is_through = false;      // sending
+  int source = -1;
+  std::exception_ptr error;
+  std::vector<std::function<void()>> continuations;
+  std::atomic<bool> done{false};
+};
+
+/// Matches messages, and moves them on: whoever waits does it, in turn, else a thread of its own.
+class Messenger::Impl : public std::enable_shared_from_this<Messenger::Impl> {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using State = Request::State;
+
+  explicit Impl(std::shared_ptr<Communicator::Impl> communicator);
+  ~Impl();
+
+  std::shared_ptr<State> send(Call&& call, Message const& message, int tag, std::chrono::milliseconds timeout);
+  std::shared_ptr<State> receive(Call&& call, Message const& message, int tag, std::chrono::milliseconds timeout);
+  /// False when the request is still under way at `limit`.
+  bool wait(State const& state, Clock::time_point limit);
+  void then(State& state, std::function<void()> continuation);
+  [[nodiscard]] std::exception_ptr error_of(State const& state);
+  /// Fails what is pending, ends the thread.
+  void close();
+
+  std::shared_ptr<Communicator::Impl> const communicator;
+
+ private:
+  /// A message that came before a receive that takes it.
+  struct Unexpected {
+    int source = 0;
+    MessageHead head;
+    std::vector<std::byte> content;
+    bool complete = false;
+    bool dropped = false;           // nobody is to get it
+    std::shared_ptr<State> target;  // that came while the content was on its way
+  };
+  /// What comes from one rank: a head, its content, the next head…
+  struct Inbound {
+    std::unique_ptr<Transit> transit;
+    bool of_content = false;
+    std::vector<std::byte> first;  // head, and short content
+    Call call;                     // for reports
+    MessageHead head;
+    std::shared_ptr<State> target;  // of the content; else it goes to `aside`
+    Unexpected* aside = nullptr;
+  };
+  using Completed = std::vector<std::shared_ptr<State>>;
+
+  [[nodiscard]] std::size_t index(int rank) const noexcept { return static_cast<std::size_t>(rank); }
+  std::shared_ptr<State> open(Call&& call, Message const& message, int tag, std::chrono::milliseconds timeout);
+  void send_to_self(State& state);
+  bool take_unexpected(std::shared_ptr<State> const& state);
+  [[nodiscard]] std::shared_ptr<State> find_receiver(int source, int tag);
+  [[nodiscard]] bool is_wanted(int source) const noexcept;
+
+  /// All under the mutex.
+  void progress();
+  void advance_outbound(std::deque<std::shared_ptr<State>>& queue);
+  void advance_inbound(int source);
+  void begin_head(int source);
+  void take_head(int source);
+  void begin_content(int source);
+  void end_content(int source);
+  void deliver(State& state, int source, MessageHead const& head, std::byte const* content);
+  [[nodiscard]] bool fits(State& state, int source, MessageHead const& head);
+  void complete(State& state, std::exception_ptr error = nullptr);
+  void fail_all(std::exception_ptr const& error);
+  void check_deadlines();
+  [[nodiscard]] std::vector<int> awaited() const;
+
+  /// After the mutex was released: what is to be called for requests that completed.
+  void run_continuations(std::unique_lock<std::mutex>& lock);
+  /// Moves messages until `until`; the caller has set driving_. @throws nothing: failures go to the requests.
+  void drive(bool in_background, std::function<bool()> const& until);
+  void wake_thread();
+  void run_thread();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool driving_ = false;
+  bool closed_ = false;
+  int waiters_ = 0;
+  std::list<std::shared_ptr<State>> receives_;                // in the order they were made
+  std::vector<std::deque<std::shared_ptr<State>>> outbound_;  // by rank
+  std::vector<Inbound> inbound_;                              // by rank
+  std::list<Unexpected> unexpected_;                          // in the order they came
+  std::vector<int> wanted_;                                   // receives from each rank
+  int wanted_from_any_ = 0;
+  std::size_t pending_ = 0;
+  std::uint64_t changes_ = 0;  // of whom is waited for
+  std::vector<std::function<void()>> continuations_;
+  Clock::time_point next_look_{};
+
+  std::condition_variable thread_wake_;
+  bool thread_sleeps_ = false;
+  std::thread thread_;
+};
+
+}  // namespace weft
