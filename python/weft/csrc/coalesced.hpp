@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "weft/group.hpp"
+#include "weft/messenger.hpp"
 
 namespace weft::torch_backend {
 
@@ -23,10 +24,18 @@ struct Coalesced {
     return nullptr;
   }
 
+  /// The same of messages, which are on their way already.
+  std::nullptr_t add(std::vector<at::Tensor> const& of_message, Messenger::Request const& request) {
+    results.insert(results.end(), of_message.begin(), of_message.end());
+    messages.push_back(request);
+    return nullptr;
+  }
+
   Group group;
   std::vector<at::Tensor> tensors;
   std::vector<at::Tensor> results;
   std::vector<std::function<void()>> lands;
+  std::vector<Messenger::Request> messages;
 };
 
 }  // namespace weft::torch_backend

@@ -6,6 +6,7 @@ namespace {
 
 constexpr Operation kSend{c10d::OpType::SEND, "send", "weft:send"};
 constexpr Operation kRecv{c10d::OpType::RECV, "recv", "weft:recv"};
+constexpr Operation kRecvAny{c10d::OpType::RECVANYSOURCE, "recv", "weft:recvAnySource"};
 
 BufferView message(std::vector<at::Tensor> const& tensors, Place const& place) {
   TORCH_CHECK_VALUE(tensors.size() == 1, place, ": expects one tensor, not ", tensors.size());
@@ -14,40 +15,45 @@ BufferView message(std::vector<at::Tensor> const& tensors, Place const& place) {
 
 }  // namespace
 
-ProcessGroupWeft::WorkHandle ProcessGroupWeft::send(Tensors& tensors, int to, int /*tag*/) {
+std::shared_ptr<Messenger> ProcessGroupWeft::messenger(Operation const& what) {
+  std::lock_guard const lock(state_mutex_);
+  if (messenger_) return messenger_;
+  C10_THROW_ERROR(DistBackendError, c10::str(place(what), ": this process group was shut down; make a new one"));
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::post(Operation const& what, Tensors const& tensors,
+                                                    Messenger::Request const& request) {
+  if (coalesced_) return coalesced_->add(tensors, request);
+  return c10::make_intrusive<MessageWork>(getRank(), what, tensors, std::vector{request}, aftermath_,
+                                          at::hasCallbacks());
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::send(Tensors& tensors, int to, int tag) {
   auto const buffer = message(tensors, place(kSend));
-  return run_message(kSend, streams_.sends, "weft-send", tensors,
-                     [&](Communicator& communicator, CollectiveOptions const& options) {
-                       return communicator.send(buffer, to, options);
-                     });
-}
-
-ProcessGroupWeft::WorkHandle ProcessGroupWeft::recv(Tensors& tensors, int from, int /*tag*/) {
-  auto const buffer = message(tensors, place(kRecv));
-  return run_message(kRecv, streams_.receives, "weft-recv", tensors,
-                     [&](Communicator& communicator, CollectiveOptions const& options) {
-                       return communicator.recv(buffer, from, options);
-                     });
-}
-
-template <typename Issue>
-ProcessGroupWeft::WorkHandle ProcessGroupWeft::run_message(Operation const& what, std::optional<Stream>& which,
-                                                           char const* name, Tensors const& tensors, Issue&& issue) {
-  std::lock_guard const lock(calls_mutex_);
-  auto& communicator = this->communicator(what);
   try {
-    if (coalesced_) {
-      issue(communicator, {});
-      return coalesced_->add(tensors, tensors, [] {});
-    }
-    auto work = make_work(what, tensors, tensors);
-    CollectiveOptions options;
-    options.timeout = options_->timeout;
-    options.stream = stream(which, name);
-    complete_later(work, issue(communicator, options), *options.stream, nullptr);
-    return work;
+    return post(kSend, tensors, messenger(kSend)->send(buffer, to, tag, options_->timeout));
   } catch (Error const& error) {
-    rethrow(error);
+    aftermath_->rethrow(error);
+  }
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::recv(Tensors& tensors, int from, int tag) {
+  auto const buffer = message(tensors, place(kRecv));
+  TORCH_CHECK_VALUE(from >= 0 && from < getSize(), place(kRecv), ": ", from, " is not a rank; ranks are 0 to ",
+                    getSize() - 1);
+  try {
+    return post(kRecv, tensors, messenger(kRecv)->receive(buffer, from, tag, options_->timeout));
+  } catch (Error const& error) {
+    aftermath_->rethrow(error);
+  }
+}
+
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::recvAnysource(Tensors& tensors, int tag) {
+  auto const buffer = message(tensors, place(kRecvAny));
+  try {
+    return post(kRecvAny, tensors, messenger(kRecvAny)->receive(buffer, Messenger::kAnyRank, tag, options_->timeout));
+  } catch (Error const& error) {
+    aftermath_->rethrow(error);
   }
 }
 

@@ -29,25 +29,6 @@ class GilReleased {
   PyThreadState* state_;
 };
 
-c10d::ErrorType error_type(ErrorCode code) noexcept {
-  switch (code) {
-    case ErrorCode::timeout: return c10d::ErrorType::TIMEOUT;
-    case ErrorCode::peer_lost:
-    case ErrorCode::aborted: return c10d::ErrorType::REMOTE_ERROR;
-    default: return c10d::ErrorType::COMM_ERROR;
-  }
-}
-
-[[noreturn]] void throw_as_torch(Error const& error) {
-  auto const message = std::string("weft: ") + error.what();
-  switch (error.code()) {
-    case ErrorCode::invalid_argument: C10_THROW_ERROR(ValueError, message);
-    case ErrorCode::unsupported: C10_THROW_ERROR(NotImplementedError, message);
-    case ErrorCode::out_of_memory: C10_THROW_ERROR(OutOfMemoryError, message);
-    default: C10_THROW_ERROR(DistBackendError, message);
-  }
-}
-
 Communicator create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, ProcessGroupWeft::Options const& opts) {
   auto config = Config::from_environment();
   config.timeout = opts.timeout;
@@ -70,7 +51,8 @@ ProcessGroupWeft::ProcessGroupWeft(c10::intrusive_ptr<c10d::Store> store, int ra
       options_(std::move(options)),
       store_(store),
       process_(::getpid()),
-      communicator_(std::make_shared<Communicator>(create(std::move(store), rank, size, *options_))) {
+      communicator_(std::make_shared<Communicator>(create(std::move(store), rank, size, *options_))),
+      messenger_(std::make_shared<Messenger>(*communicator_)) {
   init();
 }
 
@@ -78,7 +60,8 @@ ProcessGroupWeft::~ProcessGroupWeft() {
   if (process_ != ::getpid()) {
     // A forked child: the group is its parent's, whose peers must not hear that it left; its threads are not here.
     new std::shared_ptr<Communicator>(communicator_);
-    new auto(streams_);
+    new std::shared_ptr<Messenger>(messenger_);
+    new auto(stream_);
     return;
   }
   shutdown();
@@ -86,22 +69,21 @@ ProcessGroupWeft::~ProcessGroupWeft() {
 
 void ProcessGroupWeft::shutdown() {
   GilReleased const released;
-  std::shared_ptr<Communicator> last;
-  Streams streams;
+  std::shared_ptr<Communicator> communicator;
+  std::shared_ptr<Messenger> messenger;
+  std::optional<Stream> stream;
   {
     std::lock_guard const calls(calls_mutex_);
     std::lock_guard const state(state_mutex_);
     coalesced_.reset();
-    last = std::move(communicator_);
-    communicator_.reset();
-    streams = std::move(streams_);
-    streams_ = {};
+    communicator = std::move(communicator_);
+    messenger = std::move(messenger_);
+    stream = std::move(stream_);
+    stream_.reset();
   }
-  // Here ends what was enqueued, then the communicator, then the threads.
-  for (auto* const one : {&streams.collectives, &streams.sends, &streams.receives}) {
-    if (*one) (*one)->synchronize();
-  }
-  notifiers_.finish();
+  if (stream) stream->synchronize();
+  messenger.reset();
+  aftermath_->finish();
 }
 
 void ProcessGroupWeft::abort() {
@@ -114,8 +96,7 @@ void ProcessGroupWeft::abort() {
 }
 
 c10d::ErrorType ProcessGroupWeft::getError() {
-  std::lock_guard const lock(state_mutex_);
-  return error_;
+  return aftermath_->error();
 }
 
 void ProcessGroupWeft::setTimeout(std::chrono::milliseconds timeout) {
@@ -155,7 +136,7 @@ at::Tensor ProcessGroupWeft::allocateTensor(long size, at::TensorOptions options
     return at::from_blob(
         memory->data(), {size}, [memory](void*) {}, options);
   } catch (Error const& error) {
-    rethrow(error);
+    aftermath_->rethrow(error);
   }
 }
 
@@ -169,56 +150,29 @@ Communicator& ProcessGroupWeft::communicator(Operation const& what) {
   C10_THROW_ERROR(DistBackendError, c10::str(place(what), ": this process group was shut down; make a new one"));
 }
 
-Stream& ProcessGroupWeft::stream(std::optional<Stream>& which, char const* name) {
-  if (!which) which = Stream::cpu({.name = name});
-  return *which;
+Stream& ProcessGroupWeft::stream() {
+  if (!stream_) stream_ = Stream::cpu({.name = "weft-torch"});
+  return *stream_;
 }
 
 CollectiveOptions ProcessGroupWeft::collective_options(How const& how) {
   CollectiveOptions options;
   options.timeout = how.timeout.count() > 0 ? how.timeout : options_->timeout;
-  if (how.async && !coalesced_) options.stream = stream(streams_.collectives, "weft-torch");
+  if (how.async && !coalesced_) options.stream = stream();
   return options;
-}
-
-std::exception_ptr ProcessGroupWeft::translated(std::exception_ptr const& error) {
-  if (!error) return nullptr;
-  try {
-    std::rethrow_exception(error);
-  } catch (Error const& failure) {
-    try {
-      rethrow(failure);
-    } catch (...) {
-      return std::current_exception();
-    }
-  } catch (...) {
-    return error;
-  }
-}
-
-void ProcessGroupWeft::rethrow(Error const& error) {
-  if (error.code() != ErrorCode::invalid_argument && error.code() != ErrorCode::unsupported) {
-    std::lock_guard const lock(state_mutex_);
-    if (error_ == c10d::ErrorType::SUCCESS) error_ = error_type(error.code());
-  }
-  throw_as_torch(error);
 }
 
 void ProcessGroupWeft::complete_later(c10::intrusive_ptr<ProcessGroupWork> work, weft::Work core, Stream& on,
                                       std::function<void()> land) {
-  on.enqueue([this, work = std::move(work), core = std::move(core), land = std::move(land)] {
-    auto error = translated(core.error());
+  on.enqueue([aftermath = aftermath_, work = std::move(work), core = std::move(core), land = std::move(land)] {
+    auto error = aftermath->translated(core.error());
     try {
       if (!error && land) land();
     } catch (...) {
       error = std::current_exception();
     }
-    work->finish_elsewhere(error, [this](std::function<void()> task) { notify(std::move(task)); });
+    work->finish_elsewhere(error, *aftermath);
   });
-}
-
-void ProcessGroupWeft::notify(std::function<void()> task) {
-  notifiers_.run(std::move(task));
 }
 
 void ProcessGroupWeft::startCoalescing() {
@@ -235,14 +189,19 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupWeft::endCoalescing() {
   constexpr Operation kWhat{c10d::OpType::COALESCED, "endCoalescing", "weft:coalesced"};
   TORCH_CHECK(coalesced_, place(kWhat), ": the group is not coalescing; call startCoalescing first");
   auto const coalesced = std::move(coalesced_);
+  if (coalesced->lands.empty()) {
+    return c10::make_intrusive<MessageWork>(getRank(), kWhat, coalesced->results, std::move(coalesced->messages),
+                                            aftermath_, at::hasCallbacks());
+  }
   auto work = make_work(kWhat, coalesced->tensors, coalesced->results);
-  auto& on = stream(streams_.collectives, "weft-torch");
   try {
-    complete_later(work, coalesced->group.end(), on, [lands = std::move(coalesced->lands)] {
-      for (auto const& land : lands) land();
-    });
+    complete_later(work, coalesced->group.end(), stream(),
+                   [lands = std::move(coalesced->lands), messages = std::move(coalesced->messages)] {
+                     for (auto const& land : lands) land();
+                     for (auto const& message : messages) message.wait();
+                   });
   } catch (Error const& error) {
-    rethrow(error);
+    aftermath_->rethrow(error);
   }
   return work;
 }

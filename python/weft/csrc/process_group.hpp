@@ -12,11 +12,12 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "coalesced.hpp"
-#include "notifiers.hpp"
+#include "aftermath.hpp"
 #include "tensor_pool.hpp"
 #include "tensors.hpp"
 #include "weft/communicator.hpp"
 #include "weft/error.hpp"
+#include "weft/messenger.hpp"
 #include "weft/stream.hpp"
 #include "work.hpp"
 
@@ -91,22 +92,16 @@ class ProcessGroupWeft final : public c10d::Backend {
   void monitoredBarrier(c10d::BarrierOptions const& opts, bool wait_all_ranks) override;
   WorkHandle send(Tensors& tensors, int to, int tag) override;
   WorkHandle recv(Tensors& tensors, int from, int tag) override;
+  WorkHandle recvAnysource(Tensors& tensors, int tag) override;
 
  private:
   struct How {
     bool async;
     std::chrono::milliseconds timeout;  ///< not above 0: the group's
   };
-  /// Threads, each started by the first call that needs it.
-  struct Streams {
-    std::optional<Stream> collectives;
-    std::optional<Stream> sends;
-    std::optional<Stream> receives;
-  };
-
   [[nodiscard]] Place place(Operation const& what) const noexcept { return {getRank(), what.name}; }
   [[nodiscard]] Communicator& communicator(Operation const& what);
-  [[nodiscard]] static Stream& stream(std::optional<Stream>& which, char const* name);
+  [[nodiscard]] Stream& stream();
   [[nodiscard]] CollectiveOptions collective_options(How const& how);
 
   /// Runs `issue(communicator, options)`, which makes the call and returns its weft::Work, then `land()`, which puts
@@ -117,34 +112,29 @@ class ProcessGroupWeft final : public c10d::Backend {
   template <typename Issue>
   WorkHandle run(Operation const& what, How const& how, Tensors const& inputs, Tensors const& results, Issue&& issue);
 
-  template <typename Issue>
-  WorkHandle run_message(Operation const& what, std::optional<Stream>& which, char const* name, Tensors const& tensors,
-                         Issue&& issue);
+  [[nodiscard]] std::shared_ptr<Messenger> messenger(Operation const& what);
+  WorkHandle post(Operation const& what, Tensors const& tensors, Messenger::Request const& request);
 
   [[nodiscard]] c10::intrusive_ptr<ProcessGroupWork> make_work(Operation const& what, Tensors const& inputs,
                                                                Tensors results);
   void complete_later(c10::intrusive_ptr<ProcessGroupWork> work, weft::Work core, Stream& on,
                       std::function<void()> land);
-  void notify(std::function<void()> task);
-  /// Throws torch's equivalent, and remembers failures of the group for getError().
-  [[noreturn]] void rethrow(Error const& error);
-  [[nodiscard]] std::exception_ptr translated(std::exception_ptr const& error);
 
   c10::intrusive_ptr<Options> const options_;
   c10::intrusive_ptr<c10d::Store> const store_;
   std::uint64_t monitored_barriers_ = 0;
   int const process_;  ///< that made the group: in a forked child nothing of it is touched
-  Notifiers notifiers_;
+  std::shared_ptr<Aftermath> const aftermath_ = std::make_shared<Aftermath>();
 
   std::mutex calls_mutex_;  ///< held while a call is made, and throughout one that runs here
-  Streams streams_;
+  std::optional<Stream> stream_;  ///< started by the first call that needs it
   std::unique_ptr<Coalesced> coalesced_;
   std::shared_ptr<TensorPool> const pool_ = std::make_shared<TensorPool>();
   std::uint64_t sequence_ = 0;
 
   std::mutex state_mutex_;
   std::shared_ptr<Communicator> communicator_;  ///< null once shut down; changes under both mutexes
-  c10d::ErrorType error_ = c10d::ErrorType::SUCCESS;
+  std::shared_ptr<Messenger> messenger_;        ///< likewise
 };
 
 }  // namespace weft::torch_backend

@@ -27,7 +27,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::run(Operation const& what, How co
       return work;
     }
   } catch (Error const& error) {
-    rethrow(error);
+    aftermath_->rethrow(error);
   }
   land();
   if (work) work->finish_inline();

@@ -1,5 +1,8 @@
 #include "work.hpp"
 
+#include <algorithm>
+#include <atomic>
+
 #include <c10/util/Exception.h>
 
 namespace weft::torch_backend {
@@ -33,7 +36,7 @@ void ProcessGroupWork::finish_inline() {
   }
 }
 
-void ProcessGroupWork::finish_elsewhere(std::exception_ptr error, Notify const& notify) {
+void ProcessGroupWork::finish_elsewhere(std::exception_ptr error, Aftermath& aftermath) {
   finish(error);
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
@@ -41,7 +44,7 @@ void ProcessGroupWork::finish_elsewhere(std::exception_ptr error, Notify const& 
     future = future_;
     kept_.clear();
   }
-  if (future) notify([future, results = results_, error] { complete(*future, results, error); });
+  if (future) aftermath.run([future, results = results_, error] { complete(*future, results, error); });
 }
 
 bool ProcessGroupWork::wait(std::chrono::milliseconds timeout) {
@@ -71,6 +74,89 @@ c10::intrusive_ptr<c10::ivalue::Future> ProcessGroupWork::getFuture() {
 
 void ProcessGroupWork::abort() {
   TORCH_CHECK(false, "weft: rank ", rank_, ": ", name_, ": a single operation cannot be aborted; abort the group");
+}
+
+MessageWork::MessageWork(int rank, Operation const& what, std::vector<at::Tensor> tensors,
+                         std::vector<Messenger::Request> requests, std::shared_ptr<Aftermath> aftermath, bool profiled)
+    : Work(rank, what.type, profiled ? what.title : nullptr,
+           profiled ? std::optional<std::vector<at::Tensor>>(tensors) : std::nullopt),
+      name_(what.name),
+      tensors_(std::move(tensors)),
+      requests_(std::move(requests)),
+      aftermath_(std::move(aftermath)) {
+  // The memory must stay even if nobody keeps the Work.
+  for (auto const& request : requests_) {
+    if (!request.test()) request.then([kept = tensors_] {});
+  }
+}
+
+bool MessageWork::isCompleted() {
+  return std::all_of(requests_.begin(), requests_.end(), [](auto const& request) { return request.test(); });
+}
+
+std::exception_ptr MessageWork::failure() const {
+  for (auto const& request : requests_) {
+    if (auto const error = request.error()) return aftermath_->translated(error);
+  }
+  return nullptr;
+}
+
+bool MessageWork::isSuccess() const {
+  return failure() == nullptr;
+}
+
+std::exception_ptr MessageWork::exception() const {
+  return failure();
+}
+
+int MessageWork::sourceRank() const {
+  return requests_.empty() ? -1 : requests_.front().source();
+}
+
+bool MessageWork::wait(std::chrono::milliseconds timeout) {
+  auto const forever = timeout == kNoTimeout;
+  auto const deadline = std::chrono::steady_clock::now() + timeout;
+  for (auto const& request : requests_) {
+    try {
+      if (forever) {
+        request.wait();
+      } else if (!request.wait_for(std::max<std::chrono::nanoseconds>(deadline - std::chrono::steady_clock::now(),
+                                                                      std::chrono::nanoseconds(0)))) {
+        auto const message = c10::str("weft: rank ", rank_, ": ", name_, ": not complete after waiting for ",
+                                      timeout.count(), " ms; the operation goes on");
+        C10_THROW_ERROR(DistBackendError, message);
+      }
+    } catch (Error const& error) {
+      aftermath_->rethrow(error);
+    }
+  }
+  std::lock_guard<std::mutex> const lock(mutex_);
+  if (recordFunctionEndCallback_) std::exchange(recordFunctionEndCallback_, nullptr)();
+  return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> MessageWork::getFuture() {
+  std::lock_guard<std::mutex> const lock(mutex_);
+  if (future_) return future_;
+  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  auto const left = std::make_shared<std::atomic<std::size_t>>(requests_.size());
+  auto const finish = [future = future_, tensors = tensors_, requests = requests_, aftermath = aftermath_] {
+    std::exception_ptr error;
+    for (auto const& request : requests) {
+      if (!error) error = aftermath->translated(request.error());
+    }
+    complete(*future, tensors, error);
+  };
+  if (requests_.empty() || isCompleted()) {
+    finish();
+    return future_;
+  }
+  for (auto const& request : requests_) {
+    request.then([left, finish, aftermath = aftermath_] {
+      if (left->fetch_sub(1) == 1) aftermath->run(finish);
+    });
+  }
+  return future_;
 }
 
 }  // namespace weft::torch_backend

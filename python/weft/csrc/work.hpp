@@ -10,6 +10,9 @@
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "aftermath.hpp"
+#include "weft/messenger.hpp"
+
 namespace weft::torch_backend {
 
 /// What torch shows of a call: to the profiler, in Work objects, in messages.
@@ -22,9 +25,6 @@ struct Operation {
 /// torch's handle of one call. Keeps the call's tensors alive until it is gone.
 class ProcessGroupWork final : public c10d::Work {
  public:
-  /// `notify` runs what is chained on the future of a call that another thread completes; it may be slow.
-  using Notify = std::function<void(std::function<void()>)>;
-
   /// `tensors` are the results; `inputs` are shown to the profiler.
   ProcessGroupWork(int rank, Operation const& what, std::uint64_t sequence, std::vector<at::Tensor> results,
                    std::vector<at::Tensor> const& inputs, bool profiled);
@@ -35,7 +35,7 @@ class ProcessGroupWork final : public c10d::Work {
   /// Ends a call that ran on the caller's thread, before anybody else has seen the Work.
   void finish_inline();
   /// Ends a call that ran on another thread.
-  void finish_elsewhere(std::exception_ptr error, Notify const& notify);
+  void finish_elsewhere(std::exception_ptr error, Aftermath& aftermath);
 
   bool wait(std::chrono::milliseconds timeout) override;
   std::vector<at::Tensor> result() override { return results_; }
@@ -52,6 +52,31 @@ class ProcessGroupWork final : public c10d::Work {
   std::vector<at::Tensor> kept_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // under mutex_
   int source_ = -1;
+};
+
+/// torch's handle of messages.
+class MessageWork final : public c10d::Work {
+ public:
+  MessageWork(int rank, Operation const& what, std::vector<at::Tensor> tensors,
+              std::vector<Messenger::Request> requests, std::shared_ptr<Aftermath> aftermath, bool profiled);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  int sourceRank() const override;
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override { wait(kNoTimeout); }
+  std::vector<at::Tensor> result() override { return tensors_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  [[nodiscard]] std::exception_ptr failure() const;
+
+  char const* const name_;
+  std::vector<at::Tensor> const tensors_;
+  std::vector<Messenger::Request> const requests_;
+  std::shared_ptr<Aftermath> const aftermath_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // under mutex_
 };
 
 }  // namespace weft::torch_backend

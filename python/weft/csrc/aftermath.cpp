@@ -1,0 +1,82 @@
+#include "aftermath.hpp"
+
+#include <string>
+
+#include <c10/util/Exception.h>
+
+namespace weft::torch_backend {
+namespace {
+
+c10d::ErrorType error_type(ErrorCode code) noexcept {
+  switch (code) {
+    case ErrorCode::timeout: return c10d::ErrorType::TIMEOUT;
+    case ErrorCode::peer_lost:
+    case ErrorCode::aborted: return c10d::ErrorType::REMOTE_ERROR;
+    default: return c10d::ErrorType::COMM_ERROR;
+  }
+}
+
+[[noreturn]] void throw_as_torch(Error const& error) {
+  auto const message = std::string("weft: ") + error.what();
+  switch (error.code()) {
+    case ErrorCode::invalid_argument: C10_THROW_ERROR(ValueError, message);
+    case ErrorCode::unsupported: C10_THROW_ERROR(NotImplementedError, message);
+    case ErrorCode::out_of_memory: C10_THROW_ERROR(OutOfMemoryError, message);
+    default: C10_THROW_ERROR(DistBackendError, message);
+  }
+}
+
+}  // namespace
+
+void Aftermath::rethrow(Error const& error) {
+  if (error.code() != ErrorCode::invalid_argument && error.code() != ErrorCode::unsupported) {
+    auto none = c10d::ErrorType::SUCCESS;
+    error_.compare_exchange_strong(none, error_type(error.code()));
+  }
+  throw_as_torch(error);
+}
+
+std::exception_ptr Aftermath::translated(std::exception_ptr const& error) {
+  if (!error) return nullptr;
+  try {
+    std::rethrow_exception(error);
+  } catch (Error const& failure) {
+    try {
+      rethrow(failure);
+    } catch (...) {
+      return std::current_exception();
+    }
+  } catch (...) {
+    return error;
+  }
+}
+
+void Aftermath::run(std::function<void()> task) {
+  auto& thread = take();
+  thread.stream.enqueue([self = shared_from_this(), &thread, task = std::move(task)] {
+    task();
+    std::lock_guard const lock(self->mutex_);
+    thread.busy = false;
+  });
+}
+
+void Aftermath::finish() {
+  std::list<Thread> all;
+  {
+    std::lock_guard const lock(mutex_);
+    all.swap(threads_);
+  }
+  for (auto& thread : all) thread.stream.synchronize();
+}
+
+Aftermath::Thread& Aftermath::take() {
+  std::lock_guard const lock(mutex_);
+  for (auto& thread : threads_) {
+    if (thread.busy) continue;
+    thread.busy = true;
+    return thread;
+  }
+  return threads_.emplace_back(Thread{Stream::cpu({.name = "weft-future"})});
+}
+
+}  // namespace weft::torch_backend
