@@ -23,10 +23,12 @@ struct Config {
   std::optional<std::size_t>
       staging_bytes;  ///< WEFT_STAGING_BYTES: staging ring per rank (e.g. 4M); default from the caches
   std::optional<std::chrono::microseconds>
-      spin;                ///< WEFT_SPIN: polling before a wait sleeps (e.g. 50us, 0us); default by cores to spare
-  bool explain = false;    ///< WEFT_EXPLAIN: rank 0 says which algorithms are chosen, and why
-  bool bind = true;        ///< WEFT_BIND: 0 leaves threads unbound
-  bool mpi_stats = false;  ///< WEFT_MPI_STATS: libweft_mpi.so reports the calls it served and passed on
+      spin;  ///< WEFT_SPIN: polling before a wait sleeps (e.g. 50us, 0us); default by cores to spare
+  bool read_peers =
+      true;              ///< WEFT_READ_PEERS: ranks copy out of one another's private memory where the kernel lets them
+  bool explain = false;  ///< WEFT_EXPLAIN: rank 0 says which algorithms are chosen, and why
+  bool bind = true;      ///< WEFT_BIND: 0 leaves threads unbound
+  bool mpi_stats = false;              ///< WEFT_MPI_STATS: libweft_mpi.so reports the calls it served and passed on
   std::optional<std::string> host_id;  ///< WEFT_HOST_ID: ranks of equal names share memory; default: by machine
   std::optional<BackendKind> backend;  ///< WEFT_BACKEND: shm mpi hierarchical; default by where the ranks are
   std::size_t flight_recorder = 256;   ///< WEFT_FLIGHT_RECORDER: calls remembered per communicator; 0 none

@@ -161,6 +161,7 @@ constexpr std::array kSettings{
             wrong_staging},
     Setting{"WEFT_SPIN", "spin", "a duration of at most 1s such as 50us or 0us", read_spin, wrong_spin},
     Setting{"WEFT_BIND", "bind", "0 or 1", read_switch<&Config::bind>, never},
+    Setting{"WEFT_READ_PEERS", "read_peers", "0 or 1", read_switch<&Config::read_peers>, never},
     Setting{"WEFT_EXPLAIN", "explain", "0 or 1", read_switch<&Config::explain>, never},
     Setting{"WEFT_MPI_STATS", "mpi_stats", "0 or 1", read_switch<&Config::mpi_stats>, never},
     Setting{"WEFT_HOST_ID", "host_id", "a name of 1 to 64 characters", read_host_id, wrong_host_id},

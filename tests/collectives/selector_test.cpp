@@ -52,6 +52,16 @@ TEST(Selector, FollowsRanksAndCores) {
     EXPECT_EQ(Algorithm::direct, two.by_memory(rooted, 1 << 30, Memory::symmetric).algorithm);
   }
 
+  auto reading = tuning(2, false);
+  EXPECT_EQ(Algorithm::swapped, two.by_memory(Collective::all_gather, 4 << 20, Memory::other).algorithm);
+  reading.reads_peers = true;
+  auto const readers = Selector::derive(reading, 2);
+  for (auto const collective : {Collective::all_gather, Collective::pull}) {
+    EXPECT_EQ(Algorithm::swapped, readers.by_memory(collective, 1 << 20, Memory::other).algorithm);
+    EXPECT_EQ(Algorithm::fetched, readers.by_memory(collective, 4 << 20, Memory::other).algorithm);
+    EXPECT_EQ(Algorithm::swapped, readers.by_memory(collective, 1 << 30, Memory::other).algorithm);
+  }
+
   auto const four = Selector::derive(tuning(4, false), 4);
   EXPECT_EQ(Algorithm::one_phase, four.by_size(Collective::all_reduce, 16 * kKiB)->algorithm);
   EXPECT_EQ(Algorithm::two_phase, four.by_size(Collective::all_reduce, 16 * kKiB + 1)->algorithm);

@@ -56,6 +56,8 @@ Selector random_table(Plan const& plan, int ranks, std::mt19937& random) {
     auto const limit = 64 + below(100'000);
     rules.small = {pick(limit), pick(limit + below(100'000))};
     rules.other = {pick(limit + below(300'000)), pick(Choice::kUnlimited)};
+    auto const fetches = collective == Collective::all_gather || collective == Collective::pull;
+    if (fetches && below(2) == 0) rules.other[1] = {Choice::kUnlimited, 0, Algorithm::fetched};
     if (collective == Collective::scan) continue;
     auto const claimed = collective == Collective::all_reduce && below(2) == 0;
     rules.symmetric = {claimed ? Choice{Choice::kUnlimited, kLine * (1 + below(500)), Algorithm::direct_claimed}

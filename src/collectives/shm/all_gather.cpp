@@ -2,6 +2,7 @@
 //   inline   1 synchronisation, B ≤ 56;
 //   swapped  1 synchronisation a block, two ranks: writes B + 2B, reads B + B, the peer's from memory it wrote last;
 //   staged   1 synchronisation a block, writes B + n·B, reads B + n·B;
+//   fetched  2 synchronisations, reads and writes n·B: each rank pulls from the peers' private memory;
 //   direct   2 synchronisations, reads and writes n·B: each rank pulls from the peers' send buffers.
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
@@ -19,6 +20,7 @@ void ShmBackend::all_gather(Call const& call) {
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         switch (choice.algorithm) {
           case Algorithm::swapped: return all_gather_swapped(call, choice, announced);
+          case Algorithm::fetched: return all_gather_fetched(call);
           case Algorithm::direct: return all_gather_direct(call, *buffers);
           default: return all_gather_staged(call, choice, announced);
         }
@@ -78,6 +80,15 @@ void ShmBackend::all_gather_staged(Call const& call, Choice const& choice, bool 
       }
     }
   }
+}
+
+void ShmBackend::all_gather_fetched(Call const& call) {
+  for (int step = 0; step < size(); ++step) {
+    auto const peer = (rank() + step) % size();
+    auto const part = call.part(call.recv_parts, peer);
+    fetch(peer, 0, at(call.recv, part.offset), part.length);
+  }
+  channel_.meet();
 }
 
 void ShmBackend::all_gather_direct(Call const& call, Symmetric const& buffers) {

@@ -46,6 +46,7 @@ class Channel {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
+  [[nodiscard]] int pid(int rank) const noexcept { return static_cast<int>(control_->ranks[rank].pid); }
 
   /// Begins `call`, which stays until the next one: waits are part of it. Throws a failure decided earlier.
   void begin(Call const& call);

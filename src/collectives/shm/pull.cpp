@@ -3,6 +3,7 @@
 //   inline   1 synchronisation: every rank's send buffer fits an announcement, 56 B;
 //   swapped  1 synchronisation a block, two ranks;
 //   staged   1 synchronisation a block: writes what it gives and gets, reads both;
+//   fetched  2 synchronisations: reads out of the peers' private memory;
 //   direct   2 synchronisations: reads out of the peers' send buffers.
 // With unequal parts only some ranks know who gets what, so all first publish their rows of the table of all parts: one
 // synchronisation more, and every rank sees the same contradiction if there is one.
@@ -69,7 +70,8 @@ void ShmBackend::pull_known(Call const& call, Transfers const& transfers, std::s
       [&] { return negotiate(call, transfers.send_bytes, 0, in_place ? Needs::nothing : Needs::send); },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         if (choice.algorithm == Algorithm::direct) return pull_direct(call, transfers, *buffers);
-        pull_staged(call, transfers, choice, announced);
+        if (choice.algorithm == Algorithm::fetched && can_fetch()) return pull_fetched(call, transfers);
+        pull_staged(call, transfers, staged_instead(choice), announced);
       });
 }
 
@@ -118,7 +120,8 @@ void ShmBackend::pull_unequal(Call const& call, Transfers& transfers) {
   if (memory != Memory::other) call.route = {is_direct(choice.algorithm) ? Route::How::zero_copy : Route::How::small};
   if (explainer_) explain(call, Collective::pull, memory, bytes, choice);
   if (choice.algorithm == Algorithm::direct) return pull_direct(call, transfers, *buffers);
-  pull_staged(call, transfers, choice, true);
+  if (choice.algorithm == Algorithm::fetched && can_fetch()) return pull_fetched(call, transfers);
+  pull_staged(call, transfers, staged_instead(choice), true);
 }
 
 void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choice const& choice, bool announced) {
@@ -170,6 +173,15 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choic
                     ring_.at(peer, offset + static_cast<std::size_t>(rank()) * piece), overlap(gets, first, piece));
     }
   }
+}
+
+void ShmBackend::pull_fetched(Call const& call, Transfers const& transfers) {
+  for (int step = 0; step < size(); ++step) {
+    auto const peer = (rank() + step) % size();
+    auto const gets = transfers.gets[peer];
+    fetch(peer, transfers.theirs[peer], at(call.recv, gets.offset), gets.length);
+  }
+  channel_.meet();  // the peers may write their send buffers once all have read them
 }
 
 void ShmBackend::pull_direct(Call const& call, Transfers const& transfers, Symmetric const& buffers) {

@@ -10,6 +10,8 @@ namespace {
 constexpr auto kAll = Choice::kUnlimited;
 /// Where staging a broadcast, which passes all of it through the caches twice, ends to be faster.
 constexpr std::size_t kMostPipelined = std::size_t{4} << 20;
+/// Bytes above which private buffers are fetched.
+constexpr std::size_t kLeastFetched = std::size_t{1} << 20;
 
 Choices always(Algorithm algorithm, std::size_t chunk_bytes) {
   return {Choice{kAll, chunk_bytes, algorithm}};
@@ -58,6 +60,7 @@ std::string_view to_string(Algorithm algorithm) noexcept {
     case Algorithm::direct: return "direct";
     case Algorithm::direct_claimed: return "direct_claimed";
     case Algorithm::fed: return "fed";
+    case Algorithm::fetched: return "fetched";
     case Algorithm::two_level: return "two_level";
   }
   return "unknown algorithm";
@@ -106,6 +109,16 @@ Selector Selector::derive(Tuning const& tuning, int ranks) {
     selector.rules(collective) = {.small = {staging(tuning, ranks, tuning.staged_bytes, chunk)},
                                   .symmetric = always(Algorithm::direct, 0),
                                   .other = {staging(tuning, ranks, kAll, tuning.chunk_bytes)}};
+  }
+  // Where every rank gets from every other, one copy of each byte beats two; where one rank only gives, both copy at
+  // once when it stages. The kernel's copy has a price per call and per page, and does not go past the caches, as
+  // large results should.
+  for (auto const collective : {Collective::all_gather, Collective::pull}) {
+    if (!tuning.reads_peers) continue;
+    auto& other = selector.rules(collective).other;
+    auto const staged = other[0];
+    other = {staged, Choice{tuning.streaming_bytes, 0, Algorithm::fetched}, staged};
+    other[0].up_to = std::min(kLeastFetched, tuning.streaming_bytes);
   }
   selector.rules(Collective::reduce) = derive_reduce(tuning, ranks);
   selector.rules(Collective::rooted) = {.small = {Choice{tuning.staged_bytes, Feeds::kSlotBytes, Algorithm::fed}},

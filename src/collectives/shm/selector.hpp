@@ -20,9 +20,10 @@ enum class Algorithm : std::uint8_t {
   direct,          ///< in one another's symmetric memory
   direct_claimed,  ///< the same, chunk by chunk by whichever rank runs
   fed,             ///< through the givers' feeds; who only gives does not wait for the others
+  fetched,         ///< out of one another's private memory, by the kernel
   two_level,       ///< staged; one rank of each group fetches, the others of its group copy from it
 };
-inline constexpr std::size_t kAlgorithms = 9;
+inline constexpr std::size_t kAlgorithms = 10;
 [[nodiscard]] std::string_view to_string(Algorithm algorithm) noexcept;
 
 /// Whether ranks work in one another's buffers.

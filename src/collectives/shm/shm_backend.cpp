@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "collectives/shm/peer_memory.hpp"
 #include "collectives/shm/tuner.hpp"
 #include "collectives/shm/tuning_cache.hpp"
 #include "core/log.hpp"
@@ -19,6 +20,7 @@ namespace {
 struct Whereabouts {
   char host[96] = {};  // boot id: one per running kernel
   cpu_set_t cpus{};
+  PeerProcess process;
 };
 
 Whereabouts find_whereabouts() {
@@ -27,6 +29,7 @@ Whereabouts find_whereabouts() {
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
   boot_id.copy(mine.host, sizeof mine.host - 1);
   ::sched_getaffinity(0, sizeof mine.cpus, &mine.cpus);
+  mine.process = describe_this_process();
   return mine;
 }
 
@@ -65,10 +68,11 @@ void tune(Plan& plan, CostModel const& costs) {
 }
 
 /// The plan of rank 0.
-Plan make_plan(Topology const& topology, Config const& config, int ranks, CoreShares const& shares) {
+Plan make_plan(Topology const& topology, Config const& config, int ranks, CoreShares const& shares, bool reads_peers) {
   Plan plan;
   plan.tuning = make_tuning(topology, config, ranks, static_cast<int>(shares.cpus.size()), shares.ranks_share_cores);
   if (ranks > 2 && !shares.ranks_share_cores) plan.tuning.group_ranks = group_size(l3_caches_of(shares.first_cpus));
+  plan.tuning.reads_peers = reads_peers;
   plan.selector = Selector::derive(plan.tuning, ranks);
   plan.explains = config.explain;
   if (!config.tuning_cache || !is_measurable(plan.tuning, ranks)) return plan;
@@ -113,7 +117,11 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& 
   // Rank 0's view decides, so that all ranks agree even where caches or variables differ.
   auto const shares = count_cores(whereabouts);
   auto const topology = discover_topology();
-  auto plan = tell_all(bootstrap, make_plan(topology, config, size, shares)).front();
+  int reads_peers = config.read_peers ? 1 : 0;
+  for (auto const& each : whereabouts) reads_peers = reads_peers != 0 && can_read(each.process) ? 1 : 0;
+  auto const answers = tell_all(bootstrap, reads_peers);
+  auto const all_read = std::find(answers.begin(), answers.end(), 0) == answers.end();
+  auto plan = tell_all(bootstrap, make_plan(topology, config, size, shares, all_read)).front();
   // A block holds an element of any reduction for every rank.
   auto const least_bytes = std::max<std::size_t>(
       32 * 1024, StagingRing::kBlocks * static_cast<std::size_t>(size + 1) * Reduction::kMaxElementBytes);
@@ -255,10 +263,12 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
   struct Offer {
     Placement send;
     Placement recv;
+    std::uint64_t address;  ///< of the send buffer, for fetch()
   };
   static_assert(sizeof(Offer) <= kScaleOffset);
   Offer offer;
   if (needs == Needs::nothing) offer.send.offset = Placement::kBusy;
+  offer.address = needs == Needs::nothing ? 0 : reinterpret_cast<std::uintptr_t>(call.send);
   if (needs == Needs::send || needs == Needs::both) offer.send = place(call.send, send_bytes);
   if (needs == Needs::recv || needs == Needs::both) offer.recv = place(call.recv, recv_bytes);
   announce(call, &offer, sizeof offer);
@@ -271,6 +281,7 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
     if (peer != rank()) std::memcpy(&theirs, channel_.payload(peer), sizeof theirs);
     sends[peer] = theirs.send;
     recvs[peer] = theirs.recv;
+    private_sends_[peer] = theirs.address;
   }
   Symmetric buffers;
   if (needs != Needs::recv && !resolve(sends, buffers.send, buffers.send_hold)) {
@@ -332,6 +343,17 @@ Route ShmBackend::why_copied(std::array<Placement, kMaxRanks> const& placements,
       return {Route::How::released, static_cast<std::uint8_t>(peer)};
   }
   return {};  // nobody has a buffer
+}
+
+bool ShmBackend::can_fetch() const noexcept {
+  auto const end = private_sends_.begin() + size();
+  return std::find(private_sends_.begin(), end, 0) == end;
+}
+
+void ShmBackend::fetch(int peer, std::size_t offset, void* destination, std::size_t bytes) const {
+  auto const* const source = reinterpret_cast<std::byte const*>(private_sends_[peer]) + offset;
+  if (bytes > 0 && (peer != rank() || destination != source))
+    read_memory(channel_.pid(peer), source, destination, bytes);
 }
 
 void ShmBackend::reduce_to(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,

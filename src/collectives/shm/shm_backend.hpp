@@ -174,6 +174,7 @@ class ShmBackend final : public Backend {
   void all_gather_swapped(Call const& call, Choice const& choice, bool announced);
   void all_gather_staged(Call const& call, Choice const& choice, bool announced);
   void all_gather_direct(Call const& call, Symmetric const& buffers);
+  void all_gather_fetched(Call const& call);
   void pull_known(Call const& call, Transfers const& transfers, std::size_t most_sent);
   void pull_unequal(Call const& call, Transfers& transfers);
   void pull_inline(Call const& call, Transfers const& transfers);
@@ -181,6 +182,14 @@ class ShmBackend final : public Backend {
   void gather_v(Call const& call);
   void scatter_v(Call const& call);
   void pull_direct(Call const& call, Transfers const& transfers, Symmetric const& buffers);
+  void pull_fetched(Call const& call, Transfers const& transfers);
+  /// Whether no rank of the call that negotiated last keeps the others from reading its send buffer; all agree.
+  [[nodiscard]] bool can_fetch() const noexcept;
+  [[nodiscard]] Choice const& staged_instead(Choice const& choice) const noexcept {
+    return choice.algorithm == Algorithm::fetched ? selector_.rules(Collective::pull).other.front() : choice;
+  }
+  /// After negotiate(): `bytes` of `peer`'s send buffer, from `offset` on.
+  void fetch(int peer, std::size_t offset, void* destination, std::size_t bytes) const;
   /// Begins `call` unless it was announced, and cuts `bytes` into blocks of up to `most`, at least one: step(first,
   /// length) gives or gets one.
   void begin_fed(Call const& call);
@@ -227,10 +236,11 @@ class ShmBackend final : public Backend {
   SwapBlocks swap_;
   SymmetricHeap heap_;
   PeerHeaps peer_heaps_;
-  std::array<double, kMaxRanks> scales_{};  // the current call's, of premul_sum
-  std::vector<Strides> strides_;            // of the current merged call's pieces
-  std::size_t scattered_bytes_;             // of a part, in a slot of scatter's root
-  std::vector<std::byte> flat_;             // buffers of merged calls, side by side
+  std::array<double, kMaxRanks> scales_{};                // the current call's, of premul_sum
+  std::vector<Strides> strides_;                          // of the current merged call's pieces
+  std::size_t scattered_bytes_;                           // of a part, in a slot of scatter's root
+  std::array<std::uint64_t, kMaxRanks> private_sends_{};  // addresses, of the last call that negotiated
+  std::vector<std::byte> flat_;                           // buffers of merged calls, side by side
 };
 
 template <typename Negotiate, typename Run>

@@ -12,6 +12,7 @@ namespace weft::shm {
 /// Every size and waiting policy of the shm back end, derived from the caches and from how ranks share cores. Equal on
 /// all ranks.
 struct Tuning {
+  bool reads_peers = false;         ///< every rank may copy out of every other's private memory
   bool share_work = false;          ///< more ranks than cores: whichever rank runs works for all
   std::size_t ring_bytes = 0;       ///< staging ring per rank
   std::size_t swap_bytes = 0;       ///< each of the two blocks that two ranks swap

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::shm {
+
+/// Where another rank finds this one's private memory.
+struct PeerProcess {
+  std::int64_t pid = 0;
+  std::uint64_t word_address = 0;  ///< of a word to try
+  std::uint64_t word = 0;          ///< what is there, different in every process
+};
+
+[[nodiscard]] PeerProcess describe_this_process();
+
+/// Whether this process may read the memory of `peer`'s: the kernel may forbid it (ptrace scope, containers), and the
+/// number may be another process's where ranks see different process numbers.
+[[nodiscard]] bool can_read(PeerProcess const& peer) noexcept;
+
+/// Copies `bytes` out of another process's private memory, or this one's: a single copy, made by the kernel.
+/// @throws Error{system} when the kernel refuses.
+void read_memory(pid_t pid, void const* address, void* destination, std::size_t bytes);
+
+}  // namespace weft::shm
