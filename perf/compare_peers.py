@@ -127,7 +127,7 @@ def best(lines, key):
 def table_of(lines):
     """bytes → figures, with the better peer chosen for call and for cost separately."""
     table = {}
-    for size in sorted({line["bytes"] for line in lines}):
+    for size in sorted({line["bytes"] for line in lines if line["bytes"] > 0}):  # parts of less than an element
         row = {"bytes": size, "limit_us": best([l for l in lines if l["bytes"] == size], "limit_us"),
                "rounds_kept": min(l["rounds_kept"] for l in lines if l["bytes"] == size)}
         for figure in ("call", "cost"):
