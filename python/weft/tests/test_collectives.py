@@ -1,0 +1,372 @@
+"""Every collective of torch.distributed against what it is to compute, on gloo where gloo has it, and on weft."""
+
+import datetime
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import run_ranks
+
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+COMPLEX = [torch.complex64, torch.complex128]
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
+UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
+ALL_TYPES = FLOATS + INTEGERS + COMPLEX + FLOAT8 + UNSIGNED + [torch.bool]
+SHAPES = [(), (0,), (1,), (7,), (3, 5), (1000,), (257, 131)]
+
+
+def values(rank: int, shape, dtype, seed: int = 0) -> torch.Tensor:
+    """Small whole numbers, so that sums and products are exact in every type."""
+    generator = torch.Generator().manual_seed(1000 * seed + rank)
+    numbers = torch.randint(0, 3, shape, generator=generator)
+    if dtype.is_complex:
+        return torch.complex(numbers.double(), numbers.double() - 1).to(dtype)
+    return numbers.to(dtype)
+
+
+def everyone(shape, dtype, seed: int = 0) -> list:
+    return [values(rank, shape, dtype, seed) for rank in range(dist.get_world_size())]
+
+
+def same(got: torch.Tensor, wanted: torch.Tensor, what=None) -> None:
+    assert got.dtype == wanted.dtype and got.shape == wanted.shape, what
+    # As bytes: some types cannot be compared.
+    assert got.reshape(-1).view(torch.uint8).equal(wanted.reshape(-1).contiguous().view(torch.uint8)), (what, got, wanted)
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64 if tensor.is_floating_point() else torch.int64)
+
+
+def reduced(tensors: list, op) -> torch.Tensor:
+    dtype = tensors[0].dtype
+    stacked = torch.stack([wide(tensor) for tensor in tensors])
+    if op == dist.ReduceOp.AVG:
+        result = stacked.sum(0) / len(tensors)
+        result = result if dtype.is_floating_point or dtype.is_complex else result.trunc()
+    else:
+        result = {
+            dist.ReduceOp.SUM: lambda: stacked.sum(0),
+            dist.ReduceOp.PRODUCT: lambda: stacked.prod(0),
+            dist.ReduceOp.MIN: lambda: stacked.amin(0),
+            dist.ReduceOp.MAX: lambda: stacked.amax(0),
+        }[op]()
+    return result.to(dtype)
+
+
+def check_reductions(rank):
+    for dtype in FLOATS + INTEGERS + FLOAT8 + UNSIGNED:
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX):
+            for seed, shape in enumerate(SHAPES):
+                wanted = reduced(everyone(shape, dtype, seed), op)
+                tensor = values(rank, shape, dtype, seed)
+                dist.all_reduce(tensor, op)
+                same(tensor, wanted, (dtype, op, shape))
+    for dtype in COMPLEX:
+        tensor = values(rank, (9,), dtype)
+        dist.all_reduce(tensor)
+        same(tensor, reduced(everyone((9,), dtype), dist.ReduceOp.SUM))
+    for dtype in INTEGERS + [torch.bool]:
+        for op, combine in (
+            (dist.ReduceOp.BAND, torch.bitwise_and),
+            (dist.ReduceOp.BOR, torch.bitwise_or),
+            (dist.ReduceOp.BXOR, torch.bitwise_xor),
+        ):
+            wanted = values(0, (50,), dtype)
+            for other in everyone((50,), dtype)[1:]:
+                wanted = combine(wanted, other)
+            tensor = values(rank, (50,), dtype)
+            dist.all_reduce(tensor, op)
+            same(tensor, wanted, (dtype, op))
+
+
+def check_averages(rank):
+    size = dist.get_world_size()
+    for dtype in FLOATS:
+        tensor = values(rank, (100,), dtype)
+        dist.all_reduce(tensor, dist.ReduceOp.AVG)
+        torch.testing.assert_close(tensor, reduced(everyone((100,), dtype), dist.ReduceOp.AVG))
+        output = torch.empty(10, dtype=dtype)
+        dist.reduce_scatter_tensor(output, values(rank, (10 * size,), dtype), dist.ReduceOp.AVG)
+        wanted = reduced(everyone((10 * size,), dtype), dist.ReduceOp.AVG)[10 * rank : 10 * rank + 10]
+        torch.testing.assert_close(output, wanted)
+    for factor in (0.5, torch.tensor([0.25])):
+        tensor = torch.full((5,), 4.0)
+        dist.all_reduce(tensor, dist._make_nccl_premul_sum(factor))
+        same(tensor, torch.full((5,), 4.0 * float(factor) * size))
+
+
+def check_movement(rank):
+    size = dist.get_world_size()
+    for dtype in ALL_TYPES:
+        for shape in SHAPES[1:]:
+            mine, all_of_them = values(rank, shape, dtype), everyone(shape, dtype)
+            tensor = mine.clone()
+            dist.broadcast(tensor, size - 1)
+            same(tensor, all_of_them[size - 1], ("broadcast", dtype, shape))
+
+            outputs = [torch.empty(shape, dtype=dtype) for _ in range(size)]
+            dist.all_gather(outputs, mine)
+            for got, wanted in zip(outputs, all_of_them):
+                same(got, wanted, ("all_gather", dtype, shape))
+
+            output = torch.empty((size * shape[0], *shape[1:]), dtype=dtype)
+            dist.all_gather_into_tensor(output, mine)
+            same(output, torch.cat(all_of_them), ("all_gather_into_tensor", dtype, shape))
+
+            outputs = [torch.empty(shape, dtype=dtype) for _ in range(size)] if rank == 0 else None
+            dist.gather(mine, outputs, 0)
+            for got, wanted in zip(outputs or [], all_of_them):
+                same(got, wanted, ("gather", dtype, shape))
+
+            output = torch.empty(shape, dtype=dtype)
+            inputs = [values(100 + r, shape, dtype) for r in range(size)]
+            dist.scatter(output, inputs if rank == 1 else None, 1)
+            same(output, inputs[rank], ("scatter", dtype, shape))
+
+            inputs = [values(10 * rank + r, shape, dtype) for r in range(size)]
+            outputs = [torch.empty(shape, dtype=dtype) for _ in range(size)]
+            dist.all_to_all(outputs, inputs)
+            for r, got in enumerate(outputs):
+                same(got, values(10 * r + rank, shape, dtype), ("all_to_all", dtype, shape))
+
+
+def check_reduce_scatter(rank):
+    size = dist.get_world_size()
+    for dtype in FLOATS + INTEGERS:
+        for count in (1, 7, 5000):
+            contributions = [[values(10 * r + to, (count,), dtype) for to in range(size)] for r in range(size)]
+            wanted = reduced([contributions[r][rank] for r in range(size)], dist.ReduceOp.SUM)
+            output = torch.empty(count, dtype=dtype)
+            dist.reduce_scatter(output, contributions[rank])
+            same(output, wanted, dtype)
+            output = torch.empty(count, dtype=dtype)
+            dist.reduce_scatter_tensor(output, torch.cat(contributions[rank]))
+            same(output, wanted, dtype)
+
+
+def check_reduce(rank):
+    for root in range(dist.get_world_size()):
+        tensor = values(rank, (33,), torch.float32)
+        dist.reduce(tensor, root)
+        if rank == root:
+            same(tensor, reduced(everyone((33,), torch.float32), dist.ReduceOp.SUM))
+
+
+def check_splits(rank):
+    size = dist.get_world_size()
+    to = [(rank + other) % 3 for other in range(size)]
+    of = [(other + rank) % 3 for other in range(size)]
+    rows = torch.full((sum(to), 4), float(rank))
+    output = torch.empty(sum(of), 4)
+    dist.all_to_all_single(output, rows, of, to)
+    same(output, torch.cat([torch.full((count, 4), float(other)) for other, count in enumerate(of)]))
+    output = torch.empty(2 * size)
+    dist.all_to_all_single(output, torch.arange(2.0 * size) + 100 * rank)
+    wanted = torch.cat([torch.arange(2.0) + 2 * rank + 100 * other for other in range(size)])
+    same(output, wanted)
+    inputs = [torch.full((other,), float(rank)) for other in range(size)]
+    outputs = [torch.empty(rank) for _ in range(size)]
+    dist.all_to_all(outputs, inputs)
+    for other, got in enumerate(outputs):
+        same(got, torch.full((rank,), float(other)))
+
+
+def check_coalesced(rank):
+    size = dist.get_world_size()
+    tensors = [values(rank, (count,), torch.float32, count) for count in (1, 70, 3, 9000)]
+    wanted = [reduced(everyone((count,), torch.float32, count), dist.ReduceOp.SUM) for count in (1, 70, 3, 9000)]
+    with dist._coalescing_manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    for got, want in zip(tensors, wanted):
+        same(got, want)
+    outputs = [torch.empty(size * count) for count in (2, 300)]
+    with dist._coalescing_manager(async_ops=True) as manager:
+        for output, count in zip(outputs, (2, 300)):
+            dist.all_gather_into_tensor(output, values(rank, (count,), torch.float32))
+    manager.wait()
+    for output, count in zip(outputs, (2, 300)):
+        same(output, torch.cat(everyone((count,), torch.float32)))
+    outputs = [torch.empty(count) for count in (2, 300)]
+    with dist._coalescing_manager(async_ops=True) as manager:
+        for output, count in zip(outputs, (2, 300)):
+            dist.reduce_scatter_tensor(output, values(rank, (count * size,), torch.float32))
+    manager.wait()
+    for output, count in zip(outputs, (2, 300)):
+        total = reduced(everyone((count * size,), torch.float32), dist.ReduceOp.SUM)
+        same(output, total[count * rank : count * (rank + 1)])
+
+
+def check_permuted(rank):
+    size = dist.get_world_size()
+    images = values(rank, (2, 3, 4, 5), torch.float32).to(memory_format=torch.channels_last)
+    total = reduced(everyone((2, 3, 4, 5), torch.float32), dist.ReduceOp.SUM)
+    tensor = images.clone()
+    assert tensor.is_contiguous(memory_format=torch.channels_last)
+    dist.all_reduce(tensor)
+    assert tensor.equal(total)
+    outputs = [torch.empty_like(images) for _ in range(size)]
+    dist.all_gather(outputs, images)
+    for got, want in zip(outputs, everyone((2, 3, 4, 5), torch.float32)):
+        assert got.equal(want)
+    square = values(rank, (4, 6), torch.float32).t()
+    dist.broadcast(square, 0)
+    assert square.equal(values(0, (4, 6), torch.float32).t())
+
+
+def check_async(rank):
+    tensors = [torch.full((100,), float(rank + i)) for i in range(20)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    after = torch.ones(3)
+    dist.all_reduce(after)  # comes after them although it does not wait for their Works
+    assert after[0] == dist.get_world_size()
+    for work in works:
+        work.wait()
+        assert work.is_completed() and work.is_success()
+    for i, tensor in enumerate(tensors):
+        assert tensor[0] == sum(r + i for r in range(dist.get_world_size()))
+    tensor = torch.full((3,), float(rank))
+    work = dist.all_reduce(tensor, async_op=True)
+    chained = work.get_future().then(lambda future: future.value()[0] + 1)
+    assert chained.wait()[0] == sum(range(dist.get_world_size())) + 1
+    assert work.result()[0].data_ptr() == tensor.data_ptr()
+
+
+def check_futures_wait_for_further_calls(rank):
+    def again(future):
+        tensor = future.value()[0]
+        return dist.all_reduce(tensor, async_op=True).get_future().wait()[0]
+
+    tensor = torch.ones(4)
+    size = dist.get_world_size()
+    assert dist.all_reduce(tensor, async_op=True).get_future().then(again).wait()[0] == size * size
+
+
+def check_messages(rank):
+    size = dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for count in (1, 1000, 1 << 20):
+        sent, got = torch.full((count,), float(rank)), torch.empty(count)
+        for order in ((dist.isend, dist.irecv), (dist.irecv, dist.isend)):
+            works = [op(sent, right) if op is dist.isend else op(got, left) for op in order]
+            for work in works:
+                work.wait()
+            assert got.eq(left).all()
+        works = dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, sent, right), dist.P2POp(dist.irecv, got.zero_(), left)]
+        )
+        for work in works:
+            work.wait()
+        assert got.eq(left).all()
+
+
+def check_tags(rank):
+    if rank == 0:
+        sent = [torch.full((5000,), float(tag)) for tag in range(4)]
+        for work in [dist.isend(sent[tag], 1, tag=tag) for tag in (3, 1, 2)]:
+            work.wait()
+    elif rank == 1:
+        for tag in (1, 2, 3):
+            got = torch.empty(5000)
+            dist.recv(got, 0, tag=tag)
+            assert got.eq(tag).all()
+
+
+def check_any_source(rank):
+    size = dist.get_world_size()
+    if rank != 0:
+        dist.send(torch.tensor([float(rank)]), 0, tag=4)
+        return
+    seen = []
+    for _ in range(size - 1):
+        got = torch.empty(1)
+        source = dist.recv(got, tag=4)
+        assert got[0] == source
+        seen.append(source)
+    assert sorted(seen) == list(range(1, size))
+
+
+def check_objects(rank):
+    size = dist.get_world_size()
+    got = [None] * size
+    dist.all_gather_object(got, {"rank": rank, "words": "ab" * rank})
+    assert got == [{"rank": r, "words": "ab" * r} for r in range(size)]
+    objects = [f"from {rank}", rank] if rank == 0 else [None, None]
+    dist.broadcast_object_list(objects, 0)
+    assert objects == ["from 0", 0]
+    mine = [None]
+    dist.scatter_object_list(mine, [f"for {r}" for r in range(size)], 0)
+    assert mine == [f"for {rank}"]
+
+
+def check_sparse(rank):
+    indices = torch.tensor([[0, rank + 1], [1, 0]])
+    tensor = torch.sparse_coo_tensor(indices, torch.tensor([1.0, 2.0]), (6, 2), check_invariants=True)
+    dist.all_reduce(tensor)
+    wanted = torch.zeros(6, 2)
+    for r in range(dist.get_world_size()):
+        wanted[0, 1] += 1
+        wanted[r + 1, 0] += 2
+    assert tensor.to_dense().equal(wanted)
+
+
+def check_subgroups(rank):
+    size = dist.get_world_size()
+    for _ in range(3):
+        pair = dist.new_group([0, size - 1])
+        if rank in (0, size - 1):
+            tensor = torch.ones(2)
+            dist.all_reduce(tensor, group=pair)
+            assert tensor[0] == 2
+            dist.destroy_process_group(pair)
+        dist.barrier()
+    other = dist.new_group()
+    tensors = [torch.full((10,), float(rank + i)) for i in range(10)]
+    works = [dist.all_reduce(t, group=other if i % 2 else None, async_op=True) for i, t in enumerate(tensors)]
+    for i, (work, tensor) in enumerate(zip(works, tensors)):
+        work.wait()
+        assert tensor[0] == sum(r + i for r in range(size))
+    dist.destroy_process_group(other)
+
+
+def check_monitored_barrier(rank):
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=30))
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=30), wait_all_ranks=True)
+    other = dist.new_group()
+    if rank == 0:
+        with pytest.raises(RuntimeError, match="Rank 1 failed to pass monitoredBarrier"):
+            dist.monitored_barrier(other, timeout=datetime.timedelta(seconds=1))
+
+
+COMMON = [
+    check_reduce,
+    check_async,
+    check_futures_wait_for_further_calls,
+    check_messages,
+    check_tags,
+    check_any_source,
+    check_objects,
+    check_sparse,
+    check_subgroups,
+    check_monitored_barrier,
+]
+# gloo has no AVG nor all_to_all of lists, corrupts permuted tensors, and lacks some types.
+ONLY_WEFT = [
+    check_reductions,
+    check_averages,
+    check_movement,
+    check_reduce_scatter,
+    check_splits,
+    check_coalesced,
+    check_permuted,
+]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("check", COMMON + ONLY_WEFT)
+def test_collective(check, ranks, backend):
+    if backend == "gloo" and check in ONLY_WEFT:
+        pytest.skip("gloo lacks it")
+    run_ranks(ranks, backend, check)
