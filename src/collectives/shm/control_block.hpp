@@ -40,7 +40,7 @@ struct Remembered {
   std::atomic<std::uint64_t> count;     ///< the words of a PackedContract
   std::atomic<std::uint64_t> rest;
 };
-inline constexpr std::size_t kRemembered = 32;
+inline constexpr std::size_t kRemembered = 128;
 
 enum class Presence : std::uint32_t { present, departed };
 

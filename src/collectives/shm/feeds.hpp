@@ -21,8 +21,9 @@ namespace weft::shm {
 /// time, that of the Channel.
 class Feeds {
  public:
-  static constexpr std::size_t kSlots = 16;
-  static constexpr std::size_t kSlotBytes = std::size_t{32} << 10;
+  /// Many: where ranks share cores, one fills all before the next one's turn.
+  static constexpr std::size_t kSlots = 64;
+  static constexpr std::size_t kSlotBytes = std::size_t{8} << 10;
   static constexpr int kEverybody = -1;
 
   /// Shared memory of one rank.
