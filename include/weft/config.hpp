@@ -34,6 +34,9 @@ struct Config {
   std::size_t flight_recorder = 256;   ///< WEFT_FLIGHT_RECORDER: calls remembered per communicator; 0 none
   std::optional<std::string> flight_directory;  ///< WEFT_FLIGHT_DIR: where failing communicators write them down
 
+  std::optional<std::size_t> torch_heap;  ///< WEFT_TORCH_HEAP: shared heap for PyTorch's CPU tensors (e.g. 4G)
+  bool report = false;                    ///< WEFT_REPORT: the PyTorch back end reports its overlap at exit
+
   /// WEFT_TUNING_CACHE: where measured costs of algorithms are kept. None: nothing is measured, algorithms follow from
   /// cache sizes alone. from_environment() gives $XDG_CACHE_HOME/weft/tuning.json, or ~/.cache/weft/tuning.json.
   std::optional<std::string> tuning_cache;

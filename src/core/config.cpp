@@ -51,6 +51,11 @@ bool read_staging(Config& config, std::string const& value) {
   return config.staging_bytes.has_value();
 }
 
+bool read_torch_heap(Config& config, std::string const& value) {
+  config.torch_heap = parse_bytes(value);
+  return config.torch_heap.has_value();
+}
+
 bool read_spin(Config& config, std::string const& value) {
   auto const duration = parse_duration(value);
   if (duration) config.spin = std::chrono::ceil<std::chrono::microseconds>(*duration);
@@ -115,6 +120,11 @@ Wrong wrong_staging(Config const& config) {
   return wrong_if(config.staging_bytes.value_or(kLeast) < kLeast, fmt::format("{}", config.staging_bytes.value_or(0)));
 }
 
+Wrong wrong_torch_heap(Config const& config) {
+  constexpr std::size_t kLeast = std::size_t{1} << 20;
+  return wrong_if(config.torch_heap.value_or(kLeast) < kLeast, fmt::format("{}", config.torch_heap.value_or(0)));
+}
+
 Wrong wrong_spin(Config const& config) {
   auto const spin = config.spin.value_or(std::chrono::microseconds(0));
   return wrong_if(spin.count() < 0 || spin > std::chrono::seconds(1), fmt::format("{}us", spin.count()));
@@ -171,6 +181,8 @@ constexpr std::array kSettings{
     Setting{"WEFT_TUNING_CACHE", "tuning_cache", "the name of a file, or 0", read_tuning_cache, never},
     Setting{"WEFT_FLIGHT_DIR", "flight_directory", "the name of a folder", read_flight_directory,
             wrong_flight_directory},
+    Setting{"WEFT_TORCH_HEAP", "torch_heap", "a size of at least 1M such as 4G", read_torch_heap, wrong_torch_heap},
+    Setting{"WEFT_REPORT", "report", "0 or 1", read_switch<&Config::report>, never},
 };
 
 /// WEFT_ variables that others read: the tests, the demo, the scripts and the build. An ending _ stands for any rest.

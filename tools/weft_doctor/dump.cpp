@@ -41,6 +41,7 @@ RecordedCall parse_call(json const& from) {
                     .enqueued_ns = parse_time(from, "enqueued_ns"),
                     .started_ns = parse_time(from, "started_ns"),
                     .finished_ns = parse_time(from, "finished_ns")};
+  if (from.contains("path") && from["path"].is_string()) call.path = from["path"].get<std::string>();
   if (from.contains("error")) {
     call.error_code = from["error"].at("code").get<std::string>();
     call.error_text = from["error"].at("text").get<std::string>();

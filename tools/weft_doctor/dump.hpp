@@ -23,6 +23,7 @@ struct RecordedCall {
   std::optional<std::int64_t> enqueued_ns{};
   std::optional<std::int64_t> started_ns{};
   std::optional<std::int64_t> finished_ns{};
+  std::string path{};        ///< how its bytes went, e.g. "zero copy"; empty where that is not told
   std::string error_code{};  ///< of a failed call: "timeout", "peer_lost", …
   std::string error_text{};
 };

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft_doctor/diagnosis.hpp"
+#include "weft_doctor/paths.hpp"
 
 namespace {
 
@@ -39,6 +40,22 @@ void print_json(std::vector<Verdict> const& verdicts) {
   fmt::print("{}\n", all.dump(2));
 }
 
+int show_paths(std::vector<std::string> const& files, bool as_json) {
+  auto const paths = weft::doctor::summarise_paths(weft::doctor::read_dumps(files));
+  auto all = nlohmann::json::array();
+  for (auto const& one : paths) {
+    auto const called = one.name.empty() ? one.communicator : fmt::format("{}, {}", one.name, one.communicator);
+    if (!as_json) fmt::print("communicator {}: {} calls of {}: {}\n", called, one.calls, one.call, one.path);
+    all.push_back({{"communicator", one.communicator},
+                   {"name", one.name},
+                   {"call", one.call},
+                   {"path", one.path},
+                   {"calls", one.calls}});
+  }
+  if (as_json) fmt::print("{}\n", all.dump(2));
+  return 0;
+}
+
 int examine(std::vector<std::string> const& paths, double least_wait_s, bool as_json) {
   auto const dumps = weft::doctor::read_dumps(paths);
   std::chrono::duration<double> const least_wait(least_wait_s);
@@ -63,17 +80,20 @@ int main(int argc, char** argv) {
   std::vector<std::string> paths;
   double least_wait_s = 1;
   bool as_json = false;
+  bool paths_wanted = false;
   app.add_option("dumps", paths, "weft-flight.*.json files of all ranks, or folders of them")->required();
   app.add_option("--least-wait", least_wait_s, "seconds that a rank must have waited for another before that counts")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  app.add_flag("--json", as_json, "print the verdicts as JSON");
+  app.add_flag("--paths", paths_wanted, "say instead how the calls' bytes went, and why calls were not zero-copy");
+  app.add_flag("--json", as_json, "print it as JSON");
   try {
     app.parse(argc, argv);
   } catch (CLI::ParseError const& error) {
     return app.exit(error) == 0 ? 0 : kBadInput;
   }
   try {
+    if (paths_wanted) return show_paths(paths, as_json);
     return examine(paths, least_wait_s, as_json);
   } catch (std::exception const& trouble) {
     fmt::print(stderr, "weft-doctor: {}\n", trouble.what());

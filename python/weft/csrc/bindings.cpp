@@ -1,8 +1,13 @@
+#include <algorithm>
+
 #include <torch/csrc/utils/pybind.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "overlap_recorder.hpp"
 #include "process_group.hpp"
+#include "shared_heap.hpp"
+#include "weft/config.hpp"
 
 namespace py = pybind11;
 
@@ -19,6 +24,63 @@ c10::intrusive_ptr<c10d::Backend> create(c10d::DistributedBackendOptions const& 
   return c10::make_intrusive<ProcessGroupWeft>(group.store, group.group_rank, group.group_size, std::move(options));
 }
 
+py::object heap_usage() {
+  auto const heap = current_heap();
+  if (heap == nullptr) return py::none();
+  auto const usage = heap->usage();
+  py::dict fields;
+  fields["capacity"] = usage.capacity;
+  fields["committed"] = usage.committed;
+  fields["in_use"] = usage.in_use;
+  fields["withheld"] = usage.withheld;
+  return fields;
+}
+
+/// What no parser of sizes takes is an error of the caller's.
+std::size_t heap_bytes(std::string const& text) {
+  auto const bytes = parse_bytes(text);
+  TORCH_CHECK_VALUE(bytes, "weft: \"", text, "\" is no size: give bytes, or a number with K, M or G such as \"4G\"");
+  return *bytes;
+}
+
+py::list overlap_steps() {
+  py::list steps;
+  for (auto const& step : overlap_recorder().steps()) {
+    auto const& report = step.report;
+    py::list calls;
+    for (std::size_t i = 0; i < report.buckets.size(); ++i) {
+      auto const& bucket = report.buckets[i];
+      py::dict call;
+      call["operation"] = step.names[i];
+      call["bytes"] = bucket.bytes;
+      call["ready_ms"] = bucket.ready_ms;
+      call["started_ms"] = bucket.started_ms;
+      call["finished_ms"] = bucket.finished_ms;
+      call["communication_ms"] = bucket.finished_ms - bucket.started_ms;
+      call["exposed_ms"] = bucket.exposed_ms;
+      call["hidden_ms"] = std::max(0.0, bucket.finished_ms - bucket.started_ms - bucket.exposed_ms);
+      calls.append(call);
+    }
+    py::dict fields;
+    fields["step_ms"] = report.step_ms;
+    fields["compute_ms"] = report.compute_ms;
+    fields["communication_ms"] = report.communication_ms;
+    fields["hidden_ms"] = report.hidden_ms;
+    fields["exposed_ms"] = report.exposed_ms;
+    fields["hideable_ms"] = report.hideable_ms;
+    fields["bound_ms"] = report.bound_ms;
+    fields["collectives"] = calls;
+    steps.append(fields);
+  }
+  return steps;
+}
+
+std::string format_step(std::size_t index, std::string const& title) {
+  auto const steps = overlap_recorder().steps();
+  TORCH_CHECK_INDEX(index < steps.size(), "weft: no step ", index, " was recorded, only ", steps.size());
+  return format_overlap_report(steps[index].report, title);
+}
+
 }  // namespace
 }  // namespace weft::torch_backend
 
@@ -26,10 +88,20 @@ PYBIND11_MODULE(_C, module) {
   using namespace weft::torch_backend;
   using Holder = c10::intrusive_ptr<ProcessGroupWeft>;
   py::module_::import("torch.distributed");  // registers the base classes
-  py::class_<ProcessGroupWeft, Holder, c10d::Backend>(module, "ProcessGroupWeft");
+  py::class_<ProcessGroupWeft, Holder, c10d::Backend>(module, "ProcessGroupWeft")
+      .def("_write_trace", &ProcessGroupWeft::write_trace, py::arg("path"), py::call_guard<py::gil_scoped_release>());
   py::class_<ProcessGroupWeft::Options, c10::intrusive_ptr<ProcessGroupWeft::Options>, c10d::Backend::Options>(
       module, "Options");
   module.def("create", &create, py::call_guard<py::gil_scoped_release>(),
              "A process group for torch.distributed; collective over the group's ranks.");
+  module.def("install_heap", &install_heap, py::arg("bytes"));
+  module.def("install_heap_from_environment", &install_heap_from_environment);
+  module.def("heap_usage", &heap_usage, "The process's shared heap, or None.");
+  module.def("parse_bytes", &heap_bytes, py::arg("text"));
+  module.def("report_wanted", [] { return weft::Config::from_environment().report; });
+  module.def("record_overlap", [] { overlap_recorder().switch_on(); });
+  module.def("end_step", [] { overlap_recorder().end_step(); });
+  module.def("overlap_steps", &overlap_steps);
+  module.def("format_step", &format_step, py::arg("index"), py::arg("title"));
   module.attr("torch_version") = WEFT_TORCH_VERSION;
 }

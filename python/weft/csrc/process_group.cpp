@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 
 #include "run.hpp"
+#include "shared_heap.hpp"
 #include "store_bootstrap.hpp"
 #include "weft/error.hpp"
 
@@ -35,6 +36,7 @@ Communicator create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, P
   auto bootstrap = std::make_shared<StoreBootstrap>(std::move(store), rank, size, opts.timeout);
   CommunicatorOptions options;
   options.config = config;
+  options.heap = installed_heap();
   options.name = opts.group_name.empty() ? "" : "group " + opts.group_name;
   try {
     return Communicator::create(std::move(bootstrap), options);
@@ -140,6 +142,17 @@ at::Tensor ProcessGroupWeft::allocateTensor(long size, at::TensorOptions options
   }
 }
 
+void ProcessGroupWeft::write_trace(std::string const& path) {
+  constexpr Operation kWhat{c10d::OpType::UNKNOWN, "write_trace", "weft:write_trace"};
+  auto const trace = overlap_recorder().trace();
+  std::lock_guard const lock(calls_mutex_);
+  try {
+    trace.write(communicator(kWhat), path);
+  } catch (Error const& error) {
+    aftermath_->rethrow(error);
+  }
+}
+
 uint64_t ProcessGroupWeft::getSequenceNumberForGroup() {
   std::lock_guard const lock(calls_mutex_);
   return sequence_;
@@ -195,7 +208,11 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupWeft::endCoalescing() {
   }
   auto work = make_work(kWhat, coalesced->tensors, coalesced->results);
   try {
-    complete_later(work, coalesced->group.end(), stream(),
+    auto& on = stream();
+    OverlapRecorder::Watch watch(overlap_recorder(), kWhat.name, coalesced->tensors, coalesced->results, on);
+    auto core = coalesced->group.end();
+    watch.issued();
+    complete_later(work, std::move(core), on,
                    [lands = std::move(coalesced->lands), messages = std::move(coalesced->messages)] {
                      for (auto const& land : lands) land();
                      for (auto const& message : messages) message.wait();

@@ -56,6 +56,9 @@ class ProcessGroupWeft final : public c10d::Backend {
   /// freed; a rank that holds more tensors of a size than all have allocated together gets ordinary memory.
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
 
+  /// Collective: all ranks' recorded calls, and when they computed, as one Perfetto file, which rank 0 writes.
+  void write_trace(std::string const& path);
+
   /// Every rank counts its own calls from 0: there is nothing to agree on.
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override;

@@ -4,6 +4,7 @@
 
 #include <ATen/record_function.h>
 
+#include "overlap_recorder.hpp"
 #include "process_group.hpp"
 #include "weft/error.hpp"
 
@@ -19,8 +20,10 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::run(Operation const& what, How co
   // What torch waits for at once it wants no Work of, unless the profiler is to see one.
   auto work = how.async || at::hasCallbacks() ? make_work(what, inputs, results) : nullptr;
   try {
+    OverlapRecorder::Watch watch(overlap_recorder(), what.name, inputs, results, options.stream);
     auto core = issue(communicator, options);
     if (coalesced_) return coalesced_->add(inputs, results, std::forward<Land>(land));
+    watch.issued();
     if (how.async) {
       work->keep(inputs);
       complete_later(work, std::move(core), *options.stream, std::forward<Land>(land));

@@ -4,6 +4,10 @@ torch finds the back end by itself (entry point ``torch.backends``); importing t
 functions below.
 """
 
+from __future__ import annotations
+
+import os
+
 
 def _autoload() -> None:
     """Called by ``import torch``."""
@@ -14,6 +18,13 @@ def _autoload() -> None:
     from weft import backend
 
     backend.register()
+    # Tensors and steps count from the start: these two load the extension now.
+    if "WEFT_TORCH_HEAP" in os.environ:
+        backend.extension().install_heap_from_environment()
+    if "WEFT_REPORT" in os.environ:
+        from weft import overlap
+
+        overlap.start_from_environment()
 
 
 def set_default(device: str = "cpu") -> None:
@@ -22,6 +33,35 @@ def set_default(device: str = "cpu") -> None:
 
     backend.register()
     backend.set_default(device)
+
+
+def shared_heap(size: int | str | None = None) -> dict:
+    """From now on CPU tensors of 64 KB and more lie in memory that all ranks of the machine can reach, so that
+    collectives need not copy them.
+
+    ``size`` is the most the heap may take, in bytes or as "4G"; absent: half of the machine's memory. Memory is taken
+    as it is used. A full heap says so once; further tensors are ordinary ones. Every rank calls it, before it makes the
+    process groups that are to profit: gradients, buckets and parameters made earlier stay where they are.
+    WEFT_TORCH_HEAP=4G does the same without a change to the program. Returns what the heap holds, in bytes.
+    """
+    from weft import heap
+
+    return heap.install(size)
+
+
+def overlap_report():
+    """What has been recorded of this rank's communication since ``record_overlap()``, or the start under
+    WEFT_REPORT=1: a ``weft.overlap.Report``."""
+    from weft import overlap
+
+    return overlap.report()
+
+
+def record_overlap() -> None:
+    """Records collectives and training steps from now on, for ``overlap_report()``."""
+    from weft import overlap
+
+    overlap.start()
 
 
 def __getattr__(name: str):

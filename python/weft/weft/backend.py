@@ -55,14 +55,14 @@ def _monitored_barrier(group=dist.group.WORLD, timeout=None, wait_all_ranks=Fals
 
 
 def _create(group, options):
-    return _extension().create(group)
+    return extension().create(group)
 
 
 def _release(version: str) -> str:
     return ".".join(version.split("+")[0].split(".")[:2])
 
 
-def _extension():
+def extension():
     """The compiled part. It only runs with the torch that it was built for: c10d's classes change with every release."""
     try:
         from weft import _C

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <time.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "weft/overlap.hpp"
+#include "weft/stream.hpp"
+#include "weft/trace.hpp"
+
+namespace weft::torch_backend {
+
+/// How far a thread had come at some time. It computed for as long as its CPU clock went on.
+struct ThreadSample {
+  TimePoint at{};
+  clockid_t clock{};
+  std::chrono::nanoseconds cpu{};
+};
+
+/// One collective as it went.
+struct RecordedCall {
+  char const* name = "";  ///< "all_reduce"
+  std::size_t bytes = 0;
+  bool on_caller = false;  ///< the calling thread did it, and nothing else meanwhile
+  ThreadSample ready;      ///< the call was made
+  ThreadSample started;
+  ThreadSample finished;
+};
+
+/// One training step: what lies between two steps of the optimizer.
+struct StepReport {
+  std::vector<std::string> names;  ///< of the report's buckets: each collective is one
+  OverlapReport report;
+  Interval step;
+  std::vector<Interval> compute;
+  std::vector<BucketTiming> calls;
+};
+
+/// Remembers a process's collectives while it is on. A collective's time is exposed where the thread that made the call
+/// did not run: it waited for the result, or had lost its core to the communication. Any thread.
+class OverlapRecorder {
+ public:
+  static constexpr std::size_t kMostCalls = 200'000;  ///< the last ones count
+
+  void switch_on() noexcept { on_.store(true, std::memory_order_relaxed); }
+  [[nodiscard]] bool is_on() const noexcept { return on_.load(std::memory_order_relaxed); }
+
+  /// The calling thread has ended a training step.
+  void end_step();
+  /// What has been recorded so far. What follows the last end_step() is a step too, if anything was communicated.
+  [[nodiscard]] std::vector<StepReport> steps() const;
+  /// The same as intervals named "step N: …".
+  [[nodiscard]] Trace trace() const;
+
+  /// Records one call from its construction on, if the recorder is on.
+  class Watch {
+   public:
+    /// `stream`: where the call is about to be enqueued; none: it runs here.
+    Watch(OverlapRecorder& recorder, char const* name, std::vector<at::Tensor> const& inputs,
+          std::vector<at::Tensor> const& results, std::optional<Stream> const& stream);
+    /// The call has been enqueued, or is done.
+    void issued();
+
+   private:
+    OverlapRecorder& recorder_;
+    std::optional<Stream> stream_;
+    std::shared_ptr<RecordedCall> call_;
+  };
+
+ private:
+  struct Run {
+    std::vector<RecordedCall> calls;
+    std::vector<ThreadSample> ends;
+  };
+
+  void add(RecordedCall const& call);
+  [[nodiscard]] Run run() const;
+
+  std::atomic<bool> on_{false};
+  mutable std::mutex mutex_;
+  std::deque<RecordedCall> calls_;
+  std::deque<ThreadSample> ends_;  // of steps
+};
+
+/// This process's.
+[[nodiscard]] OverlapRecorder& overlap_recorder();
+
+}  // namespace weft::torch_backend

@@ -1,0 +1,162 @@
+"""What overlap_report() says of stock DDP and FSDP2, and what WEFT_REPORT=1 prints."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+import weft
+from ranks import run_ranks
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+STEPS = 4
+
+
+def train(model) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        model(torch.ones(8, 300)).square().mean().backward()
+        optimizer.step()
+
+
+def layers() -> torch.nn.Sequential:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(*(torch.nn.Linear(300, 300) for _ in range(4)))
+
+
+def check(report) -> None:
+    """What holds of any report."""
+    assert report.steps
+    for step in report.steps:
+        assert step["hidden_ms"] + step["exposed_ms"] == pytest.approx(step["communication_ms"])
+        assert 0 <= step["hidden_ms"] <= step["hideable_ms"] + 1e-6 <= step["communication_ms"] + 2e-6
+        for one in step["collectives"]:
+            assert one["ready_ms"] <= one["started_ms"] + 1e-3 <= one["finished_ms"] + 2e-3
+            assert -1e-6 <= one["exposed_ms"] <= one["communication_ms"] + 1e-6
+    sums = report.totals()
+    assert sums["communication_ms"] == pytest.approx(sum(step["communication_ms"] for step in report.steps))
+    assert sum(one["calls"] for one in report.collectives()) == sum(len(step["collectives"]) for step in report.steps)
+
+
+def train_ddp(rank: int, folder: str) -> dict:
+    weft.record_overlap()
+    train(DDP(layers(), bucket_cap_mb=0.5))
+    report = weft.overlap_report()
+    report.write_trace(f"{folder}/trace.json")
+    report.plot(f"{folder}/overlap.png")
+    check(report)
+    return json.loads(report.to_json()) | {"table": report.table()}
+
+
+def test_ddp_buckets_are_told_one_by_one(tmp_path):
+    pytest.importorskip("matplotlib")
+    for rank, made in enumerate(run_ranks(2, "weft", train_ddp, str(tmp_path))):
+        assert made["rank"] == rank and made["ranks"] == 2
+        typical = made["steps"][made["typical_step"]]
+        buckets = [one for one in typical["collectives"] if one["operation"] == "all_reduce"]
+        assert len(buckets) >= 3
+        assert sum(one["bytes"] for one in buckets) == 4 * (300 * 300 + 300) * 4
+        assert "the median of those alike" in made["table"] and "total" in made["table"]
+    trace = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    events = [event for event in trace if event["ph"] == "X"]
+    assert {event["pid"] for event in events} == {0, 1}
+    assert {event["cat"] for event in events} == {"compute", "communication"}
+    assert (tmp_path / "overlap.png").read_bytes().startswith(b"\x89PNG")
+
+
+def train_fsdp(rank: int) -> dict:
+    weft.record_overlap()
+    model = layers()
+    mesh = dist.device_mesh.DeviceMesh("cpu", list(range(dist.get_world_size())))
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    train(model)
+    report = weft.overlap_report()
+    check(report)
+    return report.to_dict()
+
+
+def test_fsdp2_gathers_and_scatters_are_told():
+    for made in run_ranks(2, "weft", train_fsdp):
+        operations = {one["operation"] for one in made["collectives"]}
+        assert {"all_gather", "reduce_scatter"} <= operations, operations
+
+
+def wait_or_compute(rank: int, computes: bool) -> dict:
+    """Rank 1 comes 100 ms late; rank 0 meanwhile computes, or waits."""
+    dist.all_reduce(torch.ones(1), async_op=True).wait()  # starts the threads
+    weft.record_overlap()
+    dist.barrier()
+    if rank == 1:
+        time.sleep(0.1)
+    work = dist.all_reduce(torch.ones(1000), async_op=True)
+    if computes and rank == 0:
+        end = time.monotonic() + 0.15
+        while time.monotonic() < end:
+            pass
+    work.wait()
+    report = weft.overlap_report()
+    check(report)
+    return [one for one in report.steps[-1]["collectives"] if one["operation"] == "all_reduce"][-1]
+
+
+@pytest.mark.parametrize("computes", [True, False])
+def test_hidden_is_what_was_computed_meanwhile(computes):
+    call = run_ranks(2, "weft", wait_or_compute, computes)[0]
+    assert call["communication_ms"] > 80
+    share = call["exposed_ms"] / call["communication_ms"]
+    assert share < 0.5 if computes else share > 0.9, call
+
+
+def inline(rank: int) -> dict:
+    weft.record_overlap()
+    dist.all_reduce(torch.ones(1_000_000))
+    report = weft.overlap_report()
+    check(report)
+    return report.totals()
+
+
+def test_calls_that_run_inline_are_exposed():
+    for totals in run_ranks(2, "weft", inline):
+        assert totals["exposed_ms"] == pytest.approx(totals["communication_ms"]) and totals["exposed_ms"] > 0
+
+
+def test_nothing_recorded_is_said():
+    ran = subprocess.run(
+        [sys.executable, "-c", "import weft; print(weft.overlap_report())"], capture_output=True, text=True, timeout=120
+    )
+    assert "has recorded no collective" in ran.stdout, ran.stderr
+
+
+def test_the_environment_asks_for_it_at_exit(tmp_path):
+    script = """
+        import torch, torch.distributed as dist
+        dist.init_process_group("weft")
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(500, 500))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 500)).sum().backward()
+            optimizer.step()
+        dist.destroy_process_group()
+    """
+    program = tmp_path / "train.py"
+    program.write_text(textwrap.dedent(script))
+    ran = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(program)],
+        env={**os.environ, "WEFT_REPORT": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("weft: rank 0 of 2, all") == 1, ran.stderr
+    assert "weft: rank 1" not in ran.stderr

@@ -1,0 +1,161 @@
+"""How much of a run's communication was hidden under computation."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import sys
+from collections import Counter, defaultdict
+
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from weft.backend import NAME, extension
+
+_TOTALS = ["step_ms", "compute_ms", "communication_ms", "hidden_ms", "exposed_ms", "hideable_ms"]
+
+_started = False
+
+
+def start() -> None:
+    """Records from now on; a step ends with every optimizer's step()."""
+    global _started
+    if _started:
+        return
+    _started = True
+    loaded = extension()
+    loaded.record_overlap()
+    register_optimizer_step_post_hook(lambda *_: loaded.end_step())
+
+
+def start_from_environment() -> None:
+    """What WEFT_REPORT=1 asks for: records, and prints rank 0's report at exit."""
+    if extension().report_wanted():
+        start()
+        atexit.register(_print_at_exit)
+        _remember_rank()
+
+
+def _remember_rank() -> None:
+    # The group may be gone at exit.
+    import functools
+
+    from torch.distributed import distributed_c10d
+
+    init = distributed_c10d.init_process_group
+
+    @functools.wraps(init)
+    def init_and_remember(*arguments, **named):
+        init(*arguments, **named)
+        _Run.rank, _Run.ranks = dist.get_rank(), dist.get_world_size()
+
+    dist.init_process_group = distributed_c10d.init_process_group = init_and_remember
+
+
+class _Run:
+    rank, ranks = 0, 1
+
+
+def report() -> Report:
+    if dist.is_initialized():
+        _Run.rank, _Run.ranks = dist.get_rank(), dist.get_world_size()
+    return Report(extension().overlap_steps(), _Run.rank, _Run.ranks)
+
+
+def _print_at_exit() -> None:
+    made = report()
+    if made.rank == 0 and made.steps:
+        print(made.table(), file=sys.stderr, end="", flush=True)
+
+
+class Report:
+    """One rank's collectives, step by step. A collective's time is exposed where the thread that called it did not
+    run meanwhile, and hidden otherwise; where collectives overlap one another, a step's totals count time once."""
+
+    def __init__(self, steps: list[dict], rank: int, ranks: int) -> None:
+        self.steps = steps
+        self.rank = rank
+        self.ranks = ranks
+
+    def typical(self) -> int | None:
+        """The number of the median step, by exposed time, of those that make the calls most steps make."""
+        if not self.steps:
+            return None
+        shapes = [tuple((one["operation"], one["bytes"]) for one in step["collectives"]) for step in self.steps]
+        # Of shapes that are equally frequent the last: the first steps still arrange their buckets.
+        shape, _ = max(Counter(reversed(shapes)).items(), key=lambda item: item[1])
+        alike = [index for index, one in enumerate(shapes) if one == shape]
+        return sorted(alike, key=lambda index: self.steps[index]["exposed_ms"])[len(alike) // 2]
+
+    def totals(self) -> dict:
+        """Sums over all steps."""
+        return {name: sum(step[name] for step in self.steps) for name in _TOTALS}
+
+    def collectives(self) -> list[dict]:
+        """Sums over all steps for each kind of collective: operation and bytes."""
+        kinds: dict[tuple, dict] = defaultdict(
+            lambda: {"calls": 0, "communication_ms": 0.0, "hidden_ms": 0.0, "exposed_ms": 0.0}
+        )
+        for step in self.steps:
+            for one in step["collectives"]:
+                kind = kinds[one["operation"], one["bytes"]]
+                kind["calls"] += 1
+                for name in ("communication_ms", "hidden_ms", "exposed_ms"):
+                    kind[name] += one[name]
+        return [{"operation": name, "bytes": size, **sums} for (name, size), sums in sorted(kinds.items())]
+
+    def table(self) -> str:
+        """For a terminal: a typical step call by call, then sums over all steps."""
+        which = self.typical()
+        if which is None:
+            return f"weft: rank {self.rank} has recorded no collective\n"
+        title = f"weft: rank {self.rank} of {self.ranks}, step {which} of {len(self.steps)}, the median of those alike"
+        lines = [extension().format_step(which, title)]
+        lines.append(f"weft: rank {self.rank} of {self.ranks}, all {len(self.steps)} steps\n")
+        row = "  {:<24} {:>12} {:>8} {:>17} {:>12} {:>12}\n"
+        lines.append(row.format("collective", "bytes", "calls", "communication ms", "hidden ms", "exposed ms"))
+        kinds = self.collectives()
+        for kind in kinds:
+            times = [f"{kind[name]:.3f}" for name in ("communication_ms", "hidden_ms", "exposed_ms")]
+            lines.append(row.format(kind["operation"], kind["bytes"], kind["calls"], *times))
+        sums = self.totals()
+        times = [f"{sums[name]:.3f}" for name in ("communication_ms", "hidden_ms", "exposed_ms")]
+        lines.append(row.format("total", "", sum(kind["calls"] for kind in kinds), *times))
+        return "".join(lines)
+
+    __str__ = table
+
+    def to_dict(self) -> dict:
+        return {
+            "rank": self.rank,
+            "ranks": self.ranks,
+            "typical_step": self.typical(),
+            "totals": self.totals(),
+            "collectives": self.collectives(),
+            "steps": self.steps,
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict())
+
+    def write_trace(self, path: str, group=None) -> None:
+        """Collective over `group`: all ranks' steps as one file for ui.perfetto.dev, which its rank 0 writes."""
+        backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+        if backend.name() != NAME:
+            raise ValueError(f"weft: write_trace needs a group of the weft back end, not {backend.name()}")
+        backend._write_trace(str(path))
+
+    def plot(self, path: str, group=None) -> None:
+        """Collective over `group`: draws the typical step of rank 0, as it went on all ranks, as a PNG. Needs
+        matplotlib on rank 0."""
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder:
+            trace = f"{folder}/trace.json"
+            self.write_trace(trace, group)
+            if dist.get_rank(group) == 0:
+                from weft import plot_overlap
+
+                title = "Weft: communication under computation"
+                plot_overlap.plot(plot_overlap.load_events(trace), self.typical(), str(path), title)
