@@ -6,6 +6,7 @@ case $python_status in
 0)
   passed=$((passed + 1))
   run_pytest "python" -m "not slow" python/weft/tests
+  run_pytest "python examples" tests/examples
   run_distributed_test "torch's DistributedTest on weft" --backend weft --ranks 2 \
     --tests-from tools/torch_compat/quick.txt
   ;;
