@@ -1,7 +1,7 @@
 # Two commands for a fresh machine: `make demo` and `make test`. Both install what is missing (scripts/setup.sh).
 # Day-to-day work uses CMake directly: cmake --preset release && cmake --build --preset release
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-asan test-tsan test-ubsan format format-check lint perf-check clean
+.PHONY: help demo test test-asan test-tsan test-ubsan format format-check lint perf-check torch-compat clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -35,6 +35,9 @@ lint:  ## clang-tidy
 perf-check:  ## measure, and compare with the thresholds kept in perf/
 	@bash scripts/setup.sh
 	@bash perf/check.sh
+
+torch-compat:  ## torch's own distributed tests on gloo and on weft, into docs/torch-compatibility.md
+	@bash scripts/torch_compat.sh
 
 clean:  ## remove every build folder
 	rm -rf build
