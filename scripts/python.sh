@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # python.sh: makes build/python, a virtual environment with torch and what building and testing python/weft needs.
 # Its packages (3.7 GB, 45 s to install; 5 GB and twice the time with all that torch asks for, which only a machine with a
-# GPU uses) are kept outside the checkout, under WEFT_PYTHON_CACHE or ~/.cache/weft-python, one folder per list of
+# GPU uses) are kept outside the checkout, under WEFT_TEST_PYTHON_CACHE or ~/.cache/weft-python, one folder per list of
 # requirements; build/python only refers to them, so that what is installed there stays this checkout's.
 # Exit code 3: the packages are not there and cannot be downloaded; the last line says why.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 
-python=${WEFT_PYTHON:-/usr/bin/python3}
-store=${WEFT_PYTHON_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weft-python}
+python=${WEFT_TEST_PYTHON:-/usr/bin/python3}
+store=${WEFT_TEST_PYTHON_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weft-python}
 closure=--no-deps
 if nvidia-smi -L >/dev/null 2>&1; then closure=; fi
 

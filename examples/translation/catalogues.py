@@ -9,6 +9,7 @@ import pathlib
 import random
 import re
 import subprocess
+import tempfile
 
 import polib
 
@@ -26,20 +27,20 @@ MARKUP = re.compile(
 
 def fetch(language: str, cache: pathlib.Path) -> list[pathlib.Path]:
     """The catalogues of a language (de, zh_CN); downloads the packages that the cache does not hold yet."""
+    cache.mkdir(parents=True, exist_ok=True)
     for package in PACKAGES:
         package = package.format(language.lower().replace("_", "-"))
-        folder = cache / package
-        if folder.exists():
+        if (cache / package).exists():
             continue
-        folder.mkdir(parents=True)
-        download = subprocess.run(["apt-get", "download", package], cwd=folder, capture_output=True, text=True, check=False)
-        if download.returncode != 0:
-            folder.rmdir()
-            print(f"{package} is left out: {download.stderr.strip().splitlines()[-1]}", flush=True)
-            continue
-        for archive in folder.glob("*.deb"):
-            subprocess.run(["dpkg-deb", "--extract", archive, folder], check=True)
-            archive.unlink()
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            download = subprocess.run(["apt-get", "download", package], cwd=folder, capture_output=True, text=True, check=False)
+            if download.returncode != 0:
+                print(f"{package} is left out: {download.stderr.strip().splitlines()[-1]}", flush=True)
+                continue
+            (archive,) = pathlib.Path(folder).glob("*.deb")
+            unpacked = pathlib.Path(folder, "unpacked")
+            subprocess.run(["dpkg-deb", "--extract", archive, unpacked], check=True)
+            unpacked.rename(cache / package)  # whole or not at all
     return find(cache, language)
 
 
