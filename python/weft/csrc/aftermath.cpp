@@ -21,6 +21,8 @@ c10d::ErrorType error_type(ErrorCode code) noexcept {
   switch (error.code()) {
     case ErrorCode::invalid_argument: C10_THROW_ERROR(ValueError, message);
     case ErrorCode::unsupported: C10_THROW_ERROR(NotImplementedError, message);
+    // torch's users, and its tests, look for these two words.
+    case ErrorCode::timeout: C10_THROW_ERROR(DistBackendError, std::string("weft: Timed out waiting: ") + error.what());
     case ErrorCode::out_of_memory: C10_THROW_ERROR(OutOfMemoryError, message);
     default: C10_THROW_ERROR(DistBackendError, message);
   }
