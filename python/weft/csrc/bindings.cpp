@@ -8,6 +8,7 @@
 #include "process_group.hpp"
 #include "shared_heap.hpp"
 #include "weft/config.hpp"
+#include "weft/flight_recorder.hpp"
 
 namespace py = pybind11;
 
@@ -94,6 +95,7 @@ PYBIND11_MODULE(_C, module) {
       module, "Options");
   module.def("create", &create, py::call_guard<py::gil_scoped_release>(),
              "A process group for torch.distributed; collective over the group's ranks.");
+  module.def("dump_flight_recorders", &weft::dump_flight_recorders, py::call_guard<py::gil_scoped_release>());
   module.def("install_heap", &install_heap, py::arg("bytes"));
   module.def("install_heap_from_environment", &install_heap_from_environment);
   module.def("heap_usage", &heap_usage, "The process's shared heap, or None.");

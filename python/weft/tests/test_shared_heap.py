@@ -1,6 +1,8 @@
 """Tensors in the shared heap: collectives reach them where they lie, fork() keeps them apart, a full heap falls back."""
 
+import json
 import os
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -78,16 +80,21 @@ def test_stock_ddp_is_zero_copy(views, capfd):
     assert "all_reduce, private memory" not in said, said
 
 
-def send_from_elsewhere(rank: int) -> None:
+def send_from_elsewhere(rank: int, folder: str) -> list:
+    os.environ["WEFT_FLIGHT_DIR"] = folder
     group = group_with_heap()
     memory = bytearray(4 * LARGE)
     tensor = torch.frombuffer(memory, dtype=torch.float32) if rank == 1 else torch.zeros(LARGE)
     dist.all_reduce(tensor, group=group)
+    dumps = [json.loads(pathlib.Path(file).read_text()) for file in weft.dump_flight_recorders()]
+    return [call["path"] for dump in dumps for call in dump["calls"] if call["operation"] == "all_reduce"]
 
 
-def test_says_which_rank_kept_a_call_from_it(capfd):
-    run_ranks(2, "weft", send_from_elsewhere)
-    assert "copied: rank 1's send buffer is private memory" in explained(capfd)
+def test_says_which_rank_kept_a_call_from_it(capfd, tmp_path):
+    reason = "copied: rank 1's send buffer is private memory"
+    for paths in run_ranks(2, "weft", send_from_elsewhere, str(tmp_path)):
+        assert any(path.startswith(reason) for path in paths if path), paths
+    assert reason in explained(capfd)
 
 
 def fill_heap(rank: int) -> None:

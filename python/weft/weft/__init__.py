@@ -64,6 +64,14 @@ def record_overlap() -> None:
     overlap.start()
 
 
+def dump_flight_recorders() -> list[str]:
+    """Writes this rank's last calls to WEFT_FLIGHT_DIR, or else the current directory, and returns the files: for
+    ``weft-doctor``, which names the rank that the others wait for, and with ``--paths`` says why calls were copied."""
+    from weft import backend
+
+    return backend.extension().dump_flight_recorders()
+
+
 def __getattr__(name: str):
     if name == "__version__":
         from importlib.metadata import version
