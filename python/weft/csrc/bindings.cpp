@@ -90,7 +90,9 @@ PYBIND11_MODULE(_C, module) {
   using Holder = c10::intrusive_ptr<ProcessGroupWeft>;
   py::module_::import("torch.distributed");  // registers the base classes
   py::class_<ProcessGroupWeft, Holder, c10d::Backend>(module, "ProcessGroupWeft")
-      .def("_write_trace", &ProcessGroupWeft::write_trace, py::arg("path"), py::call_guard<py::gil_scoped_release>());
+      .def("_write_trace", &ProcessGroupWeft::write_trace, py::arg("path"), py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("options", &ProcessGroupWeft::getBackendOptions)
+      .def("get_error", &ProcessGroupWeft::getError, py::call_guard<py::gil_scoped_release>());
   py::class_<ProcessGroupWeft::Options, c10::intrusive_ptr<ProcessGroupWeft::Options>, c10d::Backend::Options>(
       module, "Options");
   module.def("create", &create, py::call_guard<py::gil_scoped_release>(),

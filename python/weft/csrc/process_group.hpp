@@ -11,8 +11,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "coalesced.hpp"
 #include "aftermath.hpp"
+#include "coalesced.hpp"
 #include "tensor_pool.hpp"
 #include "tensors.hpp"
 #include "weft/communicator.hpp"
@@ -129,7 +129,7 @@ class ProcessGroupWeft final : public c10d::Backend {
   int const process_;  ///< that made the group: in a forked child nothing of it is touched
   std::shared_ptr<Aftermath> const aftermath_ = std::make_shared<Aftermath>();
 
-  std::mutex calls_mutex_;  ///< held while a call is made, and throughout one that runs here
+  std::mutex calls_mutex_;        ///< held while a call is made, and throughout one that runs here
   std::optional<Stream> stream_;  ///< started by the first call that needs it
   std::unique_ptr<Coalesced> coalesced_;
   std::shared_ptr<TensorPool> const pool_ = std::make_shared<TensorPool>();

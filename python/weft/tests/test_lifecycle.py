@@ -1,0 +1,336 @@
+"""Groups come and go, ranks die, processes fork; and what is refused is refused by name."""
+
+import datetime
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from ranks import run_ranks
+
+SECOND = datetime.timedelta(seconds=1)
+
+
+def usage() -> dict:
+    gc.collect()
+    with open("/proc/self/status") as status:
+        fields = dict(line.split(":", 1) for line in status)
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": int(fields["Threads"]),
+        "kilobytes": int(fields["VmRSS"].split()[0]),
+        "mappings": sum(1 for _ in open("/proc/self/maps")),
+    }
+
+
+def check_thousand_groups(rank):
+    store = dist.distributed_c10d._get_default_store()
+
+    def one(number):
+        group = dist.new_group()
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor, group=group)
+        if number % 10 == 0:
+            dist.all_reduce(tensor, group=group, async_op=True).wait()
+            peer = 1 - rank
+            dist.batch_isend_irecv([dist.P2POp(dist.isend, tensor, peer, group), dist.P2POp(dist.irecv, torch.ones(3), peer, group)])[
+                0
+            ].wait()
+        dist.destroy_process_group(group)
+
+    for number in range(50):
+        one(number)
+    dist.barrier()
+    before, keys = usage(), store.num_keys()
+    for number in range(1000):
+        one(number)
+    dist.barrier()
+    after, more_keys = usage(), store.num_keys()
+    assert after["descriptors"] == before["descriptors"], (before, after)
+    assert after["threads"] == before["threads"], (before, after)
+    assert after["mappings"] <= before["mappings"] + 10, (before, after)
+    assert after["kilobytes"] < before["kilobytes"] + 20000, (before, after)
+    return keys, more_keys
+
+
+def test_a_thousand_groups_leave_nothing():
+    run_ranks(2, "weft", check_thousand_groups, timeout=200)
+
+
+def check_store_is_clean(rank):
+    # What torch itself keeps for each group is subtracted by its own back end that keeps no keys.
+    store = dist.distributed_c10d._get_default_store()
+
+    def grown(backend):
+        dist.barrier()
+        before = store.num_keys()
+        dist.barrier()
+        for _ in range(5):
+            dist.destroy_process_group(dist.new_group(backend=backend))
+        dist.barrier()
+        return store.num_keys() - before
+
+    assert grown("weft") <= grown("fake")
+
+
+def test_groups_delete_their_keys():
+    run_ranks(2, "weft", check_store_is_clean)
+
+
+def check_streams_only_where_needed(rank):
+    before = usage()["threads"]
+    for _ in range(10):
+        dist.all_reduce(torch.ones(3))
+    assert usage()["threads"] == before
+    dist.all_reduce(torch.ones(3), async_op=True).wait()
+    assert usage()["threads"] == before + 1
+
+
+def test_threads_start_with_the_first_asynchronous_call():
+    run_ranks(2, "weft", check_streams_only_where_needed)
+
+
+def survive(rank, operation):
+    os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    start = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match="rank 1 .*died") as caught:
+        for _ in range(100):
+            operation(rank)
+    assert time.monotonic() - start < 10
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    assert backend.get_error() == torch._C._distributed_c10d.ErrorType.REMOTE_ERROR, caught
+    os._exit(7)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda rank: dist.all_reduce(torch.ones(100)),
+        lambda rank: dist.all_reduce(torch.ones(100), async_op=True).wait(),
+        lambda rank: dist.recv(torch.ones(1), 1),
+    ],
+    ids=["inline", "asynchronous", "recv"],
+)
+def test_a_killed_rank_is_named(operation):
+    with pytest.raises(AssertionError) as failure:
+        run_ranks(3, "weft", survive, operation)
+    text = str(failure.value)
+    assert "rank 1: ended without a word, exit code -9" in text
+    assert text.count("exit code 7") == 2, text  # both survivors saw it
+
+
+def check_mismatch(rank):
+    with pytest.raises(dist.DistBackendError, match="differs between ranks"):
+        dist.all_reduce(torch.ones(3 + rank))
+    with pytest.raises(dist.DistBackendError, match="differs between ranks"):
+        dist.all_reduce(torch.ones(3, dtype=torch.float32 if rank else torch.float64))
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)  # the group goes on
+    assert tensor[0] == 2
+
+
+def check_refusals(rank):
+    with pytest.raises(ValueError, match=f"rank {rank}: all_reduce: tensor.*strides.*has gaps or overlaps.*contiguous"):
+        dist.all_reduce(torch.zeros(4, 4)[:, :2])
+    with pytest.raises(ValueError, match="row-major"):
+        dist.all_gather_into_tensor(torch.zeros(8, 3), torch.zeros(3, 4).t())
+    with pytest.raises(ValueError, match="strides.*make them equal"):
+        dist.all_gather([torch.zeros(3, 4), torch.zeros(3, 4)], torch.zeros(4, 3).t())
+    with pytest.raises(TypeError, match="dtype QInt8 are not supported"):
+        dist.broadcast(torch.quantize_per_tensor(torch.zeros(3), 1.0, 0, torch.qint8), 0)
+    with pytest.raises(TypeError, match="dtype Float8_e4m3fnuz are not supported"):
+        dist.broadcast(torch.zeros(3, dtype=torch.float8_e4m3fnuz), 0)
+    with pytest.raises(ValueError, match="band has no meaning for f32"):
+        dist.all_reduce(torch.zeros(3), dist.ReduceOp.BAND)
+    with pytest.raises(ValueError, match="split sizes of input add up to 3"):
+        dist.all_to_all_single(torch.zeros(4), torch.zeros(4), [2, 2], [1, 2])
+    with pytest.raises(ValueError, match="recv has 5 elements"):
+        dist.all_gather_into_tensor(torch.zeros(5), torch.zeros(2))
+    dist.barrier()
+
+
+def check_late_rank(rank):
+    group = dist.new_group(timeout=datetime.timedelta(milliseconds=500))
+    if rank == 0:
+        with pytest.raises(dist.DistBackendError, match="rank 1 did not"):
+            dist.all_reduce(torch.ones(1), group=group)
+    dist.barrier()
+    if rank == 1:
+        with pytest.raises(dist.DistBackendError):  # rank 0 has given up
+            dist.all_reduce(torch.ones(1), group=group)
+
+
+def check_wait_limit(rank):
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        with pytest.raises(dist.DistBackendError, match="not complete after waiting for 100 ms"):
+            work.wait(datetime.timedelta(milliseconds=100))
+        dist.send(torch.ones(1), 1)
+        assert work.wait()
+    else:
+        dist.recv(torch.ones(1), 0)
+        dist.all_reduce(torch.ones(1))
+
+
+def check_abort(rank):
+    group = dist.new_group()
+    backend = group._get_backend(torch.device("cpu"))
+    if rank == 0:
+        threading.Timer(0.3, backend.abort).start()
+    with pytest.raises(dist.DistBackendError, match="abort"):
+        if rank == 0:
+            dist.recv(torch.ones(1), 1, group=group)
+        else:
+            time.sleep(0.6)
+            dist.all_reduce(torch.ones(1), group=group)
+
+
+def check_options(rank):
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    assert backend.name() == "weft" and dist.get_backend() == "weft"
+    assert backend.options._timeout == dist.distributed_c10d.default_pg_timeout
+    backend._set_default_timeout(datetime.timedelta(seconds=33))
+    assert backend.options._timeout == datetime.timedelta(seconds=33)
+    assert backend.supports_tensor_alloc(torch.device("cpu"))
+    for count in (1000, 1000, 5, 1000, 1000, 1000, 1000):
+        tensor = backend.allocate_tensor(count, dtype=torch.bfloat16, device=torch.device("cpu"))
+        assert tensor.shape == (count,) and tensor.dtype == torch.bfloat16
+        tensor.fill_(1)
+        dist.all_reduce(tensor)
+        assert tensor.eq(2).all()
+    kept = [backend.allocate_tensor(77, dtype=torch.float32, device=torch.device("cpu")) for _ in range(5)]
+    addresses = {tensor.data_ptr() for tensor in kept}
+    assert len(addresses) == 5
+    del tensor, kept
+
+
+def check_profile(rank):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        dist.all_reduce(torch.ones(3))
+        dist.all_reduce(torch.ones(3), async_op=True).wait()
+        dist.broadcast(torch.ones(3), 0)
+        dist.barrier()
+    names = [event.name for event in profile.events()]
+    assert names.count("weft:all_reduce") == 2 and "weft:broadcast" in names and "weft:barrier" in names, names
+
+
+def check_default(rank):
+    import weft
+
+    weft.set_default("cpu")
+    mesh = dist.init_device_mesh("cpu", (2,))
+    group = mesh.get_group()
+    assert dist.get_backend(group) == "weft"
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor, group=group)
+    assert tensor[0] == 2
+    with pytest.raises(ValueError, match="set_default"):
+        weft.set_default("tpu")
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return torch.full((100,), float(index))
+
+
+def check_data_loader(rank):
+    dist.all_reduce(torch.ones(3), async_op=True).wait()
+    dist.isend(torch.ones(1), 1 - rank)
+    dist.recv(torch.ones(1), 1 - rank)
+    for _ in range(2):
+        for batch in torch.utils.data.DataLoader(Numbers(), batch_size=8, num_workers=2):
+            dist.all_reduce(batch)
+            dist.all_reduce(batch, async_op=True).wait()
+    if os.fork() == 0:  # a child that ends the long way, through destructors
+        sys.stdout = sys.stderr = open(os.devnull, "w")
+        dist.distributed_c10d._world.pg_map.clear()
+        gc.collect()
+        os._exit(0)
+    os.wait()
+    dist.all_reduce(torch.ones(3), async_op=True).wait()
+
+
+def check_threads(rank):
+    groups = [dist.new_group() for _ in range(3)]
+    failures = []
+
+    def work(group, number):
+        try:
+            for i in range(100):
+                tensor = torch.full((50,), float(number + i))
+                dist.all_reduce(tensor, group=group)
+                assert tensor[0] == 2 * (number + i)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(group, 1000 * n)) for n, group in enumerate(groups)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_mismatch,
+        check_refusals,
+        check_late_rank,
+        check_wait_limit,
+        check_abort,
+        check_options,
+        check_profile,
+        check_default,
+        check_data_loader,
+        check_threads,
+    ],
+)
+def test_group(check):
+    run_ranks(2, "weft", check)
+
+
+def spawned(rank, folder, name):
+    dist.init_process_group(name, init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)
+    assert tensor[0] == 2
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("name", ["weft", "cpu:weft,cuda:weft"])
+def test_spawned_processes(tmp_path, name):
+    mp.start_processes(spawned, args=(tmp_path, name), nprocs=2, start_method="spawn")
+
+
+PROGRAM = """
+import torch, torch.distributed as dist
+dist.init_process_group("weft")
+tensor = torch.ones(2); dist.all_reduce(tensor); assert tensor[0] == dist.get_world_size()
+print(f"rank {dist.get_rank()} of {dist.get_world_size()}\\n", end="", flush=True)
+"""
+
+
+def test_started_by_torchrun_without_an_import(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0 and "rank 0 of 2" in done.stdout and "rank 1 of 2" in done.stdout, done.stderr
