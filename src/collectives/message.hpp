@@ -17,7 +17,7 @@ struct Message {
   int peer = 0;
   void* data = nullptr;  ///< only read when sending
   std::size_t bytes = 0;
-  bool up_to = false;  ///< receiving: the sender decides how many bytes come, `bytes` at most
+  bool up_to = false;        ///< receiving: the sender decides how many bytes come, `bytes` at most
   std::uint64_t number = 0;  ///< among this rank's messages to (from) that peer, from 0
 };
 
