@@ -1,7 +1,7 @@
 // broadcast over shared memory: the root's B bytes to n ranks.
-//   fed       no synchronisation, unless the root is many slots ahead: it writes B, every other rank reads and writes
-//   B; two_level 2 synchronisations a block: as fed, but one rank of each group reads the root's ring, the others its;
-//   direct    2 synchronisations: every other rank reads B out of the root's buffer.
+//   fed        no synchronisation, unless the root is many slots ahead: it writes B, the others read and write B;
+//   two_level  2 synchronisations a block: one rank of each group reads the root's ring, the others read its;
+//   direct     2 synchronisations: every other rank reads B out of the root's buffer.
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 
