@@ -53,12 +53,11 @@ void ShmBackend::all_reduce_inline(Call const& call) {
 void ShmBackend::all_reduce_swapped(Call const& call, Choice const& choice, bool announced) {
   auto const element = call.grain();
   auto const store = store_for(call.bytes(), call.send == call.recv);
-  auto const peer_keeps = call.contract.operation != Operation::reduce || call.is_root(peer());
   std::array<void const*, kMaxRanks> sources;
   swap_blocks(
       call, announced, call.bytes(), swapped_block(call, choice),
       [&](std::byte* block, std::size_t first, std::size_t length) {
-        if (peer_keeps) kernels::copy(block, at(call.send, first), length);
+        kernels::copy(block, at(call.send, first), length);
       },
       [&](std::byte const* block, std::size_t first, std::size_t length) {
         if (!keeps_result(call)) return;

@@ -76,10 +76,11 @@ void Feeds::check_alike(int peer, std::uint64_t passed) {
 }
 
 void Feeds::give(int reader) {
-  auto const bytes = given_[slot()].bytes;
-  given_[slot()] = {position_ + 1, reader, bytes};
+  auto& given = given_[slot()];
+  given.passed_by = position_ + 1;
+  given.reader = reader;
   channel_.post(head(channel_.rank()).flag, flag());
-  prefetch(bytes);
+  prefetch(given.bytes);
 }
 
 std::byte const* Feeds::get(int giver, std::size_t bytes) {

@@ -150,8 +150,7 @@ class ShmBackend final : public Backend {
   /// ones.
   [[nodiscard]] std::size_t swapped_block(Call const& call, Choice const& choice) const noexcept {
     auto const operation = call.contract.operation;
-    auto const one_way = operation == Operation::gather || operation == Operation::scatter ||
-                         operation == Operation::gather_v || operation == Operation::scatter_v;
+    auto const one_way = operation == Operation::gather_v || operation == Operation::scatter_v;
     return one_way ? std::min(choice.chunk_bytes, tuning_.pipeline_bytes) : choice.chunk_bytes;
   }
 
