@@ -22,33 +22,23 @@ void HierarchicalBackend::share(Call const& call, void* recv, Ranges const& part
     given.add(parts[mine].first, sends ? parts[mine].count : 0);
     got.add(parts[index].first, gets ? parts[index].count : 0);
   }
-  auto exchange = inner(call, weft::Operation::all_to_all_v, 0);
-  exchange.send = recv;
-  exchange.recv = recv;
-  exchange.send_parts = given.parts();
-  exchange.recv_parts = got.parts();
-  run_inter(exchange, &Backend::all_to_all);
+  exchange(call, recv, given, recv, got, &HierarchicalBackend::run_inter);
 
   // Inside: as many parts at a time as there are ranks, each from the rank that has it.
-  auto const& locals = layout_.locals();
-  if (locals.size() == 1) return;
-  for (auto const& host : layout_.hosts()) {
-    for (std::size_t next = 0; next < host.size(); next += locals.size()) {
-      PartArrays shared;
-      std::size_t total = 0;
-      for (std::size_t i = 0; i < locals.size(); ++i) {
-        auto const part = next + i < host.size() ? parts[static_cast<std::size_t>(host[next + i])] : Range{};
-        shared.add(part.first, part.count);
-        total += part.count;
-      }
-      if (total == 0) continue;
-      auto const own = static_cast<std::size_t>(layout_.local_index(rank()));
-      auto gather = inner(call, weft::Operation::all_gather_v, total);
-      gather.send = at(recv, shared.offsets[own] * element);
-      gather.recv = recv;
-      gather.recv_parts = shared.parts();
-      run_intra(gather, &Backend::all_gather);
+  if (layout_.locals().size() == 1) return;
+  for (auto const round : layout_.rounds()) {
+    PartArrays shared;
+    for (std::size_t i = 0; i < layout_.locals().size(); ++i) {
+      auto const part = i < round.size() ? parts[static_cast<std::size_t>(round[i])] : Range{};
+      shared.add(part.first, part.count);
     }
+    if (shared.total() == 0) continue;
+    auto const own = static_cast<std::size_t>(layout_.local_index(rank()));
+    auto gather = inner(call, weft::Operation::all_gather_v, shared.total());
+    gather.send = at(recv, shared.offsets[own] * element);
+    gather.recv = recv;
+    gather.recv_parts = shared.parts();
+    run_intra(gather, &Backend::all_gather);
   }
 }
 

@@ -14,27 +14,21 @@ using shm::at;
 void HierarchicalBackend::combine_inside(Call const& call, void const* send, Ranges const& parts, std::size_t first,
                                          std::size_t block, void* partials) {
   auto const element = size_of(call.contract.dtype);
-  auto const& locals = layout_.locals();
-  std::size_t round = 0;
-  for (auto const& host : layout_.hosts()) {
-    for (std::size_t next = 0; next < host.size(); next += locals.size(), ++round) {
-      PartArrays shared;
-      std::size_t total = 0;
-      for (std::size_t i = 0; i < locals.size(); ++i) {
-        auto const part = next + i < host.size() ? parts[static_cast<std::size_t>(host[next + i])] : Range{};
-        auto const count = part.count > first ? std::min(block, part.count - first) : 0;
-        shared.add(part.first + first, count);
-        total += count;
-      }
-      if (total == 0) continue;
-      auto scatter = inner(call, weft::Operation::reduce_scatter_v, total);
-      scatter.contract.reduce = HostOrder::levels(call.contract.reduce).inside;
-      scatter.scale = call.scale;
-      scatter.send = send;
-      scatter.recv = at(partials, round * block * element);
-      scatter.send_parts = shared.parts();
-      run_intra(scatter, &Backend::reduce_scatter);
+  auto const rounds = layout_.rounds();
+  for (std::size_t r = 0; r < rounds.size(); ++r) {
+    PartArrays shared;
+    for (std::size_t i = 0; i < layout_.locals().size(); ++i) {
+      auto const part = i < rounds[r].size() ? parts[static_cast<std::size_t>(rounds[r][i])] : Range{};
+      shared.add(part.first + first, part.count > first ? std::min(block, part.count - first) : 0);
     }
+    if (shared.total() == 0) continue;
+    auto scatter = inner(call, weft::Operation::reduce_scatter_v, shared.total());
+    scatter.contract.reduce = HostOrder::levels(call.contract.reduce).inside;
+    scatter.scale = call.scale;
+    scatter.send = send;
+    scatter.recv = at(partials, r * block * element);
+    scatter.send_parts = shared.parts();
+    run_intra(scatter, &Backend::reduce_scatter);
   }
 }
 
@@ -53,12 +47,7 @@ void HierarchicalBackend::exchange_partials(Call const& call, Ranges const& part
     given.add(gives ? layout_.round_of(peer) * block : 0, gives ? left(peer) : 0);
     got.add(static_cast<std::size_t>(layout_.host_of(peer)) * block, gets ? left(rank()) : 0);
   }
-  auto exchange = inner(call, weft::Operation::all_to_all_v, 0);
-  exchange.send = partials;
-  exchange.recv = arrived;
-  exchange.send_parts = given.parts();
-  exchange.recv_parts = got.parts();
-  run_inter(exchange, &Backend::all_to_all);
+  exchange(call, partials, given, arrived, got, &HierarchicalBackend::run_inter);
 }
 
 void HierarchicalBackend::combine_by_host(Call const& call, void const* send, Ranges const& parts, void* result) {

@@ -5,9 +5,19 @@
 
 namespace weft::hierarchical {
 
+void HierarchicalBackend::exchange(Call const& call, void const* send, PartArrays const& given, void* recv,
+                                   PartArrays const& got, Runner runner) {
+  auto exchanged = inner(call, weft::Operation::all_to_all_v, 0);
+  exchanged.send = send;
+  exchanged.recv = recv;
+  exchanged.send_parts = given.parts();
+  exchanged.recv_parts = got.parts();
+  (this->*runner)(exchanged, &Backend::all_to_all);
+}
+
 void HierarchicalBackend::move(Call const& call, void const* send, Ranges const& gives, void* recv,
                                Ranges const& gets) {
-  auto const run = [&](bool local, std::vector<int> const& peers, auto runner) {
+  auto const run = [&](bool local, std::vector<int> const& peers, Runner runner) {
     PartArrays given;
     PartArrays got;
     for (int const peer : peers) {
@@ -16,12 +26,7 @@ void HierarchicalBackend::move(Call const& call, void const* send, Ranges const&
       given.add(gives[index].first, here ? gives[index].count : 0);
       got.add(gets[index].first, here ? gets[index].count : 0);
     }
-    auto exchange = inner(call, weft::Operation::all_to_all_v, 0);
-    exchange.send = send;
-    exchange.recv = recv;
-    exchange.send_parts = given.parts();
-    exchange.recv_parts = got.parts();
-    (this->*runner)(exchange, &Backend::all_to_all);
+    exchange(call, send, given, recv, got, runner);
   };
   std::vector<int> everybody;
   for (int r = 0; r < layout_.size(); ++r) everybody.push_back(r);

@@ -13,6 +13,8 @@
 
 namespace weft::hierarchical {
 
+struct PartArrays;
+
 /// Composes a back end of the ranks of each host (`intra`) and one of all ranks (`inter`).
 ///
 /// Between ranks of a host data goes through `intra`, between hosts through `inter`, all ranks of a host at once. What
@@ -53,6 +55,7 @@ class HierarchicalBackend final : public Backend {
 
  private:
   using Operation = void (Backend::*)(Call const&);
+  using Runner = void (HierarchicalBackend::*)(Call, Operation);
   /// Elements [first, first + count) of a buffer, for every rank.
   struct Range {
     std::size_t first = 0;
@@ -78,6 +81,9 @@ class HierarchicalBackend final : public Backend {
   /// Announces the call, which goes by `way`, to all ranks. @throws Error{mismatch} on every rank.
   void enter(Call const& call, char const* way = "inside hosts and between them");
 
+  /// An all_to_all of unequal parts by `runner`: run_intra, where parts are those of locals(), or run_inter.
+  void exchange(Call const& call, void const* send, PartArrays const& given, void* recv, PartArrays const& got,
+                Runner runner);
   /// gives[r] of `send` goes to rank r, gets[r] of `recv` comes from it; all ranks agree on the lengths.
   void move(Call const& call, void const* send, Ranges const& gives, void* recv, Ranges const& gets);
   /// Shares parts[r] of `recv` from rank r with all; this rank's is in place already.

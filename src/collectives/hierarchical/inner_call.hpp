@@ -40,6 +40,9 @@ struct PartArrays {
     offsets.push_back(count > 0 ? first : 0);
   }
   [[nodiscard]] Parts parts() const noexcept { return {counts, offsets}; }
+  [[nodiscard]] std::size_t total() const noexcept {
+    return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  }
 };
 
 }  // namespace weft::hierarchical

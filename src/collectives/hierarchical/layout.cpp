@@ -13,6 +13,16 @@ Layout::Layout(int rank, std::vector<int> host_of) : rank_(rank), host_of_(std::
   }
 }
 
+std::vector<std::span<int const>> Layout::rounds() const {
+  std::vector<std::span<int const>> rounds;
+  for (std::span<int const> host : hosts_) {
+    for (; !host.empty(); host = host.subspan(rounds.back().size())) {
+      rounds.push_back(host.first(std::min(locals().size(), host.size())));
+    }
+  }
+  return rounds;
+}
+
 std::size_t Layout::round_of(int rank) const noexcept {
   auto const at_a_time = locals().size();
   std::size_t round = 0;

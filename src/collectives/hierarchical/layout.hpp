@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 namespace weft::hierarchical {
@@ -25,7 +26,9 @@ class Layout {
     return to[static_cast<std::size_t>(local_index(rank)) % to.size()];
   }
   /// Rounds in which the ranks of a host divide the parts of all ranks among them, one each: of every host as many at
-  /// a time as this one has. Which round `rank`'s part is in; what courier() gives is who takes it.
+  /// a time as this one has. Whose parts each round has; what courier() gives is who takes them.
+  [[nodiscard]] std::vector<std::span<int const>> rounds() const;
+  /// Which of rounds() `rank`'s part is in.
   [[nodiscard]] std::size_t round_of(int rank) const noexcept;
   /// The most rounds that any host needs.
   [[nodiscard]] std::size_t most_rounds() const noexcept;
