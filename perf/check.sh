@@ -52,6 +52,12 @@ bar "training, emulated link" train "$out/link.report.json" --link auto
 bar "training, plain shared memory" train "$out/plain.report.json"
 bar "overlap" /usr/bin/python3 perf/check_overlap.py "$out/link.report.json" "$out/plain.report.json"
 
+if [[ -x build/python/bin/python ]]; then
+  bar "PyTorch" build/python/bin/python perf/torch_perf.py --json "$out/torch.jsonl"
+else
+  say "PyTorch: not measured, there is no build/python (scripts/python.sh makes it, pip install ./python/weft the rest)"
+fi
+
 echo
 for name in "${missed[@]}"; do echo "MISSED: $name"; done
 if [[ ${#missed[@]} -gt 0 ]]; then exit 1; fi
