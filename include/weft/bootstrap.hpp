@@ -28,9 +28,17 @@ class Bootstrap {
   /// @throws Error{peer_lost|timeout} when a rank does not come.
   [[nodiscard]] virtual std::vector<std::byte> all_gather(std::span<std::byte const> mine) = 0;
 
-  /// The MPI processes that the ranks are; null where MPI did not start them. For communicators that go through MPI.
+  /// The MPI processes that the ranks are; null where MPI did not start them, or was not asked for yet.
   [[nodiscard]] virtual std::shared_ptr<MpiMembers const> mpi() const { return nullptr; }
+  /// Collective, for a communicator that goes through MPI: the same, found first where need be; mpi() knows them then.
+  [[nodiscard]] virtual std::shared_ptr<MpiMembers const> join_mpi() { return mpi(); }
 };
+
+/// For a join_mpi() of ranks that found one another without MPI. Collective over the bootstrap. Initialises MPI, for
+/// which all processes that MPI's launcher has started must come; null, and MPI is left alone, where it has started
+/// none of the ranks. @throws Error{unsupported} when it has started some, or ranks are forks of one, or Weft was built
+/// without MPI.
+[[nodiscard]] std::shared_ptr<MpiMembers const> find_mpi_members(Bootstrap& bootstrap);
 
 // All that take a Config throw Error{invalid_argument} when one of its members is wrong.
 

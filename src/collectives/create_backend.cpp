@@ -107,16 +107,17 @@ std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOption
     return shm::ShmBackend::create(bootstrap, config, options.progress, options.heap);
   }
 #if WEFT_WITH_MPI
-  auto const members = bootstrap.mpi();
+  auto const members = bootstrap.join_mpi();
   if (!members) {
     refuse(kind, hosts,
-           fmt::format("needs ranks that MPI has started, not \"{}\": start the program with mpirun or srun",
+           fmt::format("needs ranks that MPI has started, not \"{}\": start every rank with mpirun or srun",
                        bootstrap.name()));
   }
   if (kind == BackendKind::mpi) return mpi::MpiBackend::create(bootstrap, members, options);
   return create_hierarchical(bootstrap, members, options, hosts, all.front());
 #else
-  refuse(kind, hosts, "Weft was built without MPI: configure with -DWEFT_WITH_MPI=ON");
+  refuse(kind, hosts,
+         "Weft was built without MPI: build it again where an MPI library is installed, with -DWEFT_WITH_MPI=ON");
 #endif
 }
 

@@ -60,6 +60,14 @@ bool started_by_launcher() {
   return started_by_mpi() || started_by_torchrun();
 }
 
+std::optional<int> rank_from_mpi_launcher() {
+  if (std::getenv("TORCHELASTIC_RUN_ID") != nullptr) return std::nullopt;
+  for (char const* const variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
+    if (auto const rank = number_in(variable)) return rank;
+  }
+  return std::nullopt;
+}
+
 void check_launcher(int size, std::string const& library) {
   if (size != 1) return;
   std::array const claims{claim_of("OMPI_COMM_WORLD_SIZE"), claim_of("PMI_SIZE"), pmix_claim()};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace weft {
@@ -11,6 +12,10 @@ namespace weft {
 [[nodiscard]] bool started_by_torchrun();
 /// Of any of them.
 [[nodiscard]] bool started_by_launcher();
+
+/// The rank that MPI's launcher gave to this very process, where the environment tells. A process that torchrun has
+/// started in such an environment is not it.
+[[nodiscard]] std::optional<int> rank_from_mpi_launcher();
 
 /// Checks what MPI found against what the launcher said. A launcher of one MPI with a library of another starts many
 /// processes, each of which believes to be alone and would train a model of its own.

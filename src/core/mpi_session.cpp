@@ -125,6 +125,14 @@ std::shared_ptr<MpiCommunicator> MpiCommunicator::duplicate_world() {
   return std::make_shared<MpiCommunicator>(session, handle);
 }
 
+std::shared_ptr<MpiCommunicator> MpiCommunicator::world() {
+  auto session = MpiSession::acquire();
+  auto const turn = session->enter();
+  auto all = std::make_shared<MpiCommunicator>(session, MPI_COMM_WORLD);
+  all->abandon();
+  return all;
+}
+
 std::shared_ptr<MpiCommunicator> MpiCommunicator::of(MpiCommunicator& parent, std::span<int const> ranks, int tag) {
   auto const turn = parent.session().enter();
   MPI_Group everybody = MPI_GROUP_NULL;
@@ -140,7 +148,9 @@ std::shared_ptr<MpiCommunicator> MpiCommunicator::of(MpiCommunicator& parent, st
 
 MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiSession> session, MPI_Comm handle)
     : session_(std::move(session)), handle_(handle) {
-  check_mpi(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  if (handle_ != MPI_COMM_WORLD) {
+    check_mpi(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
   check_mpi(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(handle_, &size_), "MPI_Comm_size");
 }

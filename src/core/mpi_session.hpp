@@ -63,11 +63,13 @@ class MpiSession {
   std::vector<std::unique_ptr<MpiRemains>> remains_;
 };
 
-/// Owner of an MPI communicator whose errors are returned.
+/// Owner of an MPI communicator whose errors are returned, or a view of the world.
 class MpiCommunicator {
  public:
   /// Collective over MPI_COMM_WORLD.
   [[nodiscard]] static std::shared_ptr<MpiCommunicator> duplicate_world();
+  /// Local: MPI_COMM_WORLD itself, of which communicators can be made; its error handler stays the program's.
+  [[nodiscard]] static std::shared_ptr<MpiCommunicator> world();
   /// Collective over `ranks` of `parent`, which may include others. See mpi_bootstrap_of() for `tag`.
   [[nodiscard]] static std::shared_ptr<MpiCommunicator> of(MpiCommunicator& parent, std::span<int const> ranks,
                                                            int tag);

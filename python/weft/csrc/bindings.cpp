@@ -4,6 +4,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "mpi_lifetime.hpp"
 #include "overlap_recorder.hpp"
 #include "process_group.hpp"
 #include "shared_heap.hpp"
@@ -22,7 +23,7 @@ c10::intrusive_ptr<c10d::Backend> create(c10d::DistributedBackendOptions const& 
   for (auto const rank : group.global_ranks_in_group) {
     options->global_ranks_in_group.push_back(static_cast<std::uint64_t>(rank));
   }
-  return c10::make_intrusive<ProcessGroupWeft>(group.store, group.group_rank, group.group_size, std::move(options));
+  return ProcessGroupWeft::make(group.store, group.group_rank, group.group_size, std::move(options));
 }
 
 py::object heap_usage() {
@@ -97,6 +98,9 @@ PYBIND11_MODULE(_C, module) {
       module, "Options");
   module.def("create", &create, py::call_guard<py::gil_scoped_release>(),
              "A process group for torch.distributed; collective over the group's ranks.");
+  module.def(
+      "finish_mpi", [] { mpi_lifetime().finish(); }, py::call_guard<py::gil_scoped_release>(),
+      "At exit: shuts down the groups that are left and finalises MPI, if any group has used it.");
   module.def("dump_flight_recorders", &weft::dump_flight_recorders, py::call_guard<py::gil_scoped_release>());
   module.def("install_heap", &install_heap, py::arg("bytes"));
   module.def("install_heap_from_environment", &install_heap_from_environment);

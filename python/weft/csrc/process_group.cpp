@@ -8,6 +8,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
+#include "mpi_lifetime.hpp"
 #include "run.hpp"
 #include "shared_heap.hpp"
 #include "store_bootstrap.hpp"
@@ -56,6 +57,13 @@ ProcessGroupWeft::ProcessGroupWeft(c10::intrusive_ptr<c10d::Store> store, int ra
       communicator_(std::make_shared<Communicator>(create(std::move(store), rank, size, *options_))),
       messenger_(std::make_shared<Messenger>(*communicator_)) {
   init();
+}
+
+c10::intrusive_ptr<ProcessGroupWeft> ProcessGroupWeft::make(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                                            c10::intrusive_ptr<Options> options) {
+  auto group = c10::make_intrusive<ProcessGroupWeft>(std::move(store), rank, size, std::move(options));
+  mpi_lifetime().add(group);
+  return group;
 }
 
 ProcessGroupWeft::~ProcessGroupWeft() {
@@ -116,8 +124,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupWeft::split(c10::intrusive_ptr<c10
     options->group_name = opts->group_name;
     options->global_ranks_in_group = opts->global_ranks_in_group;
   }
-  return c10::make_intrusive<ProcessGroupWeft>(store, static_cast<int>(mine - ranks.begin()),
-                                               static_cast<int>(ranks.size()), std::move(options));
+  return make(store, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()), std::move(options));
 }
 
 bool ProcessGroupWeft::supportsTensorAlloc(c10::DeviceIndex device) {

@@ -35,6 +35,9 @@ class ProcessGroupWeft final : public c10d::Backend {
   };
 
   /// Collective over the group's ranks, which meet through `store`.
+  [[nodiscard]] static c10::intrusive_ptr<ProcessGroupWeft> make(c10::intrusive_ptr<c10d::Store> store, int rank,
+                                                                 int size, c10::intrusive_ptr<Options> options);
+  /// For make().
   ProcessGroupWeft(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options);
   ~ProcessGroupWeft() override;
 

@@ -1,7 +1,6 @@
 #include "store_bootstrap.hpp"
 
-#include <cstring>
-
+#include "mpi_lifetime.hpp"
 #include "weft/error.hpp"
 
 namespace weft::torch_backend {
@@ -62,6 +61,12 @@ std::vector<std::byte> StoreBootstrap::all_gather(std::span<std::byte const> min
   }
   ++round_;
   return all;
+}
+
+std::shared_ptr<MpiMembers const> StoreBootstrap::join_mpi() {
+  if (!mpi_) mpi_ = find_mpi_members(*this);
+  if (mpi_) mpi_lifetime().keep(mpi_);
+  return mpi_;
 }
 
 }  // namespace weft::torch_backend

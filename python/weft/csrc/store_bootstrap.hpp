@@ -25,6 +25,8 @@ class StoreBootstrap final : public Bootstrap {
   [[nodiscard]] int size() const noexcept override { return size_; }
   [[nodiscard]] std::string name() const override { return "torch"; }
   [[nodiscard]] std::vector<std::byte> all_gather(std::span<std::byte const> mine) override;
+  [[nodiscard]] std::shared_ptr<MpiMembers const> mpi() const override { return mpi_; }
+  [[nodiscard]] std::shared_ptr<MpiMembers const> join_mpi() override;
 
  private:
   [[nodiscard]] std::string key(int rank) const;
@@ -35,6 +37,7 @@ class StoreBootstrap final : public Bootstrap {
   int const size_;
   std::chrono::milliseconds const timeout_;
   std::uint64_t round_ = 0;
+  std::shared_ptr<MpiMembers const> mpi_;
 };
 
 }  // namespace weft::torch_backend

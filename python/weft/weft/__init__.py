@@ -15,9 +15,10 @@ def _autoload() -> None:
 
     if not torch.distributed.is_available():
         return
-    from weft import backend
+    from weft import backend, launcher
 
     backend.register()
+    launcher.fill_environment()
     # Tensors and steps count from the start: these two load the extension now.
     if "WEFT_TORCH_HEAP" in os.environ:
         backend.extension().install_heap_from_environment()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import os
+import sys
 import warnings
 from datetime import timedelta
 
@@ -55,7 +58,20 @@ def _monitored_barrier(group=dist.group.WORLD, timeout=None, wait_all_ranks=Fals
 
 
 def _create(group, options):
+    _finish_mpi_at_exit()
     return extension().create(group)
+
+
+@functools.cache
+def _finish_mpi_at_exit() -> None:
+    atexit.register(_finish_mpi, os.getpid())
+
+
+def _finish_mpi(process: int) -> None:
+    # MPI waits for all ranks to finalise it. One that ends by an exception leaves it alone, and mpirun ends the others;
+    # so does a forked child.
+    if getattr(sys, "last_value", None) is None and os.getpid() == process:
+        extension().finish_mpi()
 
 
 def _release(version: str) -> str:
