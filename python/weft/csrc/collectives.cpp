@@ -60,6 +60,14 @@ Tensors const& only(std::vector<Tensors> const& lists, std::size_t ranks, Place 
   return lists[0];
 }
 
+/// `input` in row-major order, as FlatList has it, and apart from where the list is received.
+at::Tensor row_major(at::Tensor const& input, FlatList const& recv, int rank, Place const& place) {
+  check_reachable(input, place, "input");
+  auto const dense = input.contiguous();
+  auto const send = view(dense, place, "input");
+  return apart(dense, send, recv.view(), send.count, rank);
+}
+
 /// How a tensor is divided among ranks: along its first dimension, by `splits`, or equally without them.
 struct Split {
   std::vector<std::size_t> counts;
@@ -133,15 +141,15 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::allgather(TensorLists& outputs, T
   auto const here = place(kAllGather);
   auto const& input = only(inputs, here);
   auto const& list = only(outputs, static_cast<std::size_t>(getSize()), here, "output");
-  auto const send = view(input, here, "input");
   check_all_alike(list, input, here, "output");
-  FlatList const flat(list, here, "output");
+  FlatList const recv(list, here, "output");
+  auto const send = row_major(input, recv, getRank(), here);
   return run(
-      kAllGather, {opts.asyncOp, opts.timeout}, inputs, list,
+      kAllGather, {opts.asyncOp, opts.timeout}, {send}, list,
       [&](Communicator& communicator, CollectiveOptions const& options) {
-        return communicator.all_gather(send, flat.view(), options);
+        return communicator.all_gather(view(send, here, "input"), recv.view(), options);
       },
-      [flat] { flat.unpack(); });
+      [recv] { recv.unpack(); });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -149,8 +157,10 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::_allgather_base(at::Tensor& outpu
   auto const here = place(kAllGatherBase);
   check_same_type(output, input, here);
   auto const recv = contiguous_view(output, here, "output");
-  auto const send = contiguous_view(input, here, "input");
-  return run(kAllGatherBase, {opts.asyncOp, opts.timeout}, {input}, {output},
+  auto send = contiguous_view(input, here, "input");
+  auto const source = apart(input, send, recv, send.count, getRank());
+  send.data = source.data_ptr();
+  return run(kAllGatherBase, {opts.asyncOp, opts.timeout}, {source}, {output},
              [&](Communicator& communicator, CollectiveOptions const& options) {
                return communicator.all_gather(send, recv, options);
              });
@@ -162,7 +172,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::allgather_coalesced(TensorLists& 
   TORCH_CHECK_VALUE(outputs.size() == static_cast<std::size_t>(getSize()), here,
                     ": expects one list of outputs per rank, ", getSize(), ", not ", outputs.size());
   std::vector<FlatList> flats;
-  Tensors results;
+  Tensors sends, results;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensors column;
     for (auto const& of_rank : outputs) {
@@ -172,14 +182,15 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::allgather_coalesced(TensorLists& 
     }
     check_all_alike(column, inputs[i], here, "output");
     flats.emplace_back(column, here, "output");
+    sends.push_back(row_major(inputs[i], flats.back(), getRank(), here));
     results.insert(results.end(), column.begin(), column.end());
   }
   return run(
-      kAllGatherCoalesced, {opts.asyncOp, opts.timeout}, inputs, results,
+      kAllGatherCoalesced, {opts.asyncOp, opts.timeout}, sends, results,
       [&](Communicator& communicator, CollectiveOptions const& options) {
         return together(communicator, coalesced_ != nullptr, options, [&](CollectiveOptions const& each) {
-          for (std::size_t i = 0; i < inputs.size(); ++i) {
-            communicator.all_gather(view(inputs[i], here, "input"), flats[i].view(), each);
+          for (std::size_t i = 0; i < sends.size(); ++i) {
+            communicator.all_gather(view(sends[i], here, "input"), flats[i].view(), each);
           }
         });
       },
@@ -209,51 +220,56 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::gather(TensorLists& outputs, Tens
                                                       c10d::GatherOptions const& opts) {
   auto const here = place(kGather);
   auto const& input = only(inputs, here);
-  auto const send = view(input, here, "input");
   auto const root = static_cast<int>(opts.rootRank);
   if (getRank() != root) {
     TORCH_CHECK_VALUE(outputs.empty() || outputs[0].empty(), here, ": only the root, rank ", root,
                       ", passes outputs; pass none on the others");
-    return run(kGather, {opts.asyncOp, opts.timeout}, inputs, {},
+    check_reachable(input, here, "input");
+    auto const source = input.contiguous();
+    auto const send = view(source, here, "input");
+    return run(kGather, {opts.asyncOp, opts.timeout}, {source}, {},
                [&](Communicator& communicator, CollectiveOptions const& options) {
                  return communicator.gather(send, {nullptr, 0, send.dtype}, root, options);
                });
   }
   auto const& list = only(outputs, static_cast<std::size_t>(getSize()), here, "output");
   check_all_alike(list, input, here, "output");
-  FlatList const flat(list, here, "output");
+  FlatList const recv(list, here, "output");
+  auto const send = row_major(input, recv, getRank(), here);
   return run(
-      kGather, {opts.asyncOp, opts.timeout}, inputs, list,
+      kGather, {opts.asyncOp, opts.timeout}, {send}, list,
       [&](Communicator& communicator, CollectiveOptions const& options) {
-        return communicator.gather(send, flat.view(), root, options);
+        return communicator.gather(view(send, here, "input"), recv.view(), root, options);
       },
-      [flat] { flat.unpack(); });
+      [recv] { recv.unpack(); });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::scatter(Tensors& outputs, TensorLists& inputs,
                                                        c10d::ScatterOptions const& opts) {
   auto const here = place(kScatter);
   auto const& output = only(outputs, here);
-  auto const recv = view(output, here, "output");
+  FlatList const recv({output}, here, "output");
   auto const root = static_cast<int>(opts.rootRank);
   if (getRank() != root) {
     TORCH_CHECK_VALUE(inputs.empty() || inputs[0].empty(), here, ": only the root, rank ", root,
                       ", passes inputs; pass none on the others");
-    return run(kScatter, {opts.asyncOp, opts.timeout}, outputs, outputs,
-               [&](Communicator& communicator, CollectiveOptions const& options) {
-                 return communicator.scatter({nullptr, 0, recv.dtype}, recv, root, options);
-               });
+    return run(
+        kScatter, {opts.asyncOp, opts.timeout}, outputs, outputs,
+        [&](Communicator& communicator, CollectiveOptions const& options) {
+          return communicator.scatter({nullptr, 0, recv.view().dtype}, recv.view(), root, options);
+        },
+        [recv] { recv.unpack(); });
   }
   auto const& list = only(inputs, static_cast<std::size_t>(getSize()), here, "input");
   check_all_alike(list, output, here, "input");
-  FlatList const flat(list, here, "input");
-  flat.pack();
+  FlatList const send(list, here, "input");
+  send.pack();
   return run(
       kScatter, {opts.asyncOp, opts.timeout}, list, outputs,
       [&](Communicator& communicator, CollectiveOptions const& options) {
-        return communicator.scatter(flat.view(), recv, root, options);
+        return communicator.scatter(send.view(), recv.view(), root, options);
       },
-      [flat] {});
+      [send, recv] { recv.unpack(); });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -261,16 +277,16 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::reduce_scatter(Tensors& outputs, 
   auto const here = place(kReduceScatter);
   auto const& output = only(outputs, here);
   auto const& list = only(inputs, static_cast<std::size_t>(getSize()), here, "input");
-  auto const recv = view(output, here, "output");
   check_all_alike(list, output, here, "input");
-  FlatList const flat(list, here, "input");
-  flat.pack();
+  FlatList const recv({output}, here, "output");
+  FlatList const send(list, here, "input");
+  send.pack();
   return run(
       kReduceScatter, {opts.asyncOp, opts.timeout}, list, outputs,
       [&](Communicator& communicator, CollectiveOptions const& options) {
-        return communicator.reduce_scatter(flat.view(), recv, reduction(opts.reduceOp, here), options);
+        return communicator.reduce_scatter(send.view(), recv.view(), reduction(opts.reduceOp, here), options);
       },
-      [flat] {});
+      [send, recv] { recv.unpack(); });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -278,8 +294,10 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::_reduce_scatter_base(at::Tensor& 
   auto const here = place(kReduceScatterBase);
   check_same_type(output, input, here);
   auto const recv = contiguous_view(output, here, "output");
-  auto const send = contiguous_view(input, here, "input");
-  return run(kReduceScatterBase, {opts.asyncOp, opts.timeout}, {input}, {output},
+  auto send = contiguous_view(input, here, "input");
+  auto const source = apart(input, send, recv, recv.count, getRank());
+  send.data = source.data_ptr();
+  return run(kReduceScatterBase, {opts.asyncOp, opts.timeout}, {source}, {output},
              [&](Communicator& communicator, CollectiveOptions const& options) {
                return communicator.reduce_scatter(send, recv, reduction(opts.reduceOp, here), options);
              });

@@ -1,45 +1,66 @@
 #include "lists.hpp"
 
 #include <cstring>
+#include <utility>
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 
 namespace weft::torch_backend {
+namespace {
 
-FlatList::FlatList(std::vector<at::Tensor> const& tensors, Place const& place, char const* name) : tensors_(tensors) {
-  bool adjacent = true;
-  std::size_t total = 0;
-  for (auto const& tensor : tensors_) {
-    check_same_type(tensor, tensors_[0], place);
-    auto const part = torch_backend::view(tensor, place, name);
-    if (total == 0) view_ = part;
-    adjacent = adjacent && (part.count == 0 || part.data == view_.slice(total, 0).data);
-    counts_.push_back(part.count);
-    total += part.count;
+/// Without torch's threads where that is possible: one call's copies are not worth waking them.
+void assign(at::Tensor const& to, at::Tensor const& from) {
+  if (to.is_contiguous() && from.is_contiguous()) {
+    std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes());
+  } else {
+    to.copy_(from);
   }
-  view_.count = total;
+}
+
+}  // namespace
+
+FlatList::FlatList(std::vector<at::Tensor> tensors, Place const& place, char const* name)
+    : tensors_(std::move(tensors)), view_{nullptr, 0, data_type(tensors_[0], place)} {
+  bool adjacent = true;
+  for (auto const& tensor : tensors_) {
+    check_reachable(tensor, place, name);
+    check_same_type(tensor, tensors_[0], place);
+    auto const count = static_cast<std::size_t>(tensor.numel());
+    counts_.push_back(count);
+    if (count == 0) continue;
+    if (view_.count == 0) view_.data = tensor.data_ptr();
+    adjacent = adjacent && tensor.is_contiguous() && tensor.data_ptr() == view_.slice(view_.count, 0).data;
+    view_.count += count;
+  }
   if (adjacent) return;
-  buffer_ = at::empty({static_cast<std::int64_t>(total)}, tensors_[0].options());
+  buffer_ = at::empty({static_cast<std::int64_t>(view_.count)}, tensors_[0].options());
   view_.data = buffer_.data_ptr();
+}
+
+at::Tensor FlatList::part(std::size_t index, std::size_t offset) const {
+  return buffer_.narrow(0, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(counts_[index]))
+      .view(tensors_[index].sizes());
 }
 
 template <typename Copy>
 void FlatList::for_each_part(Copy&& copy) const {
   if (!buffer_.defined()) return;
-  auto* next = static_cast<std::byte*>(view_.data);
+  // As other back ends' writes these are none of autograd's business, on whatever thread.
+  at::AutoDispatchBelowADInplaceOrView const below_autograd;
+  std::size_t offset = 0;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    auto const bytes = counts_[i] * size_of(view_.dtype);
-    if (bytes > 0) copy(next, tensors_[i].data_ptr(), bytes);
-    next += bytes;
+    if (counts_[i] > 0) copy(part(i, offset), tensors_[i]);
+    offset += counts_[i];
   }
 }
 
 void FlatList::pack() const {
-  for_each_part([](void* part, void const* tensor, std::size_t bytes) { std::memcpy(part, tensor, bytes); });
+  for_each_part([](at::Tensor const& part, at::Tensor const& tensor) { assign(part, tensor); });
 }
 
 void FlatList::unpack() const {
-  for_each_part([](void const* part, void* tensor, std::size_t bytes) { std::memcpy(tensor, part, bytes); });
+  for_each_part([](at::Tensor const& part, at::Tensor const& tensor) { assign(tensor, part); });
 }
 
 }  // namespace weft::torch_backend

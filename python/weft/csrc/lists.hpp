@@ -9,12 +9,13 @@
 
 namespace weft::torch_backend {
 
-/// Tensors, one per rank, as the one flat buffer that collectives take: their own memory where they lie one after the
-/// other (chunks of one tensor, as torch's functional collectives pass them), else a buffer to copy to and from.
+/// Tensors as the one flat buffer that collectives take: each in row-major order, one after the other. Their own memory
+/// where they lie like that (chunks of one tensor, as torch's functional collectives pass them, or a single tensor),
+/// else a buffer to copy to and from, so that tensors of any strides will do, also ones that differ between ranks.
 class FlatList {
  public:
-  /// Not empty; all of one dtype.
-  FlatList(std::vector<at::Tensor> const& tensors, Place const& place, char const* name);
+  /// Not empty; all of one dtype. @throws c10::ValueError for what does not lie in the CPU's memory.
+  FlatList(std::vector<at::Tensor> tensors, Place const& place, char const* name);
 
   [[nodiscard]] BufferView view() const noexcept { return view_; }
   [[nodiscard]] std::vector<std::size_t> const& counts() const noexcept { return counts_; }
@@ -22,6 +23,7 @@ class FlatList {
   void unpack() const;  ///< and back
 
  private:
+  [[nodiscard]] at::Tensor part(std::size_t index, std::size_t offset) const;
   template <typename Copy>
   void for_each_part(Copy&& copy) const;
 

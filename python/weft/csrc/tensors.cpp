@@ -70,6 +70,10 @@ DataType data_type(at::Tensor const& tensor, Place const& place) {
   return *type;
 }
 
+void check_reachable(at::Tensor const& tensor, Place const& place, char const* name) {
+  if (C10_UNLIKELY(tensor.layout() != at::kStrided || !tensor.device().is_cpu())) refuse(tensor, place, name, false);
+}
+
 BufferView view(at::Tensor const& tensor, Place const& place, char const* name) {
   auto const fits = tensor.layout() == at::kStrided && tensor.device().is_cpu() &&
                     (tensor.is_contiguous() || tensor.is_non_overlapping_and_dense());
@@ -92,9 +96,16 @@ void check_alike(at::Tensor const& one, at::Tensor const& other, Place const& pl
   check_same_type(one, other, place);
   TORCH_CHECK_VALUE(one.sizes() == other.sizes(), place, ": ", name, " has shape ", one.sizes(),
                     " but the other tensors have ", other.sizes(), "; make the shapes equal");
-  auto const same_order = one.strides() == other.strides() || (one.is_contiguous() && other.is_contiguous());
-  TORCH_CHECK_VALUE(same_order, place, ": ", name, " has strides ", one.strides(), " but the other tensors have ",
-                    other.strides(), "; make them equal, e.g. by contiguous() on all of them");
+}
+
+at::Tensor apart(at::Tensor const& input, BufferView send, BufferView recv, std::size_t share, int rank) {
+  auto const begin = [](BufferView buffer) { return static_cast<std::byte const*>(buffer.data); };
+  auto const end = [&](BufferView buffer) { return begin(buffer) + buffer.count * size_of(buffer.dtype); };
+  if (C10_LIKELY(end(send) <= begin(recv) || end(recv) <= begin(send))) return input;
+  auto const& whole = send.count > recv.count ? send : recv;
+  auto const& part = send.count > recv.count ? recv : send;
+  if (part.data == whole.slice(share * static_cast<std::size_t>(rank), 0).data) return input;
+  return input.clone();
 }
 
 Reduction reduction(c10d::ReduceOp const& op, Place const& place) {

@@ -27,7 +27,14 @@ std::ostream& operator<<(std::ostream& out, Place const& place);
 /// As view(), of one whose elements must also lie in row-major order.
 [[nodiscard]] BufferView contiguous_view(at::Tensor const& tensor, Place const& place, char const* name);
 
-/// @throws c10::ValueError unless both have the same dtype, shape and order of dimensions.
+/// @throws c10::ValueError unless the tensor's elements lie somewhere in the CPU's memory, whatever the strides.
+void check_reachable(at::Tensor const& tensor, Place const& place, char const* name);
+
+/// `input`, whose memory is `send`, or a copy where that overlaps `recv` other than in place, i.e. other than by one of
+/// them being this rank's share of the other. Torch's own back ends take such calls; Weft's core refuses them.
+[[nodiscard]] at::Tensor apart(at::Tensor const& input, BufferView send, BufferView recv, std::size_t share, int rank);
+
+/// @throws c10::ValueError unless both have the same dtype and shape.
 void check_alike(at::Tensor const& one, at::Tensor const& other, Place const& place, char const* name);
 
 /// @throws c10::ValueError unless both have the same dtype.

@@ -231,6 +231,7 @@ def check_async(rank):
     work = dist.all_reduce(tensor, async_op=True)
     chained = work.get_future().then(lambda future: future.value()[0] + 1)
     assert chained.wait()[0] == sum(range(dist.get_world_size())) + 1
+    work.wait()
     assert work.result()[0].data_ptr() == tensor.data_ptr()
 
 

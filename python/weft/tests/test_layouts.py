@@ -1,0 +1,155 @@
+"""Lists of tensors of any strides, chunks of one tensor, and inputs that overlap outputs."""
+
+import itertools
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import run_ranks
+
+SHAPE = (3, 4)
+
+
+def rows(values):
+    return values.clone()
+
+
+def transposed(values):
+    return values.t().contiguous().t()
+
+
+def columns(values):
+    return torch.cat([values, values], dim=1)[:, : values.shape[1]]
+
+
+def every_second(values):
+    wide = torch.zeros(*values.shape, 2)
+    wide[..., 1] = values
+    return wide[..., 1]
+
+
+LAYOUTS = [rows, transposed, columns, every_second]
+PAIRS = list(itertools.product(LAYOUTS, LAYOUTS))
+
+
+def numbers(*seed) -> torch.Tensor:
+    return torch.randint(0, 100, SHAPE, generator=torch.Generator().manual_seed(hash(seed))).float()
+
+
+def pick(rank, number):
+    """Layouts that differ between the ranks."""
+    return PAIRS[(number + 5 * rank) % len(PAIRS)]
+
+
+def both_ways(call, outputs, wanted, clear=torch.Tensor.zero_):
+    """The call that torch waits for, and the one that it does not."""
+    for asynchronous in (False, True):
+        for output in outputs:
+            clear(output)
+        work = call(asynchronous)
+        if asynchronous:
+            work.wait()
+        for got, want in zip(outputs, wanted):
+            assert got.equal(want), (asynchronous, got, want)
+
+
+def check_gathered_lists(rank):
+    ranks = dist.get_world_size()
+    everyones = [numbers(r) for r in range(ranks)]
+    for number in range(len(PAIRS)):
+        of_input, of_output = pick(rank, number)
+        mine = of_input(numbers(rank))
+        outputs = [of_output(torch.zeros(SHAPE)) for _ in range(ranks)]
+        both_ways(lambda asynchronous: dist.all_gather(outputs, mine, async_op=asynchronous), outputs, everyones)
+        target = outputs if rank == 1 else None
+        both_ways(
+            lambda asynchronous: dist.gather(mine, target, dst=1, async_op=asynchronous), target or [], everyones
+        )
+
+
+def check_scattered_lists(rank):
+    ranks = dist.get_world_size()
+    for number in range(len(PAIRS)):
+        of_input, of_output = pick(rank, number)
+        output = of_output(torch.zeros(SHAPE))
+        inputs = [of_input(numbers(rank, r)) for r in range(ranks)]
+        target = inputs if rank == 1 else None
+        both_ways(
+            lambda asynchronous: dist.scatter(output, target, src=1, async_op=asynchronous), [output], [numbers(1, rank)]
+        )
+        total = sum(numbers(r, rank) for r in range(ranks))
+        both_ways(
+            lambda asynchronous: dist.reduce_scatter(output, inputs, async_op=asynchronous), [output], [total]
+        )
+        outputs = [of_output(torch.zeros(SHAPE)) for _ in range(ranks)]
+        both_ways(
+            lambda asynchronous: dist.all_to_all(outputs, inputs, async_op=asynchronous),
+            outputs,
+            [numbers(r, rank) for r in range(ranks)],
+        )
+
+
+def check_leaves_that_require_gradients(rank):
+    """Results are written below autograd, as by every back end."""
+    leaves = [torch.zeros(3, requires_grad=True) for _ in range(dist.get_world_size())]
+    dist.all_gather(leaves, torch.full((3,), float(rank)))
+    dist.all_gather(leaves, torch.full((3,), float(rank)), async_op=True).wait()
+    strided = torch.zeros(2, 3).t().requires_grad_()
+    dist.scatter(strided, [torch.ones(3, 2)] * len(leaves) if rank == 0 else None)
+    assert leaves[1].eq(1).all() and leaves[0].eq(0).all() and strided.eq(1).all()
+    assert leaves[0].is_leaf and strided.is_leaf
+
+
+def check_overlap(rank):
+    """Inputs that lie somewhere in the output, or the other way round."""
+    ranks = dist.get_world_size()
+    for offset in range(ranks + 1):
+        fresh = [torch.arange(2.0 * ranks + 2) + 100 * r for r in range(ranks)]
+        wanted = torch.cat([one[offset : offset + 2] for one in fresh])
+        flat = fresh[rank].clone()
+        dist.all_gather_into_tensor(flat[: 2 * ranks], flat[offset : offset + 2])
+        assert flat[: 2 * ranks].equal(wanted), (offset, flat, wanted)
+        flat = fresh[rank].clone()
+        dist.all_gather(list(flat[: 2 * ranks].chunk(ranks)), flat[offset : offset + 2])
+        assert flat[: 2 * ranks].equal(wanted), (offset, flat, wanted)
+        wanted = sum(fresh)[2 * rank : 2 * rank + 2]
+        flat = fresh[rank].clone()
+        dist.reduce_scatter_tensor(flat[offset : offset + 2], flat[: 2 * ranks], async_op=True).wait()
+        assert flat[offset : offset + 2].equal(wanted), (offset, flat, wanted)
+
+
+BOTH = [check_gathered_lists, check_overlap]
+# gloo sends what lies in memory, not what the tensor holds, where inputs of these are not contiguous.
+ONLY_WEFT = [check_scattered_lists, check_leaves_that_require_gradients]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("check", BOTH + ONLY_WEFT)
+def test_layouts(check, ranks, backend):
+    if backend == "gloo" and check in ONLY_WEFT:
+        pytest.skip("gloo lacks it")
+    run_ranks(ranks, backend, check)
+
+
+def scratch_of(call) -> int:
+    """How many tensors a call makes."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        call()
+    return sum(event.name == "aten::empty" for event in profile.events())
+
+
+def check_chunks(rank):
+    ranks = dist.get_world_size()
+    whole, mine = torch.zeros(ranks * 5, 7), torch.full((5, 7), float(rank))
+    apart = [torch.zeros(5, 7) for _ in range(2 * ranks)][::2]
+    for chunks in (list(whole.chunk(ranks)), list(whole.split([5] * ranks)), list(whole.view(ranks, 5, 7).unbind())):
+        assert scratch_of(lambda: dist.all_gather(chunks, mine)) == 0
+        assert scratch_of(lambda: dist.reduce_scatter(mine, chunks)) == 0
+        assert scratch_of(lambda: dist.all_to_all(list(torch.zeros_like(whole).chunk(ranks)), chunks)) <= 1  # zeros_like
+        assert scratch_of(lambda: dist.gather(mine, chunks if rank == 0 else None)) == 0
+        assert scratch_of(lambda: dist.scatter(mine, chunks if rank == 0 else None)) == 0
+    assert scratch_of(lambda: dist.all_gather(apart, mine)) > 0
+
+
+def test_chunks_of_one_tensor_are_not_copied():
+    run_ranks(2, "weft", check_chunks)
