@@ -33,20 +33,20 @@ def set_default(device: str) -> None:
     dist.Backend.default_device_backend_map[device] = NAME
 
 
-def _serves_cpu(group) -> bool:
+def _has_monitored_barrier(group) -> bool:
     try:
-        return group._get_backend(torch.device("cpu")).name() == NAME
+        return group._get_backend(torch.device("cpu")).name() in (NAME, "gloo")
     except RuntimeError:  # the group has no back end for the CPU
         return False
 
 
 @functools.wraps(_torchs_monitored_barrier)
 def _monitored_barrier(group=dist.group.WORLD, timeout=None, wait_all_ranks=False):
-    # torch's refuses every back end but gloo by name.
+    # torch's refuses every name but gloo's, also those of mixtures like "cpu:gloo,cuda:weft".
     if distributed_c10d._rank_not_in_group(group):
         return distributed_c10d._warn_not_in_group("monitored_barrier")
     pg = distributed_c10d._get_default_group() if group is None else group
-    if not _serves_cpu(pg):
+    if not _has_monitored_barrier(pg):
         return _torchs_monitored_barrier(group, timeout, wait_all_ranks)
     if timeout is None:
         timeout = distributed_c10d.default_pg_timeout
