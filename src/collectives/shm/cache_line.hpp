@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 namespace weft::shm {
 
@@ -20,8 +21,16 @@ inline void prefetch_for_write(void const* address) noexcept {
 #endif
 }
 
+/// Of every line that [address, address + bytes) touches.
 inline void prefetch_for_write(std::byte const* address, std::size_t bytes) noexcept {
-  for (std::size_t line = 0; line < bytes; line += kLine) prefetch_for_write(address + line);
+  auto const* line = address - reinterpret_cast<std::uintptr_t>(address) % kLine;
+  for (; line < address + bytes; line += kLine) prefetch_for_write(line);
+}
+
+/// Asks for a copy of every line that [address, address + bytes) touches.
+inline void prefetch_for_read(std::byte const* address, std::size_t bytes) noexcept {
+  auto const* line = address - reinterpret_cast<std::uintptr_t>(address) % kLine;
+  for (; line < address + bytes; line += kLine) __builtin_prefetch(line);
 }
 
 /// Orders every earlier store before every later load, and lets no later load start before.

@@ -35,11 +35,11 @@ std::byte* Feeds::place(int rank, std::size_t slot, std::size_t bytes) const noe
   return base(rank) + sizeof(Progress) + kSlots * sizeof(Head) + slot * kStride;
 }
 
-void Feeds::prefetch(std::size_t bytes) const noexcept {
+template <typename Prefetch>
+void Feeds::look_ahead(int rank, std::size_t bytes, Prefetch prefetch) const noexcept {
   auto const ahead = (position_ + kAhead) % kSlots;
-  prefetch_for_write(&heads(channel_.rank())[ahead]);
-  auto const* const lines = place(channel_.rank(), ahead, bytes);
-  for (std::size_t line = 0; line < std::min(bytes, kPrefetched); line += kLine) prefetch_for_write(lines + line);
+  prefetch(reinterpret_cast<std::byte const*>(&heads(rank)[ahead]), sizeof(Head::flag));
+  prefetch(place(rank, ahead, bytes), std::min(bytes, kPrefetched));
 }
 
 std::uint64_t Feeds::flag() const noexcept {
@@ -80,12 +80,16 @@ void Feeds::give(int reader) {
   given.passed_by = position_ + 1;
   given.reader = reader;
   channel_.post(head(channel_.rank()).flag, flag());
-  prefetch(given.bytes);
+  look_ahead(channel_.rank(), given.bytes,
+             [](std::byte const* lines, std::size_t bytes) { prefetch_for_write(lines, bytes); });
 }
 
 std::byte const* Feeds::get(int giver, std::size_t bytes) {
   auto const expected = flag();
-  auto const found = channel_.await_tag(giver, head(giver).flag, expected);
+  auto const& word = head(giver).flag;
+  ready_ = word.load(std::memory_order_acquire) == expected ? ready_ + 1 : 0;
+  if (ready_ > kStreak) look_ahead(giver, bytes, prefetch_for_read);
+  auto const found = channel_.await_tag(giver, word, expected);
   if (found != expected) channel_.fail_for_difference(giver);
   return place(giver, slot(), bytes);
 }

@@ -44,7 +44,10 @@ class Feeds {
  private:
   static constexpr std::size_t kHeadBytes = 2 * kLinePair - sizeof(std::uint64_t);
   static constexpr std::size_t kAhead = 2;
-  static constexpr std::size_t kPrefetched = 2048;
+  static constexpr std::size_t kPrefetched = 1024;
+  /// A reader looks ahead once the giver has been ahead for so many slots: taking lines that are being filled costs
+  /// both.
+  static constexpr std::size_t kStreak = 8;
 
   /// The first line of a slot; small payloads ride in it.
   struct alignas(kLinePair) Head {
@@ -73,8 +76,9 @@ class Feeds {
   [[nodiscard]] Head* heads(int rank) const noexcept;
   [[nodiscard]] Head& head(int rank) const noexcept;
   [[nodiscard]] std::byte* place(int rank, std::size_t slot, std::size_t bytes) const noexcept;
-  /// Asks for ownership of lines that will be given kAhead slots from here, if those contents are like these.
-  void prefetch(std::size_t bytes) const noexcept;
+  /// Prefetches what `rank` gives kAhead slots from here, if those contents are like these.
+  template <typename Prefetch>
+  void look_ahead(int rank, std::size_t bytes, Prefetch prefetch) const noexcept;
   [[nodiscard]] std::size_t slot() const noexcept { return position_ % kSlots; }
   [[nodiscard]] std::uint64_t flag() const noexcept;
   void await_readers(Given const& given);
@@ -83,6 +87,7 @@ class Feeds {
   std::shared_ptr<Mapping> mapping_;
   Channel& channel_;
   std::uint64_t position_ = 0;
+  std::size_t ready_ = 0;         // slots in a row that were given when this rank came for them
   std::uint64_t all_passed_ = 0;  // what all others are known to have passed
   std::array<Given, kSlots> given_{};
   std::array<std::uint64_t, 2 * kSlots / kPublished> passed_{};  // what this rank's progress was
