@@ -19,9 +19,10 @@ namespace weft {
 /// send_recv() and split() are not to be used: they would meet its messages. Every member may be called from any
 /// thread; emulated links do not slow messages down.
 ///
-/// Short messages (about 2 KiB) leave at once. A thread is started for operations that nobody waits for. A rank that
-/// dies, leaves or is later than the time limit makes pending and later operations throw
-/// Error{peer_lost|timeout}, as on the communicator.
+/// Short messages (about 2 KiB) leave at once. A thread is started for operations that nobody waits for; where MPI lets
+/// only the main thread call it, they fail. A rank that dies, leaves or is later than the time limit makes pending and
+/// later operations throw Error{peer_lost|timeout}, as on the communicator. A receive from any rank fails when some
+/// rank has died, or all others have left.
 class Messenger {
  public:
   static constexpr int kAnyRank = -1;

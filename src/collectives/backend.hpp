@@ -7,6 +7,7 @@
 
 #include "collectives/call.hpp"
 #include "collectives/message.hpp"
+#include "collectives/peer_state.hpp"
 #include "collectives/transit.hpp"
 #include "weft/error.hpp"
 
@@ -50,9 +51,12 @@ class Backend {
   /// one peer begin in the order of their numbers, and the next begins when the one before is through. `call` must
   /// outlast it.
   [[nodiscard]] virtual std::unique_ptr<Transit> begin(Call const& call, Message const& message) = 0;
-  /// Calls `ready`, which advances messages, until it returns true, and pauses where that makes sense. Throws failures
-  /// of the communicator, and that one of `peers` (may be empty) is lost; knows no time limit.
-  virtual void await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers) = 0;
+  /// Calls `ready`, which advances messages, until it returns true, at least every 50 ms; pauses in between where that
+  /// makes sense. Throws failures of the communicator; knows no time limit, and does not look for lost ranks.
+  virtual void await(Call const& call, std::function<bool()> const& ready) = 0;
+  /// Whether `rank` is still there, as far as it is known. What it did before it went may still be on its way. Any
+  /// thread.
+  [[nodiscard]] virtual PeerState peer_state(int rank) = 0;
 
   /// Zero-filled memory of call.bytes() bytes on every rank, released with its last owner.
   virtual std::shared_ptr<void> allocate(Call const& call) = 0;

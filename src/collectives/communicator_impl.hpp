@@ -64,9 +64,12 @@ class Communicator::Impl {
     auto& counts = message.direction == Message::Direction::send ? sent_ : received_;
     return backend_->begin(call, numbered(message, counts));
   }
-  void await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers) {
-    with_name([&] { backend_->await(call, ready, peers); });
+  /// For the last message from `source`, after its Transit was withdrawn.
+  void take_back(int source) noexcept { --received_[static_cast<std::size_t>(source)]; }
+  void await(Call const& call, std::function<bool()> const& ready) {
+    with_name([&] { backend_->await(call, ready); });
   }
+  [[nodiscard]] PeerState peer_state(int rank) { return backend_->peer_state(rank); }
   void fail(ErrorCode code, std::string const& reason) noexcept { backend_->fail(code, reason); }
 
   Validator const validator;

@@ -79,6 +79,12 @@ TEST_P(MpiBackends, ManyCommunicatorsAtOnce) {
 TEST_P(MpiBackends, Messages) {
   expect_success("messages");
 }
+TEST_P(MpiBackends, AMessenger) {
+  expect_success("messenger");
+}
+TEST_P(MpiBackends, AMessengerWhoseSendersAreGoneOrLate) {
+  expect_success("messenger_errors");
+}
 TEST_P(MpiBackends, AKilledRankHangsNobody) {
   auto const outcome = mpirun("kill", GetParam());
   EXPECT_NE(0, outcome.code);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "collectives/cases/nearly.hpp"
+#include "collectives/messenger_cases.hpp"
 #include "collectives/mpi_cases.hpp"
 
 namespace weft::test {
@@ -292,6 +293,50 @@ void messages(Job const& job) {
   require(all_reduce_one(world) == static_cast<float>(world.size()), "collectives go on");
 }
 
+void messenger(Job const& job) {
+  auto world = job.create();
+  for (unsigned seed = 1; seed <= 6; ++seed) exchange_tagged(world, seed);
+  for (unsigned seed = 1; seed <= 3; ++seed) gather_from_any(world, seed);
+  cross_long_messages(world);
+  leave_in_the_background(world);
+  take_over_from_another(world);
+  drop_what_does_not_fit(world);
+  require(all_reduce_one(world) == static_cast<float>(world.size()), "collectives go on");
+}
+
+/// Receives from ranks that have left, and from one that is late, end by errors that name them.
+void messenger_errors(Job const& job) {
+  std::vector<int> bytes(10);
+  {
+    auto world = job.create();
+    Messenger messenger(world);
+    world.barrier();
+    if (world.rank() == 0) {
+      expect_error(ErrorCode::peer_lost, "left",
+                   [&] { messenger.receive(std::span(bytes), Messenger::kAnyRank).wait(); });
+    }
+  }
+  {
+    auto world = job.create();
+    Messenger messenger(world);
+    world.barrier();
+    auto const last = world.size() - 1;
+    if (world.rank() == 0) {
+      expect_error(ErrorCode::peer_lost, "rank " + std::to_string(last) + " left",
+                   [&] { messenger.receive(std::span(bytes), last).wait(); });
+    }
+  }
+  auto world = job.create();
+  Messenger messenger(world);
+  world.barrier();
+  if (world.rank() == 0) {
+    expect_error(ErrorCode::timeout, "rank 1 did not send 10 × i32 with tag 3",
+                 [&] { messenger.receive(std::span(bytes), 1, 3, milliseconds(300)).wait(); });
+  } else {
+    expect_error(ErrorCode::timeout, "rank 1 did not send", [&] { messenger.receive(std::span(bytes), 0).wait(); });
+  }
+}
+
 void refuse(Job const& job) {
   auto options = job.options;
   options.config->backend = BackendKind::shm;
@@ -310,6 +355,8 @@ int run(int argc, char** argv) {
                                                                      {"kill", kill_one},
                                                                      {"communicators", communicators},
                                                                      {"messages", messages},
+                                                                     {"messenger", messenger},
+                                                                     {"messenger_errors", messenger_errors},
                                                                      {"refuse", refuse},
                                                                      {"bitwise", bitwise},
                                                                      {"relaxed", relaxed}};

@@ -48,7 +48,8 @@ class HierarchicalBackend final : public Backend {
   }
   void transfer(Call const& call, std::span<Message const> messages) override;
   std::unique_ptr<Transit> begin(Call const& call, Message const& message) override;
-  void await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers) override;
+  void await(Call const& call, std::function<bool()> const& ready) override;
+  [[nodiscard]] PeerState peer_state(int rank) override;
   std::shared_ptr<void> allocate(Call const& call) override;
   void abort(std::string const& reason) noexcept override;
   void fail(ErrorCode code, std::string const& reason) noexcept override;

@@ -47,9 +47,13 @@ std::unique_ptr<Transit> HierarchicalBackend::begin(Call const& call, Message co
   return intra_->begin(call, local);
 }
 
-void HierarchicalBackend::await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers) {
+void HierarchicalBackend::await(Call const& call, std::function<bool()> const& ready) {
   // Over MPI, which hears of everybody's failures and polls: sleeping for one back end would miss the other.
-  inter_->await(call, ready, peers);
+  inter_->await(call, ready);
+}
+
+PeerState HierarchicalBackend::peer_state(int rank) {
+  return layout_.is_local(rank) ? intra_->peer_state(layout_.local_index(rank)) : inter_->peer_state(rank);
 }
 
 }  // namespace weft::hierarchical

@@ -222,6 +222,29 @@ void Channel::hear() noexcept {
   }
 }
 
+bool Channel::cancel(MPI_Request& request) noexcept {
+  if (!communicator_->session().admits_this_thread()) return false;
+  try {
+    auto const turn = communicator_->session().enter();
+    MPI_Status status;
+    check_mpi(MPI_Cancel(&request), "MPI_Cancel");
+    check_mpi(MPI_Wait(&request, &status), "MPI_Wait");
+    int cancelled = 0;
+    check_mpi(MPI_Test_cancelled(&status, &cancelled), "MPI_Test_cancelled");
+    return cancelled != 0;
+  } catch (Error const& error) {
+    std::lock_guard const lock(mutex_);
+    note_failure(error.code(), error.what());
+    return false;
+  }
+}
+
+bool Channel::has_left(int peer) {
+  std::lock_guard const lock(mutex_);
+  hear();
+  return left_[static_cast<std::size_t>(peer)] != kStays;
+}
+
 void Channel::contradict(int peer) noexcept {
   std::lock_guard const lock(mutex_);
   contradicted_[static_cast<std::size_t>(peer)] = 1;

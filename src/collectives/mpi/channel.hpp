@@ -56,6 +56,11 @@ class Channel {
   void await(Call const& call, std::function<bool()> const& ready, int const& peer = kEverybody);
   static constexpr int kEverybody = -1;
 
+  /// Takes back a receive that was started; false when its message has come already.
+  [[nodiscard]] bool cancel(MPI_Request& request) noexcept;
+  /// Whether `peer` has told that it makes no more calls.
+  [[nodiscard]] bool has_left(int peer);
+
   /// Ends point-to-point traffic with `peer`: it sent something else than was expected.
   void contradict(int peer) noexcept;
   /// Whether contradict() was called here for `peer`, or there for this rank.

@@ -67,6 +67,14 @@ class MpiBackend::Passage {
     return done_ = true;
   }
 
+  /// Ends a receive of which nothing has come; false when MPI uses something of it.
+  [[nodiscard]] bool withdraw() {
+    if (!started_) return true;
+    if (sends() || opened_ || !channel_.cancel(requests_[2])) return false;
+    started_ = false;
+    return true;
+  }
+
  private:
   [[nodiscard]] std::size_t later_bytes() const noexcept {
     return message_.bytes > kInEnvelope ? message_.bytes - kInEnvelope : 0;
@@ -179,10 +187,11 @@ class MpiBackend::KeptPassage final : public Transit {
   KeptPassage(Channel& channel, Call const& call, Message const& message)
       : channel_(channel), call_(call), passage_(std::make_shared<Passage>(channel, call_, message)) {}
   ~KeptPassage() override {
-    if (!passage_->done()) channel_.leave_behind(std::move(passage_));
+    if (!passage_->done() && !passage_->withdraw()) channel_.leave_behind(std::move(passage_));
   }
 
   bool advance() override { return passage_->advance(); }
+  [[nodiscard]] bool withdraw() override { return passage_->withdraw(); }
   [[nodiscard]] std::size_t bytes() const noexcept override { return passage_->bytes(); }
 
  private:
@@ -195,12 +204,17 @@ std::unique_ptr<Transit> MpiBackend::begin(Call const& call, Message const& mess
   return std::make_unique<KeptPassage>(channel_, call, message);
 }
 
-void MpiBackend::await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers) {
+void MpiBackend::await(Call const& call, std::function<bool()> const& ready) {
   channel_.throw_if_failed();
   auto unlimited = call;
   unlimited.timeout = std::chrono::hours(24 * 365);
-  int const waited_for = peers.empty() ? rank() : peers.front();
-  channel_.await(unlimited, ready, waited_for);
+  int const nobody_else = rank();
+  channel_.await(unlimited, ready, nobody_else);
+}
+
+PeerState MpiBackend::peer_state(int rank) {
+  // That a process has died MPI does not tell: its launcher ends the others.
+  return channel_.has_left(rank) ? PeerState::left : PeerState::present;
 }
 
 }  // namespace weft::mpi

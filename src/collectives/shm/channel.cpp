@@ -253,21 +253,25 @@ bool Channel::is_gone(int peer) {
   return process_is_gone(pidfds_[peer], lines.pid);
 }
 
+PeerState Channel::peer_state(int peer) {
+  if (control_->ranks[peer].presence.load() == static_cast<std::uint32_t>(Presence::departed)) return PeerState::left;
+  return is_gone(peer) ? PeerState::died : PeerState::present;
+}
+
 void Channel::examine(Call const& call, int peer, std::function<bool()> const& ready,
                       std::chrono::steady_clock::time_point deadline) {
   throw_if_failed();
   auto const& lines = control_->ranks[peer];
-  auto const departed = lines.presence.load() == static_cast<std::uint32_t>(Presence::departed);
-  auto const gone = !departed && is_gone(peer);
+  auto const state = peer_state(peer);
   if (ready()) return;  // whatever it did before it went counts
   if (!is_point_to_point(call.contract.operation)) fail_if_different(peer);
   auto const reached = lines.calls.load();
   auto const where = fmt::format("{} (it made {} collective call{} on this communicator; rank {} waited)",
                                  describe(call), reached, reached == 1 ? "" : "s", rank_);
-  if (gone) {
+  if (state == PeerState::died) {
     fail(ErrorCode::peer_lost, fmt::format("rank {} (pid {}) died before completing {}; see its output for the cause",
                                            peer, lines.pid, where));
-  } else if (departed) {
+  } else if (state == PeerState::left) {
     fail(ErrorCode::peer_lost,
          fmt::format("rank {} left (its communicator was destroyed) before completing {}; every rank must make the "
                      "same calls",

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/peer_state.hpp"
 #include "collectives/shm/cache_line.hpp"
 #include "collectives/shm/control_block.hpp"
 #include "collectives/shm/patience.hpp"
@@ -35,7 +36,7 @@ struct ChannelOptions {
 /// line then moves between the caches once per exchange, not twice (once to be read, once to be owned again), which
 /// halves the time of a small collective.
 ///
-/// One thread at a time, except fail() and examine(). Every wait throws Error{peer_lost|timeout|aborted|…} on every
+/// One thread at a time, except what says "any thread". Every wait throws Error{peer_lost|timeout|aborted|…} on every
 /// rank once any rank has decided a failure; from then on announce() throws it too.
 class Channel {
  public:
@@ -92,6 +93,11 @@ class Channel {
   void examine(Call const& call, int peer, std::function<bool()> const& ready,
                std::chrono::steady_clock::time_point deadline);
 
+  /// Throws a failure decided by anyone. Any thread.
+  void throw_if_failed() const;
+  /// See Backend.
+  [[nodiscard]] PeerState peer_state(int peer);
+
   /// How long calls spin and yield before they sleep.
   [[nodiscard]] Patience const& patience(Call const& call) const noexcept {
     return call.on_stream ? options_.stream_patience : options_.inline_patience;
@@ -119,7 +125,6 @@ class Channel {
   void await_slowly(int peer, Ready const& ready);
   template <typename Ready>
   void sleep_on(RankLines& lines, Ready const& ready, std::chrono::nanoseconds nap) noexcept;
-  void throw_if_failed() const;
   void explain_mismatch();
   void fail_if_different(int peer);
   void report_late_difference() const noexcept;

@@ -253,6 +253,7 @@ class Mailbox::Letter final : public Transit {
     (void)mailbox_.advance(call_, message_, progress_);
     return progress_.done;
   }
+  [[nodiscard]] bool withdraw() override { return !progress_.started && progress_.moved == 0; }
   [[nodiscard]] std::size_t bytes() const noexcept override { return progress_.moved; }
 
  private:
@@ -266,12 +267,9 @@ std::unique_ptr<Transit> Mailbox::begin(Call const& call, Message const& message
   return std::make_unique<Letter>(*this, call, message);
 }
 
-void Mailbox::await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers) {
+void Mailbox::await(Call const& call, std::function<bool()> const& ready) {
   auto& bell = this->bell(channel_.rank());
   auto const& patience = channel_.patience(call);
-  auto const examine = [&](int peer) {
-    channel_.examine(call, peer, ready, std::chrono::steady_clock::time_point::max());
-  };
   auto nap = kFirstNap;
   for (int idle = 0; !ready(); ++idle) {
     if (idle < patience.spins) continue;
@@ -289,8 +287,7 @@ void Mailbox::await(Call const& call, std::function<bool()> const& ready, std::s
     bell.sleepers.fetch_sub(1);
     if (come) return;
     nap = kNap;
-    if (peers.empty()) examine(channel_.rank());  // for failures that others have decided
-    for (int const peer : peers) examine(peer);
+    channel_.throw_if_failed();
   }
 }
 

@@ -39,7 +39,7 @@ class Mailbox {
 
   /// See Backend.
   [[nodiscard]] std::unique_ptr<Transit> begin(Call const& call, Message const& message);
-  void await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers);
+  void await(Call const& call, std::function<bool()> const& ready);
 
  private:
   /// What a slot says about its message; the first bytes may lie right behind it, in the same cache line.

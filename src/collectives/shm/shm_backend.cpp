@@ -375,8 +375,12 @@ std::unique_ptr<Transit> ShmBackend::begin(Call const& call, Message const& mess
   return mailbox_.begin(call, message);
 }
 
-void ShmBackend::await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers) {
-  mailbox_.await(call, ready, peers);
+void ShmBackend::await(Call const& call, std::function<bool()> const& ready) {
+  mailbox_.await(call, ready);
+}
+
+PeerState ShmBackend::peer_state(int rank) {
+  return channel_.peer_state(rank);
 }
 
 std::shared_ptr<void> ShmBackend::allocate(Call const& call) {

@@ -64,7 +64,8 @@ class ShmBackend final : public Backend {
   [[nodiscard]] MergeLimits merge_limits() const noexcept override;
   void transfer(Call const& call, std::span<Message const> messages) override;
   std::unique_ptr<Transit> begin(Call const& call, Message const& message) override;
-  void await(Call const& call, std::function<bool()> const& ready, std::span<int const> peers) override;
+  void await(Call const& call, std::function<bool()> const& ready) override;
+  [[nodiscard]] PeerState peer_state(int rank) override;
   std::shared_ptr<void> allocate(Call const& call) override;
   void abort(std::string const& reason) noexcept override;
   void fail(ErrorCode code, std::string const& reason) noexcept override { channel_.fail(code, reason); }

@@ -16,6 +16,7 @@
 
 #include "collectives/communicator_impl.hpp"
 #include "collectives/transit.hpp"
+#include "weft/error.hpp"
 #include "weft/messenger.hpp"
 
 namespace weft {
@@ -28,6 +29,9 @@ struct MessageHead {
   std::int32_t tag = 0;
   DataType dtype = DataType::u8;
 };
+
+/// "10 × f32".
+[[nodiscard]] std::string describe_message(std::size_t bytes, DataType dtype);
 
 /// One send or receive; all but `done` under the messenger's mutex.
 class Messenger::Request::State {
@@ -87,8 +91,6 @@ class Messenger::Impl : public std::enable_shared_from_this<Messenger::Impl> {
     std::shared_ptr<State> target;  // of the content; else it goes to `aside`
     Unexpected* aside = nullptr;
   };
-  using Completed = std::vector<std::shared_ptr<State>>;
-
   [[nodiscard]] std::size_t index(int rank) const noexcept { return static_cast<std::size_t>(rank); }
   std::shared_ptr<State> open(Call&& call, Message const& message, int tag, std::chrono::milliseconds timeout);
   void send_to_self(State& state);
@@ -107,9 +109,28 @@ class Messenger::Impl : public std::enable_shared_from_this<Messenger::Impl> {
   void deliver(State& state, int source, MessageHead const& head, std::byte const* content);
   [[nodiscard]] bool fits(State& state, int source, MessageHead const& head);
   void complete(State& state, std::exception_ptr error = nullptr);
+  /// Ends what is under way from `source`.
+  void drop(int source);
+
   void fail_all(std::exception_ptr const& error);
-  void check_deadlines();
-  [[nodiscard]] std::vector<int> awaited() const;
+  /// What has not been completed; of sends only the first to each rank.
+  void for_each_pending(std::function<void(State const&)> const& body) const;
+  /// Now and then, the following two. @throws Error, of which the communicator then knows.
+  void look_around();
+  void look_for_late(Clock::time_point now);
+  void look_for_lost();
+  [[noreturn]] void give_up(ErrorCode code, std::string const& why);
+  /// Ranks that something is waited for from, but are not there any more.
+  struct Absent {
+    std::vector<int> left;
+    std::vector<int> died;
+  };
+  [[nodiscard]] Absent find_absent() const;
+  /// Why nobody sends what a receive from any rank waits for: a rank has died, or all have left; empty when somebody
+  /// may.
+  [[nodiscard]] std::string why_none_comes(State const& state, Absent const& absent) const;
+  /// The same of the one rank that another operation needs.
+  [[nodiscard]] std::string why_peer_does_not(State const& state, Absent const& absent) const;
 
   /// After the mutex was released: what is to be called for requests that completed.
   void run_continuations(std::unique_lock<std::mutex>& lock);
