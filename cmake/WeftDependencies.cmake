@@ -1,12 +1,27 @@
 # What each one is for: docs/dependencies.md. `weft_dependencies` is what the library itself needs; none of it shows in the
 # public headers. WEFT_MPI_LIBRARIES is for WeftInstall: a static libweft hands its needs on to whoever links it.
 find_package(Threads REQUIRED)
-find_package(PkgConfig REQUIRED)
-find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
-find_package(nlohmann_json REQUIRED)
-pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
-pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+find_package(PkgConfig QUIET)
+find_package(fmt QUIET)
+find_package(spdlog QUIET)
+find_package(nlohmann_json QUIET)
+if(PkgConfig_FOUND)
+  pkg_check_modules(HWLOC QUIET IMPORTED_TARGET hwloc)
+  pkg_check_modules(HWY QUIET IMPORTED_TARGET libhwy)
+endif()
+
+# All that is missing at once, by the name it is installed under: pip's users see nothing else of this build.
+set(missing "")
+foreach(need PkgConfig:pkg-config fmt:libfmt-dev spdlog:libspdlog-dev nlohmann_json:nlohmann-json3-dev HWLOC:libhwloc-dev
+    HWY:libhwy-dev)
+  string(REGEX MATCH "^([^:]+):(.+)$" matched ${need})
+  if(NOT ${CMAKE_MATCH_1}_FOUND)
+    string(APPEND missing " ${CMAKE_MATCH_2}")
+  endif()
+endforeach()
+if(missing)
+  message(FATAL_ERROR "Weft needs libraries that are not installed. On Debian and Ubuntu: apt-get install${missing}")
+endif()
 
 add_library(weft_dependencies INTERFACE)
 target_link_libraries(weft_dependencies INTERFACE Threads::Threads fmt::fmt spdlog::spdlog

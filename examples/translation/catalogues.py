@@ -1,8 +1,8 @@
 """Sentence pairs from gettext catalogues, the translated texts of programs.
 
 Debian ships them in packages; fetch() downloads some and unpacks them into a cache folder without installing anything. The
-texts belong to their authors: each package's licence lies beside it in the cache (usr/share/doc/PACKAGE/copyright; GPL-3+
-for GCC's, MPL-2.0 for LibreOffice's). Nothing of them is part of this repository.
+texts belong to their authors: a package's licence lies beside it in the cache (usr/share/doc/PACKAGE/copyright, which some only
+link to; GPL-3+ for GCC's, MPL-2.0 for LibreOffice's). Nothing of them is part of this repository.
 """
 
 import pathlib
@@ -14,7 +14,10 @@ import tempfile
 import polib
 
 # {} is the language as packages spell it (de, zh-cn).
-PACKAGES = ["gcc-12-locales", "libreoffice-l10n-{}", "gimp-data", "evolution-common", "vlc-l10n", "gnupg-l10n", "binutils-common"]
+PACKAGES = [
+    *("gcc-12-locales", "libreoffice-l10n-{}", "gimp-data", "evolution-common", "vlc-l10n", "gnupg-l10n", "binutils-common"),
+    *("krita-l10n", "kdevelop-l10n", "kile-l10n", "k3b-i18n", "cinnamon-l10n", "libvirt-l10n", "gnucash-common", "git"),
+]
 LONGEST = 300  # characters; longer entries are whole help pages
 
 ACCELERATOR = re.compile(r"[_~&](?=\w)")  # the key in _File, E~xit, &View

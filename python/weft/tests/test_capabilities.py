@@ -284,7 +284,11 @@ def test_the_extension_refuses_another_torch(monkeypatch):
 
 @pytest.mark.parametrize(
     "version, distributed, said",
-    [("2.10.1", True, "2.10.1 is too old.*2.11 or newer"), ("2.11.0+cpu", False, "without torch.distributed")],
+    [
+        ("2.10.1", True, "2.10.1 is not supported.*2.11 to"),
+        ("3.0.0a0+git", True, "3.0.0a0.* is not supported"),
+        ("2.11.0+cpu", False, "without torch.distributed"),
+    ],
 )
 def test_the_build_refuses_what_it_cannot_use(tmp_path, version, distributed, said):
     fake = tmp_path / "torch"
