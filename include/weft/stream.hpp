@@ -14,6 +14,9 @@ namespace weft {
 struct StreamOptions {
   std::string name = "weft-stream";  ///< thread name, first 15 characters
   std::optional<int> cpu{};          ///< logical CPU to bind to; absent: inherits the creating thread's binding
+  /// How long the worker sleeps on once it has nothing to do or others have helped: who enqueues meanwhile need not
+  /// wake it, and what is enqueued waits that long unless somebody helps.
+  std::chrono::nanoseconds linger{};
 };
 
 /// An in-order queue of work on a device. Copies share one queue; the queue drains and ends with its last copy.
@@ -31,6 +34,11 @@ class Stream {
 
   /// Blocks until everything enqueued so far has run. Must not be called from a task of this stream.
   void synchronize();
+
+  /// Runs tasks on the calling thread, in order, until `enough()` or there is none left to begin, once the one that
+  /// another thread is running has ended. Returns at once where the worker does not linger. For whoever would only
+  /// wait. `enough` must not use the stream.
+  void help_until(std::function<bool()> const& enough);
 
   [[nodiscard]] Device device() const noexcept;
   [[nodiscard]] bool operator==(Stream const&) const = default;

@@ -126,6 +126,7 @@ struct Call {
   std::chrono::steady_clock::time_point* met = nullptr;  ///< where to note when every rank had come; null: nowhere
   mutable Route route{};                                 ///< what the backend tells of how it ran
   bool on_stream = false;                                ///< runs on a communication thread, beside computation
+  bool waited_for = false;  ///< from a stream, but run by the thread that made it, which would only wait
 
   [[nodiscard]] std::size_t bytes() const noexcept { return contract.count * size_of(contract.dtype); }
   /// Bytes that are reduced as one and may not be split: an element, whoever defines it.

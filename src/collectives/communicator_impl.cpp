@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "collectives/emulated_link.hpp"
@@ -53,7 +54,8 @@ Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveO
   call.own_parts();
   turn_->asynchronous.store(true, std::memory_order_relaxed);
   recorder_->enqueue(call);
-  return enqueue_work(*how.stream, [this, turn = turn_, call, operation] {
+  return enqueue_work(*how.stream, [this, turn = turn_, call, operation, maker = std::this_thread::get_id()]() mutable {
+    call.waited_for = std::this_thread::get_id() == maker;
     execute(call, [&](Call const& timed) { (backend_.get()->*operation)(timed); });
   });
 }
@@ -155,7 +157,12 @@ Work Communicator::Impl::end_group() {
     if (!group->messages().empty()) turn_->in_flight.fetch_add(1);
     group->options().stream->impl().launch_deferred();
     enqueue_work(
-        group->options().stream->impl(), [this, turn = turn_, group] { run_group(*group); }, state);
+        group->options().stream->impl(),
+        [this, turn = turn_, group, maker = std::this_thread::get_id()] {
+          for (auto& calls : group->calls()) calls.call().waited_for = std::this_thread::get_id() == maker;
+          run_group(*group);
+        },
+        state);
     return Work{state};
   }
   state->start();

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <cstdint>
@@ -11,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "runtime/deadline.hpp"
@@ -56,15 +59,19 @@ void bind(std::thread& thread, StreamOptions const& options) {
 
 }  // namespace
 
+/// Tasks, and whoever runs them: one thread at a time, the worker or one that helps. Notifying costs nothing while the
+/// worker is not waiting: it lingers without.
 class CpuStream::Queue {
  public:
+  explicit Queue(std::chrono::nanoseconds linger) : linger_(linger) {}
+
   void push(std::function<void()> task) {
     {
       std::scoped_lock const lock(mutex_);
       tasks_.push_back(std::move(task));
       ++pushed_;
     }
-    arrived_.notify_one();
+    changed_.notify_one();
   }
 
   /// Waits for everything pushed so far.
@@ -79,38 +86,83 @@ class CpuStream::Queue {
       std::scoped_lock const lock(mutex_);
       closed_ = true;
     }
-    arrived_.notify_one();
+    changed_.notify_one();
   }
 
-  /// The worker: returns once closed and empty. noexcept: a task that throws has broken its contract, and ends the
-  /// program where it is found rather than later.
+  /// True on the thread that is running a task.
+  [[nodiscard]] bool runs_here() const noexcept { return runner_.load() == std::this_thread::get_id(); }
+
+  void help_until(std::function<bool()> const& enough) noexcept {
+    if (linger_.count() == 0) return;
+    {
+      std::unique_lock lock(mutex_);
+      ++helps_;
+      ++helpers_;
+      ran_one_.wait(lock, [&] { return !is_running(); });  // the worker leaves the next one to us
+      while (!tasks_.empty() && !enough()) run_one(lock);
+      --helpers_;
+    }
+    changed_.notify_one();
+  }
+
+  /// The worker: returns once closed and empty.
   void run() noexcept {
     std::unique_lock lock(mutex_);
     while (true) {
-      arrived_.wait(lock, [&] { return closed_ || !tasks_.empty(); });
-      if (tasks_.empty()) return;
-      auto task = std::move(tasks_.front());
-      tasks_.pop_front();
-      lock.unlock();
-      task();
-      task = nullptr;  // what it captured is gone before synchronize() returns
-      lock.lock();
-      ++ran_;
-      ran_one_.notify_all();
+      auto const helps = helps_;
+      changed_.wait(lock, [&] { return helpers_ == 0 && (closed_ || !tasks_.empty()); });
+      if (closed_ && tasks_.empty()) return;
+      if (helps_ != helps) linger(lock);
+      while (!tasks_.empty() && helpers_ == 0) {
+        run_one(lock);
+        if (tasks_.empty()) linger(lock);
+      }
     }
   }
 
  private:
+  [[nodiscard]] bool is_running() const noexcept { return runner_.load() != std::thread::id{}; }
+
+  /// noexcept: a task that throws has broken its contract, and ends the program where it is found rather than later.
+  void run_one(std::unique_lock<std::mutex>& lock) noexcept {
+    auto task = std::move(tasks_.front());
+    tasks_.pop_front();
+    runner_ = std::this_thread::get_id();
+    lock.unlock();
+    task();
+    task = nullptr;  // what it captured is gone before synchronize() returns
+    lock.lock();
+    runner_ = std::thread::id{};
+    ++ran_;
+    ran_one_.notify_all();
+  }
+
+  /// Sleeps until nobody has helped for a while: as long as the program waits, it runs its tasks itself.
+  void linger(std::unique_lock<std::mutex>& lock) noexcept {
+    if (linger_.count() == 0) return;
+    std::uint64_t seen = 0;
+    do {
+      seen = helps_;
+      lock.unlock();
+      sleep_until(std::chrono::steady_clock::now() + linger_);
+      lock.lock();
+    } while (helps_ != seen && helpers_ == 0 && !closed_);
+  }
+
+  std::chrono::nanoseconds const linger_;
   std::mutex mutex_;
-  std::condition_variable arrived_;
+  std::condition_variable changed_;  ///< a task has come, a helper has left, the queue is closed
   std::condition_variable ran_one_;
   std::deque<std::function<void()>> tasks_;
+  std::atomic<std::thread::id> runner_{};  ///< of a task; none: std::thread::id{}. Changes under the mutex
   std::uint64_t pushed_ = 0;
   std::uint64_t ran_ = 0;
+  std::uint64_t helps_ = 0;
+  int helpers_ = 0;  ///< at it, or waiting for a task to end
   bool closed_ = false;
 };
 
-CpuStream::CpuStream(StreamOptions const& options) : queue_(std::make_shared<Queue>()) {
+CpuStream::CpuStream(StreamOptions const& options) : queue_(std::make_shared<Queue>(options.linger)) {
   try {
     SignalsBlocked const blocked;
     worker_ = std::thread([queue = queue_, name = options.name.substr(0, 15)] {
@@ -148,6 +200,15 @@ void CpuStream::enqueue(std::function<void()> task) {
 
 void CpuStream::synchronize() {
   queue_->drain();
+}
+
+void CpuStream::help_until(std::function<bool()> const& enough) {
+  auto const queue = queue_;  // a task may drop the last copy of the stream
+  queue->help_until(enough);
+}
+
+bool CpuStream::on_worker() const noexcept {
+  return queue_->runs_here();
 }
 
 }  // namespace weft

@@ -21,8 +21,9 @@ class CpuStream final : public Stream::Impl {
 
   void enqueue(std::function<void()> task) override;
   void synchronize() override;
+  void help_until(std::function<bool()> const& enough) override;
   [[nodiscard]] Device device() const noexcept override { return {}; }
-  [[nodiscard]] bool on_worker() const noexcept override { return std::this_thread::get_id() == worker_.get_id(); }
+  [[nodiscard]] bool on_worker() const noexcept override;
 
  private:
   class Queue;

@@ -27,6 +27,11 @@ void Stream::synchronize() {
   impl_->synchronize();
 }
 
+void Stream::help_until(std::function<bool()> const& enough) {
+  impl_->launch_deferred();
+  impl_->help_until(enough);
+}
+
 Device Stream::device() const noexcept {
   return impl_->device();
 }

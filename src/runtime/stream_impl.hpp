@@ -40,8 +40,10 @@ class Stream::Impl : public std::enable_shared_from_this<Stream::Impl> {
   virtual ~Impl() = default;
   virtual void enqueue(std::function<void()> task) = 0;
   virtual void synchronize() = 0;
+  /// As Stream::help_until(); devices whose tasks no other thread can run do nothing.
+  virtual void help_until(std::function<bool()> const& /*enough*/) {}
   [[nodiscard]] virtual Device device() const noexcept = 0;
-  /// True when the calling thread is this stream's worker (so that it must not wait for itself).
+  /// True when the calling thread runs a task of this stream (so that it must not wait for itself).
   [[nodiscard]] virtual bool on_worker() const noexcept = 0;
   /// Marks the end of the queue. The default enqueues a task that stamps the time; devices with events of their own
   /// override it.

@@ -118,6 +118,72 @@ TEST(CpuStream, SynchronizeFromItsOwnTaskIsAnErrorAndNoDeadlock) {
   stream.synchronize();
 }
 
+TEST(CpuStream, HelpersRunTasksInOrderOneAtATimeWhoeverRunsThem) {
+  constexpr int kThreads = 3;
+  constexpr int kTasks = 3000;
+  auto stream = Stream::cpu({.linger = 20us});
+  std::atomic<int> inside{0};
+  std::atomic<int> by_helpers{0};
+  std::vector<std::pair<int, int>> ran;  // one task at a time writes
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, stream, thread]() mutable {
+      std::minstd_rand random(static_cast<unsigned>(thread) + 1);
+      std::atomic<int> done{0};
+      for (int task = 0; task < kTasks; ++task) {
+        stream.enqueue([&, thread, task, maker = std::this_thread::get_id()] {
+          EXPECT_EQ(inside.fetch_add(1), 0);
+          ran.emplace_back(thread, task);
+          by_helpers += std::this_thread::get_id() == maker ? 1 : 0;
+          inside.fetch_sub(1);
+          ++done;
+        });
+        if (random() % 4 == 0) stream.help_until([&] { return done == task + 1; });
+      }
+      stream.synchronize();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+
+  ASSERT_EQ(ran.size(), std::size_t{kThreads * kTasks});
+  EXPECT_GT(by_helpers, 0);
+  std::vector<int> next(kThreads, 0);
+  for (auto const& [thread, task] : ran) EXPECT_EQ(task, next[static_cast<std::size_t>(thread)]++);
+}
+
+TEST(CpuStream, HelperStopsWhenItHasEnoughAndTheWorkerRunsTheRest) {
+  auto stream = Stream::cpu({.linger = 1s});
+  stream.enqueue([] {});
+  stream.synchronize();  // the worker lingers from now on
+  std::vector<std::thread::id> ran;
+  for (int task = 0; task < 3; ++task) stream.enqueue([&] { ran.push_back(std::this_thread::get_id()); });
+  stream.help_until([&] { return ran.size() == 2; });
+  EXPECT_EQ(ran, std::vector(2, std::this_thread::get_id()));
+  stream.synchronize();
+  ASSERT_EQ(ran.size(), 3U);
+  EXPECT_NE(ran.back(), std::this_thread::get_id());
+}
+
+TEST(CpuStream, NobodyHelpsAWorkerThatDoesNotLinger) {
+  auto stream = Stream::cpu();
+  std::thread::id ran;
+  stream.enqueue([&] { ran = std::this_thread::get_id(); });
+  stream.help_until([] { return false; });
+  stream.synchronize();
+  EXPECT_NE(ran, std::this_thread::get_id());
+}
+
+TEST(CpuStream, SynchronizeFromATaskThatAHelperRunsIsAnError) {
+  auto stream = Stream::cpu({.linger = 1s});
+  stream.enqueue([] {});
+  stream.synchronize();
+  stream.enqueue([&] {
+    test::expect_error(ErrorCode::invalid_argument, {"synchronize", "task of this stream"},
+                       [&] { stream.synchronize(); });
+  });
+  stream.help_until([] { return false; });
+}
+
 TEST(CpuStream, WorkerIsNamedBoundAndPrecise) {
   cpu_set_t allowed;
   ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);

@@ -17,6 +17,9 @@
 namespace weft::torch_backend {
 namespace {
 
+/// A gradient's collective follows the last one's within tens of microseconds where there are many small ones.
+constexpr std::chrono::microseconds kLinger{50};
+
 /// Lets other threads have the interpreter while this one waits for them.
 class GilReleased {
  public:
@@ -81,7 +84,7 @@ void ProcessGroupWeft::shutdown() {
   GilReleased const released;
   std::shared_ptr<Communicator> communicator;
   std::shared_ptr<Messenger> messenger;
-  std::optional<Stream> stream;
+  std::shared_ptr<Stream> stream;
   {
     std::lock_guard const calls(calls_mutex_);
     std::lock_guard const state(state_mutex_);
@@ -89,7 +92,6 @@ void ProcessGroupWeft::shutdown() {
     communicator = std::move(communicator_);
     messenger = std::move(messenger_);
     stream = std::move(stream_);
-    stream_.reset();
   }
   if (stream) stream->synchronize();
   messenger.reset();
@@ -171,7 +173,7 @@ Communicator& ProcessGroupWeft::communicator(Operation const& what) {
 }
 
 Stream& ProcessGroupWeft::stream() {
-  if (!stream_) stream_ = Stream::cpu({.name = "weft-torch"});
+  if (!stream_) stream_ = std::make_shared<Stream>(Stream::cpu({.name = "weft-torch", .linger = kLinger}));
   return *stream_;
 }
 
@@ -232,8 +234,11 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupWeft::endCoalescing() {
 
 c10::intrusive_ptr<ProcessGroupWork> ProcessGroupWeft::make_work(Operation const& what, Tensors const& inputs,
                                                                  Tensors results) {
-  return c10::make_intrusive<ProcessGroupWork>(getRank(), what, sequence_, std::move(results), inputs,
-                                               at::hasCallbacks());
+  auto work =
+      c10::make_intrusive<ProcessGroupWork>(getRank(), what, sequence_, std::move(results), inputs, at::hasCallbacks());
+  // The recorder tells waiting from computing by which thread runs.
+  if (stream_ && !overlap_recorder().is_on()) work->runs_on(stream_);
+  return work;
 }
 
 }  // namespace weft::torch_backend

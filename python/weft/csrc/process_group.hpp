@@ -132,8 +132,8 @@ class ProcessGroupWeft final : public c10d::Backend {
   int const process_;  ///< that made the group: in a forked child nothing of it is touched
   std::shared_ptr<Aftermath> const aftermath_ = std::make_shared<Aftermath>();
 
-  std::mutex calls_mutex_;        ///< held while a call is made, and throughout one that runs here
-  std::optional<Stream> stream_;  ///< started by the first call that needs it
+  std::mutex calls_mutex_;          ///< held while a call is made, and throughout one that runs here
+  std::shared_ptr<Stream> stream_;  ///< started by the first call that needs it; only this keeps it
   std::unique_ptr<Coalesced> coalesced_;
   std::shared_ptr<TensorPool> const pool_ = std::make_shared<TensorPool>();
   std::uint64_t sequence_ = 0;

@@ -25,7 +25,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::run(Operation const& what, How co
     if (coalesced_) return coalesced_->add(inputs, results, std::forward<Land>(land));
     watch.issued();
     if (how.async) {
-      work->keep(inputs);
+      if (&inputs != &results) work->keep(inputs);
       complete_later(work, std::move(core), *options.stream, std::forward<Land>(land));
       return work;
     }

@@ -48,6 +48,9 @@ void ProcessGroupWork::finish_elsewhere(std::exception_ptr error, Aftermath& aft
 }
 
 bool ProcessGroupWork::wait(std::chrono::milliseconds timeout) {
+  if (timeout == kNoTimeout && !isCompleted()) {
+    if (auto const stream = stream_.lock()) stream->help_until([this] { return isCompleted(); });
+  }
   std::unique_lock<std::mutex> lock(mutex_);
   if (timeout == kNoTimeout) {
     cv_.wait(lock, [this] { return completed_; });

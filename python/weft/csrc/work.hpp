@@ -12,6 +12,7 @@
 
 #include "aftermath.hpp"
 #include "weft/messenger.hpp"
+#include "weft/stream.hpp"
 
 namespace weft::torch_backend {
 
@@ -29,6 +30,8 @@ class ProcessGroupWork final : public c10d::Work {
   ProcessGroupWork(int rank, Operation const& what, std::uint64_t sequence, std::vector<at::Tensor> results,
                    std::vector<at::Tensor> const& inputs, bool profiled);
 
+  /// Whoever waits may run what stands before the call's end on `stream`.
+  void runs_on(std::weak_ptr<Stream> stream) { stream_ = std::move(stream); }
   /// Also keeps `tensors` alive.
   void keep(std::vector<at::Tensor> tensors) { kept_ = std::move(tensors); }
 
@@ -50,6 +53,7 @@ class ProcessGroupWork final : public c10d::Work {
   char const* const name_;
   std::vector<at::Tensor> const results_;
   std::vector<at::Tensor> kept_;
+  std::weak_ptr<Stream> stream_;                    ///< weak: the group's ends with the group
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // under mutex_
   int source_ = -1;
 };

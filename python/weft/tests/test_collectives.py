@@ -371,3 +371,26 @@ def test_collective(check, ranks, backend):
     if backend == "gloo" and check in ONLY_WEFT:
         pytest.skip("gloo lacks it")
     run_ranks(ranks, backend, check)
+
+
+def wait_for_the_first_of_two(rank):
+    """Waiting for a call must not run later ones: here the other rank makes its second only after a message."""
+    first, second = torch.full((64,), rank + 1.0), torch.full((64,), 10.0 * (rank + 1))
+    message = torch.zeros(1)
+    for _ in range(20):
+        first.fill_(rank + 1.0), second.fill_(10.0 * (rank + 1))
+        work = dist.all_reduce(first, async_op=True)
+        if rank == 0:
+            later = dist.all_reduce(second, async_op=True)
+            work.wait()
+            dist.send(message, 1)
+        else:
+            work.wait()
+            dist.recv(message, 0)
+            later = dist.all_reduce(second, async_op=True)
+        later.wait()
+        assert first.eq(3.0).all() and second.eq(30.0).all()
+
+
+def test_waiting_runs_no_later_call(backend):
+    run_ranks(2, backend, wait_for_the_first_of_two)

@@ -21,6 +21,7 @@ inline constexpr std::size_t kLeastBlock = std::size_t{4} << 10;
   call.contract = {.count = count, .operation = operation, .dtype = outer.contract.dtype};
   call.timeout = outer.timeout;
   call.on_stream = outer.on_stream;
+  call.waited_for = outer.waited_for;
   return call;
 }
 

@@ -139,7 +139,8 @@ void Channel::await(Call const& call, std::function<bool()> const& ready, int co
     if (ready()) return;
   }
   auto const start = Clock::now();
-  auto const patience = call.on_stream ? std::min<Clock::duration>(patience_, kStreamPatience) : patience_;
+  auto const patience =
+      call.on_stream && !call.waited_for ? std::min<Clock::duration>(patience_, kStreamPatience) : patience_;
   auto nap = Clock::duration(kFirstNap);
   for (int poll = 1; !ready(); ++poll) {
     auto const waited = Clock::now() - start;

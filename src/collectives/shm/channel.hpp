@@ -100,7 +100,7 @@ class Channel {
 
   /// How long calls spin and yield before they sleep.
   [[nodiscard]] Patience const& patience(Call const& call) const noexcept {
-    return call.on_stream ? options_.stream_patience : options_.inline_patience;
+    return call.on_stream && !call.waited_for ? options_.stream_patience : options_.inline_patience;
   }
 
   /// Decides a failure for all ranks unless one was decided before. Any thread.
