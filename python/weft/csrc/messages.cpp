@@ -21,40 +21,39 @@ std::shared_ptr<Messenger> ProcessGroupWeft::messenger(Operation const& what) {
   C10_THROW_ERROR(DistBackendError, c10::str(place(what), ": this process group was shut down; make a new one"));
 }
 
-ProcessGroupWeft::WorkHandle ProcessGroupWeft::post(Operation const& what, Tensors const& tensors,
-                                                    Messenger::Request const& request) {
-  if (coalesced_) return coalesced_->add(tensors, request);
-  return c10::make_intrusive<MessageWork>(getRank(), what, tensors, std::vector{request}, aftermath_,
-                                          at::hasCallbacks());
+template <typename Issue>
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::post(Operation const& what, Tensors const& tensors, Issue const& issue) {
+  auto const messenger = this->messenger(what);
+  try {
+    OverlapRecorder::Watch watch(overlap_recorder(), what.name, tensors, {}, std::nullopt);
+    Messenger::Request const request = issue(*messenger);
+    watch.issued(request);
+    if (coalesced_) return coalesced_->add(tensors, request);
+    return c10::make_intrusive<MessageWork>(getRank(), what, tensors, std::vector{request}, aftermath_,
+                                            at::hasCallbacks());
+  } catch (Error const& error) {
+    aftermath_->rethrow(error);
+  }
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::send(Tensors& tensors, int to, int tag) {
   auto const buffer = message(tensors, place(kSend));
-  try {
-    return post(kSend, tensors, messenger(kSend)->send(buffer, to, tag, options_->timeout));
-  } catch (Error const& error) {
-    aftermath_->rethrow(error);
-  }
+  return post(kSend, tensors, [&](Messenger& messenger) { return messenger.send(buffer, to, tag, options_->timeout); });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::recv(Tensors& tensors, int from, int tag) {
   auto const buffer = message(tensors, place(kRecv));
   TORCH_CHECK_VALUE(from >= 0 && from < getSize(), place(kRecv), ": ", from, " is not a rank; ranks are 0 to ",
                     getSize() - 1);
-  try {
-    return post(kRecv, tensors, messenger(kRecv)->receive(buffer, from, tag, options_->timeout));
-  } catch (Error const& error) {
-    aftermath_->rethrow(error);
-  }
+  return post(kRecv, tensors,
+              [&](Messenger& messenger) { return messenger.receive(buffer, from, tag, options_->timeout); });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::recvAnysource(Tensors& tensors, int tag) {
   auto const buffer = message(tensors, place(kRecvAny));
-  try {
-    return post(kRecvAny, tensors, messenger(kRecvAny)->receive(buffer, Messenger::kAnyRank, tag, options_->timeout));
-  } catch (Error const& error) {
-    aftermath_->rethrow(error);
-  }
+  return post(kRecvAny, tensors, [&](Messenger& messenger) {
+    return messenger.receive(buffer, Messenger::kAnyRank, tag, options_->timeout);
+  });
 }
 
 }  // namespace weft::torch_backend

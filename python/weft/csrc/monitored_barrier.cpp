@@ -1,13 +1,17 @@
-// torch's barrier that says who did not come. Goes through the store, so that a rank that is missing breaks nothing
-// else.
+#include "monitored_barrier.hpp"
+
 #include <algorithm>
+#include <vector>
+
+#include <c10/util/Exception.h>
 
 #include "process_group.hpp"
 
 namespace weft::torch_backend {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+constexpr char const* kVerdict = "verdict";
+constexpr char const* kPassed = "passed";
 
 std::string numbers(std::vector<int> const& ranks) {
   std::string text;
@@ -15,46 +19,65 @@ std::string numbers(std::vector<int> const& ranks) {
   return text;
 }
 
-bool comes(c10d::Store& store, std::string const& key, Clock::time_point deadline) {
+}  // namespace
+
+std::string MonitoredBarrier::key(std::string const& what) const {
+  return "weft/monitored/" + std::to_string(round_) + "/" + what;
+}
+
+bool MonitoredBarrier::comes(std::string const& key, Clock::time_point deadline) {
   auto const left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
   try {
-    store.wait({key}, std::max(left, std::chrono::milliseconds(1)));
+    store_->wait({key}, std::max(left, std::chrono::milliseconds(1)));
     return true;
   } catch (std::exception const&) {
-    return store.check({key});  // false is what to report; a broken store throws here
+    return store_->check({key});  // false is what to report; a broken store throws here
   }
 }
 
-}  // namespace
+void MonitoredBarrier::enter(std::chrono::milliseconds limit, bool wait_all_ranks) {
+  std::lock_guard const lock(mutex_);
+  rank_ == 0 ? await_everybody(limit, wait_all_ranks) : await_verdict(limit);
+}
 
-void ProcessGroupWeft::monitoredBarrier(c10d::BarrierOptions const& opts, bool wait_all_ranks) {
-  auto const limit = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
-  auto const deadline = Clock::now() + limit;
-  auto const round = "weft/monitored/" + std::to_string(monitored_barriers_++) + "/";
-  auto const self = std::to_string(getRank());
-  auto const verdict = round + "verdict";
-  if (getRank() != 0) {
-    store_->set(round + self, std::string("here"));
-    auto const passed = comes(*store_, verdict, deadline) && store_->get_to_str(verdict) == "passed";
-    // The last to read tidies up.
-    if (passed && store_->add(round + "readers", 1) == getSize() - 1) {
-      for (int r = 1; r < getSize(); ++r) store_->deleteKey(round + std::to_string(r));
-      store_->deleteKey(verdict);
-      store_->deleteKey(round + "readers");
-    }
-    TORCH_CHECK(passed, "[Rank ", self, "]: Rank ", self,
-                " successfully reached monitoredBarrier, but received errors ",
-                "while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.");
-    return;
-  }
+void MonitoredBarrier::await_everybody(std::chrono::milliseconds limit, bool wait_all_ranks) {
   TORCH_CHECK(limit.count() > 0, "[Rank 0]: Rank 0 timed out in monitoredBarrier after ", limit.count(), " ms.");
+  auto const deadline = Clock::now() + limit;
   std::vector<int> missing;
-  for (int r = 1; r < getSize() && (wait_all_ranks || missing.empty()); ++r) {
-    if (!comes(*store_, round + std::to_string(r), deadline)) missing.push_back(r);
+  for (int r = 1; r < size_ && (wait_all_ranks || missing.empty()); ++r) {
+    if (!comes(key(r), deadline)) missing.push_back(r);
   }
-  if (getSize() > 1) store_->set(verdict, std::string(missing.empty() ? "passed" : "failed"));
+  if (size_ > 1) store_->set(key(kVerdict), std::string(missing.empty() ? kPassed : "failed"));
+  ++round_;
   TORCH_CHECK(missing.empty(), "[Rank 0]: ", wait_all_ranks ? "Ranks " : "Rank ", numbers(missing),
               " failed to pass monitoredBarrier in ", limit.count(), " ms");
+}
+
+void MonitoredBarrier::await_verdict(std::chrono::milliseconds limit) {
+  auto const deadline = Clock::now() + limit;
+  if (gave_up_ && store_->check({key(kVerdict)})) take_verdict();  // it came too late: here that barrier has failed
+  store_->set(key(rank_), std::string("here"));
+  gave_up_ = !comes(key(kVerdict), deadline);
+  if (gave_up_) store_->deleteKey(key(rank_));
+  TORCH_CHECK(!gave_up_ && take_verdict(), "[Rank ", rank_, "]: Rank ", rank_,
+              " successfully reached monitoredBarrier, but received errors ",
+              "while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.");
+}
+
+bool MonitoredBarrier::take_verdict() {
+  auto const passed = store_->get_to_str(key(kVerdict)) == kPassed;
+  // The last to read tidies up.
+  if (passed && store_->add(key("readers"), 1) == size_ - 1) {
+    for (int r = 1; r < size_; ++r) store_->deleteKey(key(r));
+    store_->deleteKey(key(kVerdict));
+    store_->deleteKey(key("readers"));
+  }
+  ++round_;
+  return passed;
+}
+
+void ProcessGroupWeft::monitoredBarrier(c10d::BarrierOptions const& opts, bool wait_all_ranks) {
+  monitored_barrier_.enter(opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout, wait_all_ranks);
 }
 
 }  // namespace weft::torch_backend

@@ -32,11 +32,21 @@ std::size_t bytes_of(std::vector<at::Tensor> const& tensors) {
 
 /// When the calling threads computed. Between two samples a thread is taken to compute first and to wait then: a
 /// collective's whole time lies between samples, so that this moves nothing into it or out of it.
-std::vector<Interval> compute_intervals(std::vector<RecordedCall> const& calls, ThreadSample const& begin,
-                                        ThreadSample const& end) {
+std::vector<Interval> compute_intervals(std::vector<RecordedCall> const& calls, std::vector<RecordedWait> const& waits,
+                                        ThreadSample const& begin, ThreadSample const& end) {
   std::map<clockid_t, std::vector<ThreadSample>> threads;
+  std::vector<RecordedWait> idle;
   for (auto const& call : calls) {
     for (auto const& one : {call.ready, call.started, call.finished}) threads[one.clock].push_back(one);
+    if (call.on_caller) idle.push_back({call.started, call.finished});
+  }
+  for (auto const& wait : waits) {
+    auto const thread = threads.find(wait.from.clock);
+    if (thread == threads.end() || wait.to.at <= begin.at || end.at <= wait.from.at) continue;
+    idle.push_back(wait);
+    for (auto const& one : {wait.from, wait.to}) {
+      if (begin.at <= one.at && one.at <= end.at) thread->second.push_back(one);
+    }
   }
   for (auto const& one : {begin, end}) {
     if (auto const thread = threads.find(one.clock); thread != threads.end()) thread->second.push_back(one);
@@ -47,10 +57,10 @@ std::vector<Interval> compute_intervals(std::vector<RecordedCall> const& calls, 
     for (std::size_t i = 1; i < samples.size(); ++i) {
       auto const& [from, to] = std::pair(samples[i - 1], samples[i]);
       auto const computed = std::clamp(to.cpu - from.cpu, nanoseconds(0), nanoseconds(to.at - from.at));
-      auto const communicates = [&](RecordedCall const& call) {
-        return call.on_caller && call.started.clock == clock && call.started.at <= from.at && to.at <= call.finished.at;
+      auto const communicates = [&, clock = clock](RecordedWait const& wait) {
+        return wait.from.clock == clock && wait.from.at <= from.at && to.at <= wait.to.at;
       };
-      if (computed.count() > 0 && std::none_of(calls.begin(), calls.end(), communicates)) {
+      if (computed.count() > 0 && std::none_of(idle.begin(), idle.end(), communicates)) {
         intervals.push_back({from.at, from.at + computed});
       }
     }
@@ -58,14 +68,15 @@ std::vector<Interval> compute_intervals(std::vector<RecordedCall> const& calls, 
   return intervals;
 }
 
-StepReport report_step(std::vector<RecordedCall> const& calls, ThreadSample const& begin, ThreadSample const& end) {
+StepReport report_step(std::vector<RecordedCall> const& calls, std::vector<RecordedWait> const& waits,
+                       ThreadSample const& begin, ThreadSample const& end) {
   StepReport step;
   step.step = {begin.at, end.at};
   for (auto const& call : calls) {
     step.names.emplace_back(call.name);
     step.calls.push_back({call.bytes, call.ready.at, call.started.at, call.finished.at});
   }
-  step.compute = compute_intervals(calls, begin, end);
+  step.compute = compute_intervals(calls, waits, begin, end);
   step.report = OverlapReport::build(step.step, step.compute, step.calls);
   return step;
 }
@@ -100,6 +111,27 @@ void OverlapRecorder::Watch::issued() {
   stream_ ? stream_->enqueue(finish) : finish();
 }
 
+void OverlapRecorder::Watch::issued(Messenger::Request const& request) {
+  if (!call_) return;
+  call_->on_caller = request.test();  // a short one has left already
+  request.then([&recorder = recorder_, call = call_] {
+    call->finished = sample(call->ready.clock);
+    recorder.add(*call);
+  });
+}
+
+OverlapRecorder::Wait::Wait(OverlapRecorder& recorder) : recorder_(recorder) {
+  if (recorder.is_on()) from_ = sample_here();
+}
+
+OverlapRecorder::Wait::~Wait() {
+  if (!from_) return;
+  RecordedWait const wait{*from_, sample_here()};
+  std::lock_guard const lock(recorder_.mutex_);
+  recorder_.waits_.push_back(wait);
+  if (recorder_.waits_.size() > kMostCalls) recorder_.waits_.pop_front();
+}
+
 void OverlapRecorder::add(RecordedCall const& call) {
   std::lock_guard const lock(mutex_);
   calls_.push_back(call);
@@ -116,7 +148,7 @@ void OverlapRecorder::end_step() {
 
 OverlapRecorder::Run OverlapRecorder::run() const {
   std::lock_guard const lock(mutex_);
-  Run run{{calls_.begin(), calls_.end()}, {ends_.begin(), ends_.end()}};
+  Run run{{calls_.begin(), calls_.end()}, {waits_.begin(), waits_.end()}, {ends_.begin(), ends_.end()}};
   std::sort(run.calls.begin(), run.calls.end(), [](auto const& a, auto const& b) { return a.ready.at < b.ready.at; });
   return run;
 }
@@ -133,7 +165,7 @@ std::vector<StepReport> OverlapRecorder::steps() const {
   for (auto const& end : run.ends) {
     auto const first = call;
     call = std::find_if(call, run.calls.end(), [&](auto const& one) { return one.ready.at >= end.at; });
-    if (first != call) steps.push_back(report_step({first, call}, begin, end));
+    if (first != call) steps.push_back(report_step({first, call}, run.waits, begin, end));
     begin = end;
   }
   return steps;

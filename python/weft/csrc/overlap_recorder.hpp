@@ -14,6 +14,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "weft/messenger.hpp"
 #include "weft/overlap.hpp"
 #include "weft/stream.hpp"
 #include "weft/trace.hpp"
@@ -27,7 +28,7 @@ struct ThreadSample {
   std::chrono::nanoseconds cpu{};
 };
 
-/// One collective as it went.
+/// One collective, or message, as it went.
 struct RecordedCall {
   char const* name = "";  ///< "all_reduce"
   std::size_t bytes = 0;
@@ -35,6 +36,12 @@ struct RecordedCall {
   ThreadSample ready;      ///< the call was made
   ThreadSample started;
   ThreadSample finished;
+};
+
+/// While a thread waited for messages; what its CPU clock says meanwhile is polling.
+struct RecordedWait {
+  ThreadSample from;
+  ThreadSample to;
 };
 
 /// One training step: what lies between two steps of the optimizer.
@@ -46,8 +53,8 @@ struct StepReport {
   std::vector<BucketTiming> calls;
 };
 
-/// Remembers a process's collectives while it is on. A collective's time is exposed where the thread that made the call
-/// did not run: it waited for the result, or had lost its core to the communication. Any thread.
+/// Remembers a process's collectives and messages while it is on. A call's time is exposed where the thread that made
+/// the call did not run: it waited for the result, or had lost its core to the communication. Any thread.
 class OverlapRecorder {
  public:
   static constexpr std::size_t kMostCalls = 200'000;  ///< the last ones count
@@ -70,6 +77,8 @@ class OverlapRecorder {
           std::vector<at::Tensor> const& results, std::optional<Stream> const& stream);
     /// The call has been enqueued, or is done.
     void issued();
+    /// It is a message, which has begun.
+    void issued(Messenger::Request const& request);
 
    private:
     OverlapRecorder& recorder_;
@@ -77,9 +86,23 @@ class OverlapRecorder {
     std::shared_ptr<RecordedCall> call_;
   };
 
+  /// Its life is what the calling thread waits for messages.
+  class Wait {
+   public:
+    explicit Wait(OverlapRecorder& recorder);
+    ~Wait();
+    Wait(Wait const&) = delete;
+    Wait& operator=(Wait const&) = delete;
+
+   private:
+    OverlapRecorder& recorder_;
+    std::optional<ThreadSample> from_;
+  };
+
  private:
   struct Run {
     std::vector<RecordedCall> calls;
+    std::vector<RecordedWait> waits;
     std::vector<ThreadSample> ends;
   };
 
@@ -89,6 +112,7 @@ class OverlapRecorder {
   std::atomic<bool> on_{false};
   mutable std::mutex mutex_;
   std::deque<RecordedCall> calls_;
+  std::deque<RecordedWait> waits_;
   std::deque<ThreadSample> ends_;  // of steps
 };
 

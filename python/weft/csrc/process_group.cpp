@@ -56,6 +56,7 @@ ProcessGroupWeft::ProcessGroupWeft(c10::intrusive_ptr<c10d::Store> store, int ra
     : Backend(rank, size),
       options_(std::move(options)),
       store_(store),
+      monitored_barrier_(store_, rank, size),
       process_(::getpid()),
       communicator_(std::make_shared<Communicator>(create(std::move(store), rank, size, *options_))),
       messenger_(std::make_shared<Messenger>(*communicator_)) {

@@ -13,6 +13,7 @@
 
 #include "aftermath.hpp"
 #include "coalesced.hpp"
+#include "monitored_barrier.hpp"
 #include "tensor_pool.hpp"
 #include "tensors.hpp"
 #include "weft/communicator.hpp"
@@ -119,7 +120,9 @@ class ProcessGroupWeft final : public c10d::Backend {
   WorkHandle run(Operation const& what, How const& how, Tensors const& inputs, Tensors const& results, Issue&& issue);
 
   [[nodiscard]] std::shared_ptr<Messenger> messenger(Operation const& what);
-  WorkHandle post(Operation const& what, Tensors const& tensors, Messenger::Request const& request);
+  /// `issue(messenger)` sends or receives.
+  template <typename Issue>
+  WorkHandle post(Operation const& what, Tensors const& tensors, Issue const& issue);
 
   [[nodiscard]] c10::intrusive_ptr<ProcessGroupWork> make_work(Operation const& what, Tensors const& inputs,
                                                                Tensors results);
@@ -128,7 +131,7 @@ class ProcessGroupWeft final : public c10d::Backend {
 
   c10::intrusive_ptr<Options> const options_;
   c10::intrusive_ptr<c10d::Store> const store_;
-  std::uint64_t monitored_barriers_ = 0;
+  MonitoredBarrier monitored_barrier_;
   int const process_;  ///< that made the group: in a forked child nothing of it is touched
   std::shared_ptr<Aftermath> const aftermath_ = std::make_shared<Aftermath>();
 

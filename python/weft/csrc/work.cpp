@@ -5,6 +5,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "overlap_recorder.hpp"
+
 namespace weft::torch_backend {
 namespace {
 
@@ -117,6 +119,7 @@ int MessageWork::sourceRank() const {
 }
 
 bool MessageWork::wait(std::chrono::milliseconds timeout) {
+  OverlapRecorder::Wait const waiting(overlap_recorder());
   auto const forever = timeout == kNoTimeout;
   auto const deadline = std::chrono::steady_clock::now() + timeout;
   for (auto const& request : requests_) {

@@ -1,6 +1,7 @@
 """Every collective of torch.distributed against what it is to compute, on gloo where gloo has it, and on weft."""
 
 import datetime
+import time
 
 import pytest
 import torch
@@ -341,6 +342,34 @@ def check_monitored_barrier(rank):
             dist.monitored_barrier(other, timeout=datetime.timedelta(seconds=1))
 
 
+def check_monitored_barrier_after_failures(rank):
+    """Ranks that gave up, were late, or did not come agree afterwards on which barrier is which."""
+    size = dist.get_world_size()
+    group = dist.new_group()
+    short, long = datetime.timedelta(seconds=0.3), datetime.timedelta(seconds=30)
+    # All but rank 0 come and give up, twice; what they left must not let rank 0 pass later.
+    for _ in range(2):
+        if rank != 0:
+            with pytest.raises(RuntimeError):
+                dist.monitored_barrier(group, timeout=short)
+    dist.barrier()
+    if rank == 0:
+        with pytest.raises(RuntimeError, match=f"Rank.* {size - 1} failed|Rank 1 failed"):
+            dist.monitored_barrier(group, timeout=short, wait_all_ranks=True)
+    dist.barrier()
+    total = torch.ones(3)
+    dist.all_reduce(total, group=group)
+    assert total.eq(size).all()
+    # Rank 0 waits for the late.
+    start = time.monotonic()
+    if rank == size - 1:
+        time.sleep(0.5)
+    dist.monitored_barrier(group, timeout=long)
+    assert rank == size - 1 or time.monotonic() - start > 0.4
+    dist.monitored_barrier(group, timeout=long)
+    dist.destroy_process_group(group)
+
+
 COMMON = [
     check_reduce,
     check_async,
@@ -362,6 +391,7 @@ ONLY_WEFT = [
     check_splits,
     check_coalesced,
     check_permuted,
+    check_monitored_barrier_after_failures,
 ]
 
 

@@ -117,8 +117,9 @@ def survive(rank, operation):
         lambda rank: dist.all_reduce(torch.ones(100)),
         lambda rank: dist.all_reduce(torch.ones(100), async_op=True).wait(),
         lambda rank: dist.recv(torch.ones(1), 1),
+        lambda rank: dist.recv(torch.ones(1)),
     ],
-    ids=["inline", "asynchronous", "recv"],
+    ids=["inline", "asynchronous", "recv", "recv from any"],
 )
 def test_a_killed_rank_is_named(operation):
     with pytest.raises(AssertionError) as failure:

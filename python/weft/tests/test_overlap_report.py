@@ -123,6 +123,52 @@ def inline(rank: int) -> dict:
     return report.totals()
 
 
+def message_or_compute(rank: int, cpu_seconds: float) -> tuple:
+    """Rank 0 sends half a second late; rank 1 computes a little meanwhile, and waits."""
+    weft.record_overlap()
+    dist.barrier()
+    tensor = torch.ones(100_000)
+    if rank == 0:
+        time.sleep(0.5)
+        dist.send(tensor, 1, tag=3)
+    else:
+        work = dist.irecv(tensor, 0, tag=3)
+        end = time.thread_time() + cpu_seconds
+        while time.thread_time() < end:
+            pass
+        work.wait()
+    dist.barrier()
+    report = weft.overlap_report()
+    check(report)
+    return [one for one in report.steps[-1]["collectives"] if one["operation"] in ("send", "recv")], report.table()
+
+
+@pytest.mark.parametrize("cpu_seconds", [0, 0.05])
+def test_messages_are_told(cpu_seconds):
+    (sent, table), (received, _) = run_ranks(2, "weft", message_or_compute, cpu_seconds)
+    assert [(one["operation"], one["bytes"]) for one in sent + received] == [("send", 400_000), ("recv", 400_000)]
+    assert received[0]["communication_ms"] > 400
+    # What the waiting thread spends on moving messages is no computation.
+    assert received[0]["hidden_ms"] == pytest.approx(1000 * cpu_seconds, abs=15), received
+    assert "send" in table
+
+
+def batches(rank: int) -> list:
+    weft.record_overlap()
+    for _ in range(3):
+        ops = [dist.P2POp(dist.isend, torch.ones(500), 1 - rank), dist.P2POp(dist.irecv, torch.ones(500), 1 - rank)]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+    report = weft.overlap_report()
+    check(report)
+    return [(one["operation"], one["bytes"], one["calls"]) for one in report.collectives()]
+
+
+def test_batches_of_messages_are_told_one_by_one():
+    for kinds in run_ranks(2, "weft", batches):
+        assert kinds == [("recv", 2000, 3), ("send", 2000, 3)]
+
+
 def test_calls_that_run_inline_are_exposed():
     for totals in run_ranks(2, "weft", inline):
         assert totals["exposed_ms"] == pytest.approx(totals["communication_ms"]) and totals["exposed_ms"] > 0

@@ -70,7 +70,7 @@ def _print_at_exit() -> None:
 
 
 class Report:
-    """One rank's collectives, step by step. A collective's time is exposed where the thread that called it did not
+    """One rank's collectives and messages, step by step. A call's time is exposed where the thread that called it did not
     run meanwhile, and hidden otherwise; where collectives overlap one another, a step's totals count time once."""
 
     def __init__(self, steps: list[dict], rank: int, ranks: int) -> None:

@@ -1,5 +1,6 @@
 // Operations that will never complete: those of ranks that are late, have left or died.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>

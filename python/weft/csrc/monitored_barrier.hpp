@@ -1,0 +1,42 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+namespace weft::torch_backend {
+
+/// torch's barrier that says who did not come. Goes through the store, so that a rank that is missing breaks nothing
+/// else. Rank 0 decides each barrier, and a rank that waited in vain for its word is not there when rank 0 comes later:
+/// after a failure the ranks agree again on which barrier is the next.
+class MonitoredBarrier {
+ public:
+  MonitoredBarrier(c10::intrusive_ptr<c10d::Store> store, int rank, int size)
+      : store_(std::move(store)), rank_(rank), size_(size) {}
+
+  /// Rank 0's error names the first rank that did not come, or all with `wait_all_ranks`. One thread after the other.
+  void enter(std::chrono::milliseconds limit, bool wait_all_ranks);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  [[nodiscard]] std::string key(std::string const& what) const;
+  [[nodiscard]] std::string key(int rank) const { return key(std::to_string(rank)); }
+  [[nodiscard]] bool comes(std::string const& key, Clock::time_point deadline);
+  void await_everybody(std::chrono::milliseconds limit, bool wait_all_ranks);
+  void await_verdict(std::chrono::milliseconds limit);
+  /// Whether rank 0 found all there; goes on to the next barrier.
+  bool take_verdict();
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  int rank_;
+  int size_;
+  std::mutex mutex_;
+  std::uint64_t round_ = 0;  // barriers that rank 0 has decided, as far as this rank has heard
+  bool gave_up_ = false;     // this rank has failed in the current one
+};
+
+}  // namespace weft::torch_backend
