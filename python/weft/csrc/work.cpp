@@ -43,7 +43,7 @@ void ProcessGroupWork::finish_elsewhere(std::exception_ptr error, Aftermath& aft
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
     std::lock_guard<std::mutex> const lock(mutex_);
-    future = future_;
+    future = std::move(unfinished_);
     kept_.clear();
   }
   if (future) aftermath.run([future, results = results_, error] { complete(*future, results, error); });
@@ -72,6 +72,7 @@ c10::intrusive_ptr<c10::ivalue::Future> ProcessGroupWork::getFuture() {
   auto const future = future_;
   auto const done = completed_;
   auto const error = exception_;
+  if (!done) unfinished_ = future;
   lock.unlock();
   if (done) complete(*future, results_, error);
   return future;

@@ -53,8 +53,10 @@ class ProcessGroupWork final : public c10d::Work {
   char const* const name_;
   std::vector<at::Tensor> const results_;
   std::vector<at::Tensor> kept_;
-  std::weak_ptr<Stream> stream_;                    ///< weak: the group's ends with the group
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // under mutex_
+  std::weak_ptr<Stream> stream_;  ///< weak: the group's ends with the group
+  // Under mutex_. Whoever finds the call complete first completes the future: getFuture(), or else finish_elsewhere().
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  c10::intrusive_ptr<c10::ivalue::Future> unfinished_;
   int source_ = -1;
 };
 

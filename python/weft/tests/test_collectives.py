@@ -236,6 +236,16 @@ def check_async(rank):
     assert work.result()[0].data_ptr() == tensor.data_ptr()
 
 
+def check_futures_asked_for_as_calls_end(rank):
+    """Both sides may find the call complete: one of them completes the future."""
+    tensor = torch.zeros(1)
+    for number in range(3000):
+        work = dist.all_reduce(tensor, async_op=True)
+        for _ in range(number % 100):
+            work.is_completed()
+        assert work.get_future().wait()[0].data_ptr() == tensor.data_ptr()
+
+
 def check_futures_wait_for_further_calls(rank):
     def again(future):
         tensor = future.value()[0]
@@ -373,6 +383,7 @@ def check_monitored_barrier_after_failures(rank):
 COMMON = [
     check_reduce,
     check_async,
+    check_futures_asked_for_as_calls_end,
     check_futures_wait_for_further_calls,
     check_messages,
     check_tags,
