@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "core/topology.hpp"
-#include "kernels/cpu/adamw.hpp"
+#include "kernels/cpu/optim/update.hpp"
 #include "weft/buffer.hpp"
 #include "weft/version.hpp"
 
@@ -59,13 +59,16 @@ struct Shard {
   }
 
   // Both kernels see everyday values: traffic moves the arrays round, so it has a Shard of its own.
-  void adamw(weft::kernels::AdamWScalars const& scalars) {
-    weft::kernels::adamw(parameter.as<float>().data(), gradient.as<float>().data(), exp_avg.as<float>().data(),
-                         exp_avg_sq.as<float>().data(), parameter.count(), scalars);
+  void adamw(weft::kernels::AdamScalars const& scalars) {
+    weft::kernels::adam(arrays(), parameter.count(), scalars, false, {});
   }
-  void traffic() {
-    weft::kernels::adamw_traffic(parameter.as<float>().data(), gradient.as<float>().data(), exp_avg.as<float>().data(),
-                                 exp_avg_sq.as<float>().data(), parameter.count());
+  void traffic() { weft::kernels::adam_traffic(arrays(), parameter.count(), {}); }
+  [[nodiscard]] weft::kernels::UpdateArrays arrays() const {
+    weft::kernels::UpdateArrays arrays;
+    arrays.parameter = parameter.data();
+    arrays.gradient = gradient.data();
+    arrays.state = {exp_avg.as<float>().data(), exp_avg_sq.as<float>().data(), nullptr};
+    return arrays;
   }
 };
 
@@ -83,7 +86,8 @@ double seconds_per_call(int calls, std::function<void()> const& call) {
 /// One thread's rounds: adamw and traffic in turn, the order swapped every round.
 Timings measure_thread(std::size_t count, Options const& options, std::latch& start) {
   Shard shard(count);
-  weft::kernels::AdamWScalars const scalars = weft::kernels::adamw_scalars(1e-4, 0.9, 0.999, 1e-8, 0.01, 1000);
+  weft::kernels::AdamScalars const scalars =
+      weft::kernels::adam_scalars(1e-4, 0.9, 0.999, 1e-8, 0.01, weft::kernels::Decay::decoupled, 1000);
   auto const adamw = [&] { shard.adamw(scalars); };
   auto const traffic = [&] { shard.traffic(); };
   double const once = std::max(seconds_per_call(2, adamw), 1e-7);

@@ -23,6 +23,8 @@
 namespace train_gpt {
 namespace {
 
+constexpr std::size_t kMoments = 2;  ///< what AdamW keeps of every element
+
 using Json = nlohmann::json;
 
 /// The file: this, then header_bytes of JSON, then value_bytes of f32.
@@ -158,31 +160,35 @@ Checkpoint load_checkpoint(std::string const& path) {
 }
 
 Checkpoint capture(Options const& options, std::uint64_t text_fingerprint, int step, GptModel const& model,
-                   weft::AdamW const& optimizer) {
+                   weft::Optimizer const& optimizer) {
   Checkpoint checkpoint{options.model, options.batch, options.lr, options.seed, text_fingerprint, step, {}};
-  checkpoint.values.reserve(3 * model.parameter_count());
+  checkpoint.values.reserve((1 + kMoments) * model.parameter_count());
   std::vector<weft::BufferView> const parameters = model.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    for (weft::BufferView const& view : {parameters[i], optimizer.exp_avg(i), optimizer.exp_avg_sq(i)}) {
-      auto const* from = static_cast<float const*>(view.data);
-      checkpoint.values.insert(checkpoint.values.end(), from, from + view.count);
+    auto const* const from = static_cast<float const*>(parameters[i].data);
+    checkpoint.values.insert(checkpoint.values.end(), from, from + parameters[i].count);
+    for (std::size_t which = 0; which < kMoments; ++which) {
+      auto const moment = optimizer.state(i, which);
+      checkpoint.values.insert(checkpoint.values.end(), moment.begin(), moment.end());
     }
   }
   return checkpoint;
 }
 
-void restore(Checkpoint const& checkpoint, GptModel& model, weft::AdamW& optimizer) {
-  if (checkpoint.values.size() != 3 * model.parameter_count()) {
+void restore(Checkpoint const& checkpoint, GptModel& model, weft::Optimizer& optimizer) {
+  if (checkpoint.values.size() != (1 + kMoments) * model.parameter_count()) {
     throw std::runtime_error(fmt::format("checkpoint holds {} values, this model needs {}", checkpoint.values.size(),
-                                         3 * model.parameter_count()));
+                                         (1 + kMoments) * model.parameter_count()));
   }
   float const* from = checkpoint.values.data();
   std::vector<weft::BufferView> const parameters = model.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    for (weft::BufferView const& view : {parameters[i], optimizer.exp_avg(i), optimizer.exp_avg_sq(i)}) {
-      std::copy_n(from, view.count, static_cast<float*>(view.data));
-      from += view.count;
+    auto const count = parameters[i].count;
+    std::copy_n(from, count, static_cast<float*>(parameters[i].data));
+    for (std::size_t which = 0; which < kMoments; ++which) {
+      optimizer.set_state(i, which, std::span(from + (1 + which) * count, count));
     }
+    from += (1 + kMoments) * count;
   }
   optimizer.set_step_count(checkpoint.step);
 }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <weft/adamw.hpp>
+#include <weft/optimizer.hpp>
 
 #include "gpt_model.hpp"
 #include "options.hpp"
@@ -31,10 +31,10 @@ void save_checkpoint(std::string const& path, Checkpoint const& checkpoint);
 
 /// The run's state after `step` steps.
 [[nodiscard]] Checkpoint capture(Options const& options, std::uint64_t text_fingerprint, int step,
-                                 GptModel const& model, weft::AdamW const& optimizer);
+                                 GptModel const& model, weft::Optimizer const& optimizer);
 
 /// Puts parameters, moments and step count back. @throws std::runtime_error when the file is for another model.
-void restore(Checkpoint const& checkpoint, GptModel& model, weft::AdamW& optimizer);
+void restore(Checkpoint const& checkpoint, GptModel& model, weft::Optimizer& optimizer);
 
 /// Takes model shape, batch, lr and seed from the checkpoint. @throws std::runtime_error when an option that was given
 /// on the command line says otherwise, when the text is another one, or when no step is left to run.

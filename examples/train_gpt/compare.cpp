@@ -21,7 +21,7 @@ struct Variant {
   RunRecord record;
   std::unique_ptr<GptModel> model;
   std::unique_ptr<Synchroniser> synchroniser;
-  std::unique_ptr<weft::AdamW> optimizer;
+  std::unique_ptr<weft::Optimizer> optimizer;
 };
 
 class Comparison {
@@ -42,7 +42,7 @@ class Comparison {
       std::copy_n(static_cast<float const*>(source[i].data), source[i].count, static_cast<float*>(parameters[i].data));
     }
     variant.synchroniser = make(parameters);
-    variant.optimizer = std::make_unique<weft::AdamW>(parameters, weft::AdamWOptions{.lr = options_.lr});
+    variant.optimizer = std::make_unique<weft::Optimizer>(parameters, weft::AdamWOptions{.lr = options_.lr});
     variants_.push_back(std::move(variant));
   }
 

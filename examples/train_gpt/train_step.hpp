@@ -3,7 +3,7 @@
 #include <chrono>
 #include <vector>
 
-#include <weft/adamw.hpp>
+#include <weft/optimizer.hpp>
 #include <weft/overlap.hpp>
 
 #include "gpt_model.hpp"
@@ -30,7 +30,8 @@ struct StepTimes {
 /// wait() and finish(). Parameters are updated in the order their gradients became ready, each as soon as its average
 /// is there.
 template <typename DataParallelLike>
-[[nodiscard]] StepTimes train_step(GptModel& model, DataParallelLike& ddp, weft::AdamW& optimizer, Batch const& batch) {
+[[nodiscard]] StepTimes train_step(GptModel& model, DataParallelLike& ddp, weft::Optimizer& optimizer,
+                                   Batch const& batch) {
   using Clock = std::chrono::steady_clock;
   StepTimes times;
   times.forward.start = Clock::now();

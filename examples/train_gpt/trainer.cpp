@@ -61,7 +61,7 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
            std::optional<weft::EmulatedLink> const& link) {
   Options const& options = inputs.options;
   weft::Communicator network = connect(world, link);
-  weft::AdamW optimizer(model.parameters(), {.lr = options.lr});
+  weft::Optimizer optimizer(model.parameters(), weft::AdamWOptions{.lr = options.lr});
   if (inputs.checkpoint) {
     restore(*inputs.checkpoint, model, optimizer);
   }

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "weft/adamw.hpp"
 #include "weft/buffer.hpp"
+#include "weft/optimizer_options.hpp"
 #include "weft/stream.hpp"
 
 struct CUstream_st;  // cudaStream_t points to one
@@ -49,8 +49,9 @@ struct AdamWTensors {
   BufferView exp_avg_sq;
 };
 
-/// Enqueues AdamW's step number `step` (from 1) of one parameter; the formula is class AdamW's.
-/// @throws Error{invalid_argument} when tensors, stream or step do not fit.
+/// Enqueues AdamW's step number `step` (from 1) of one parameter; the formula is AdamWOptions', without amsgrad and
+/// maximize.
+/// @throws Error{invalid_argument} when tensors, stream or step do not fit, Error{unsupported} for those two.
 void adamw(AdamWTensors const& tensors, AdamWOptions const& options, std::int64_t step, Stream const& stream);
 
 }  // namespace weft::cuda

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "weft/adamw.hpp"
 #include "weft/bootstrap.hpp"
 #include "weft/bucket_plan.hpp"
 #include "weft/bucketer.hpp"
@@ -16,6 +15,8 @@
 #include "weft/group.hpp"
 #include "weft/launch.hpp"
 #include "weft/messenger.hpp"
+#include "weft/optimizer.hpp"
+#include "weft/optimizer_options.hpp"
 #include "weft/overlap.hpp"
 #include "weft/parts.hpp"
 #include "weft/reduce_op.hpp"

@@ -18,20 +18,20 @@ struct Arrays {
   float* exp_avg_sq;
 };
 
-__device__ void update_one(Arrays const& a, std::size_t i, AdamWScalars const& scalars) {
-  adamw_element(a.parameter[i], a.gradient[i], a.exp_avg[i], a.exp_avg_sq[i], scalars);
+__device__ void update_one(Arrays const& a, std::size_t i, AdamScalars const& scalars) {
+  adam_element(a.parameter[i], a.gradient[i], a.exp_avg[i], a.exp_avg_sq[i], scalars);
 }
 
 /// Elements [first, first + 4): first is aligned to 16 bytes in every array.
-__device__ void update_four(Arrays const& a, std::size_t first, AdamWScalars const& scalars) {
+__device__ void update_four(Arrays const& a, std::size_t first, AdamScalars const& scalars) {
   auto p = *reinterpret_cast<float4 const*>(a.parameter + first);
   auto const g = __ldcs(reinterpret_cast<float4 const*>(a.gradient + first));  // not read again in this step
   auto m = *reinterpret_cast<float4 const*>(a.exp_avg + first);
   auto v = *reinterpret_cast<float4 const*>(a.exp_avg_sq + first);
-  adamw_element(p.x, g.x, m.x, v.x, scalars);
-  adamw_element(p.y, g.y, m.y, v.y, scalars);
-  adamw_element(p.z, g.z, m.z, v.z, scalars);
-  adamw_element(p.w, g.w, m.w, v.w, scalars);
+  adam_element(p.x, g.x, m.x, v.x, scalars);
+  adam_element(p.y, g.y, m.y, v.y, scalars);
+  adam_element(p.z, g.z, m.z, v.z, scalars);
+  adam_element(p.w, g.w, m.w, v.w, scalars);
   *reinterpret_cast<float4*>(a.parameter + first) = p;
   *reinterpret_cast<float4*>(a.exp_avg + first) = m;
   *reinterpret_cast<float4*>(a.exp_avg_sq + first) = v;
@@ -39,7 +39,7 @@ __device__ void update_four(Arrays const& a, std::size_t first, AdamWScalars con
 
 /// `head` single elements, then groups of four, then what is left.
 __global__ void __launch_bounds__(kThreads)
-    adamw_kernel(Arrays a, std::size_t head, std::size_t count, AdamWScalars scalars) {
+    adamw_kernel(Arrays a, std::size_t head, std::size_t count, AdamScalars scalars) {
   std::size_t const thread = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   std::size_t const threads = static_cast<std::size_t>(gridDim.x) * blockDim.x;
   std::size_t const groups = (count - head) / kVectorLanes;
@@ -62,7 +62,7 @@ std::size_t elements_to_alignment(Arrays const& a, std::size_t count) {
 }  // namespace
 
 cudaError_t adamw(float* parameter, float const* gradient, float* exp_avg, float* exp_avg_sq, std::size_t count,
-                  AdamWScalars const& scalars, cudaStream_t stream) {
+                  AdamScalars const& scalars, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
   int device = 0;
   int multiprocessors = 0;

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "cuda/needs_gpu.hpp"
-#include "weft/adamw.hpp"
 #include "weft/error.hpp"
+#include "weft/optimizer.hpp"
 
 namespace weft::test {
 namespace {
@@ -56,11 +56,12 @@ TEST_F(CudaAdamWTest, FollowsTheCpuOptimizer) {
       DeviceTensors device(count, offsets, stream);
       device.upload(0, parameters);
       stream.synchronize();
-      AdamW cpu({BufferView(std::span(parameters))});
+      AdamWOptions const adamw;
+      Optimizer cpu({BufferView(std::span(parameters))}, adamw);
       for (int step = 1; step <= 5; ++step) {
         auto gradient = random_vector(count, random);
         device.upload(1, gradient);
-        cuda::adamw(device.tensors(), cpu.options(), step, stream);
+        cuda::adamw(device.tensors(), adamw, step, stream);
         cpu.begin_step();
         cpu.update(0, BufferView(std::span(gradient)));
         stream.synchronize();

@@ -26,12 +26,15 @@ void adamw(AdamWTensors const& tensors, AdamWOptions const& options, std::int64_
   require_fit("gradient", tensors.gradient, count, device);
   require_fit("exp_avg", tensors.exp_avg, count, device);
   require_fit("exp_avg_sq", tensors.exp_avg_sq, count, device);
+  if (options.amsgrad || options.maximize) {
+    throw Error(ErrorCode::unsupported, "cuda::adamw: neither amsgrad nor maximize");
+  }
   if (step < 1) {
     throw Error(ErrorCode::invalid_argument, "cuda::adamw: step " + std::to_string(step) + "; steps count from 1");
   }
   DeviceGuard const guard(device.index);
-  auto const scalars =
-      kernels::adamw_scalars(options.lr, options.beta1, options.beta2, options.eps, options.weight_decay, step);
+  auto const scalars = kernels::adam_scalars(options.lr, options.beta1, options.beta2, options.eps,
+                                             options.weight_decay, kernels::Decay::decoupled, step);
   check(
       kernels::cuda::adamw(static_cast<float*>(tensors.parameter.data),
                            static_cast<float const*>(tensors.gradient.data), static_cast<float*>(tensors.exp_avg.data),

@@ -6,7 +6,7 @@ int main() {
   return weft::launch({.ranks = 2}, [](weft::Communicator& world) {
     std::vector<float> weights(1000);
     weft::DataParallel model(world, {std::span(weights)});  // rank 0's weights, on every rank
-    weft::AdamW optimizer({std::span(weights)}, {.lr = 0.1F, .weight_decay = 0});
+    weft::Optimizer optimizer({std::span(weights)}, weft::AdamWOptions{.lr = 0.1, .weight_decay = 0});
 
     float const wanted = static_cast<float>(world.rank());  // each rank's own data; their mean is 0.5
     for (int step = 0; step < 200; ++step) {

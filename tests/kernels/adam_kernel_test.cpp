@@ -4,7 +4,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/adamw.hpp"
+#include "kernels/cpu/optim/update.hpp"
 #include "kernels/simd_targets.hpp"
 
 namespace weft::test {
@@ -24,14 +24,21 @@ struct State {
     }
   }
 
-  void step(std::size_t first, std::size_t last, kernels::AdamWScalars const& scalars) {
-    kernels::adamw(parameter.data() + first, gradient.data() + first, exp_avg.data() + first, exp_avg_sq.data() + first,
-                   last - first, scalars);
+  [[nodiscard]] kernels::UpdateArrays arrays(std::size_t first = 0) {
+    kernels::UpdateArrays arrays;
+    arrays.parameter = parameter.data() + first;
+    arrays.gradient = gradient.data() + first;
+    arrays.state = {exp_avg.data() + first, exp_avg_sq.data() + first, nullptr};
+    return arrays;
+  }
+
+  void step(std::size_t first, std::size_t last, kernels::AdamScalars const& scalars) {
+    kernels::adam(arrays(first), last - first, scalars, false, {});
   }
 };
 
-kernels::AdamWScalars scalars_of_step(long long step) {
-  return kernels::adamw_scalars(1e-3, 0.9, 0.999, 1e-8, 0.01, step);
+kernels::AdamScalars scalars_of_step(long long step) {
+  return kernels::adam_scalars(1e-3, 0.9, 0.999, 1e-8, 0.01, kernels::Decay::decoupled, step);
 }
 
 /// Distance from `exact` in units of the last place of f32 at `scale`.
@@ -40,13 +47,13 @@ double ulps(float got, double exact, double scale) {
   return std::fabs(static_cast<double>(got) - exact) / unit;
 }
 
-TEST(AdamWKernelTest, OneStepIsWithinThreeUlpOfDoubleOnEveryTarget) {
+TEST(AdamKernelTest, OneStepIsWithinThreeUlpOfDoubleOnEveryTarget) {
   for (std::int64_t const target : runnable_targets()) {
     UseTarget const use(target);
     for (long long const step : {1LL, 2LL, 10LL, 1000LL, 1000000LL}) {
       State const before(1021, 5);
       State after = before;
-      kernels::AdamWScalars const s = scalars_of_step(step);
+      kernels::AdamScalars const s = scalars_of_step(step);
       after.step(0, 1021, s);
       for (std::size_t i = 0; i < 1021; ++i) {
         // The kernel's scalars, so that only its own rounding is measured.
@@ -68,7 +75,7 @@ TEST(AdamWKernelTest, OneStepIsWithinThreeUlpOfDoubleOnEveryTarget) {
   }
 }
 
-TEST(AdamWKernelTest, BitsDoNotDependOnSplits) {
+TEST(AdamKernelTest, BitsDoNotDependOnSplits) {
   std::mt19937_64 random(11);
   for (std::int64_t const target : runnable_targets()) {
     UseTarget const use(target);
@@ -90,14 +97,14 @@ TEST(AdamWKernelTest, BitsDoNotDependOnSplits) {
   }
 }
 
-TEST(AdamWKernelTest, SimdAndScalarFormulaAgree) {
+TEST(AdamKernelTest, SimdAndScalarFormulaAgree) {
   State simd(1021, 3);
   State scalar = simd;
   for (long long step = 1; step <= 20; ++step) {
-    kernels::AdamWScalars const s = scalars_of_step(step);
+    kernels::AdamScalars const s = scalars_of_step(step);
     simd.step(0, 1021, s);
     for (std::size_t i = 0; i < 1021; ++i) {
-      kernels::adamw_element(scalar.parameter[i], scalar.gradient[i], scalar.exp_avg[i], scalar.exp_avg_sq[i], s);
+      kernels::adam_element(scalar.parameter[i], scalar.gradient[i], scalar.exp_avg[i], scalar.exp_avg_sq[i], s);
     }
   }
   for (std::size_t i = 0; i < 1021; ++i) {
@@ -107,12 +114,11 @@ TEST(AdamWKernelTest, SimdAndScalarFormulaAgree) {
   }
 }
 
-TEST(AdamWKernelTest, TrafficReadsEveryArrayAndWritesThree) {
+TEST(AdamKernelTest, TrafficReadsEveryArrayAndWritesThree) {
   for (std::size_t const count : {1, 17, 4097}) {
     State const before(count, 21);
     State after = before;
-    kernels::adamw_traffic(after.parameter.data(), after.gradient.data(), after.exp_avg.data(), after.exp_avg_sq.data(),
-                           count);
+    kernels::adam_traffic(after.arrays(), count, {});
     EXPECT_EQ(after.exp_avg, before.parameter);
     EXPECT_EQ(after.exp_avg_sq, before.exp_avg);
     EXPECT_EQ(after.gradient, before.gradient);

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "weft/buffer.hpp"
+#include "weft/optimizer_options.hpp"
+
+namespace weft {
+
+/// Parameters that are optimized alike.
+struct ParameterGroup {
+  std::vector<BufferView> parameters;  ///< f32, bf16 or f16, on the CPU
+  OptimizerOptions options;
+};
+
+enum class StateType {
+  f32,
+  block8,  ///< one byte an element and a scale for every 256 (Dettmers et al.: 8-bit Optimizers via Block-wise
+           ///< Quantization, 2022; the steps here are powers, not theirs: m = ±s·(q/127)², v = s·(q/255)⁴, rounded at
+           ///< random to either side, the same way in every run)
+};
+
+struct OptimizerSettings {
+  bool master_weights = true;   ///< bf16 and f16 parameters have f32 originals of 4 bytes an element
+  bool zero_gradients = false;  ///< updates leave zeros where the gradient was
+  StateType state = StateType::f32;
+};
+
+/// What a step reads when its updates run rather than when it is called: nobody waits for it on the host. Null: the
+/// options', 1, no.
+struct StepInputs {
+  float const* lr = nullptr;         ///< instead of the options'
+  float const* inv_scale = nullptr;  ///< multiplies gradients
+  float const* clip = nullptr;       ///< multiplies them too: see clip_factor()
+  float const* found_inf = nullptr;  ///< not 0: the step is skipped and does not count; gradients are still zeroed
+};
+
+/// Updates many tensors, each in one pass over its memory (Lamb: two), SIMD chosen at run time. Arithmetic is f32,
+/// whatever the types; results are within a few units in the last place of the formulas' in double.
+///
+/// A step: begin_step(), then update() of each tensor once, in any order; or step(). Parameters must outlive it. Not
+/// thread-safe, but different threads may update() different tensors between the same begin_step() and the next.
+class Optimizer {
+ public:
+  /// @throws Error{unsupported} for a parameter of another type or device; Error{invalid_argument} for one without
+  /// memory, and for options that make no sense; Error{out_of_memory}
+  explicit Optimizer(std::vector<ParameterGroup> groups, OptimizerSettings const& settings = {});
+  /// One group.
+  Optimizer(std::vector<BufferView> parameters, OptimizerOptions const& options,
+            OptimizerSettings const& settings = {});
+  ~Optimizer();
+  Optimizer(Optimizer&&) noexcept;
+  Optimizer& operator=(Optimizer&&) noexcept;
+
+  /// Counts a step, unless *inputs.found_inf. `inputs` are read until the next begin_step().
+  void begin_step(StepInputs const& inputs = {});
+  /// Updates parameter `index` (counted over all groups) from `gradient`: f32, bf16 or f16, as many elements.
+  /// @throws Error{invalid_argument} on a wrong index, count or dtype, or without begin_step().
+  void update(std::size_t index, BufferView gradient);
+  /// begin_step() and update() of every parameter.
+  void step(std::span<BufferView const> gradients, StepInputs const& inputs = {});
+
+  /// Lamb of a tensor whose other parts are elsewhere, instead of update(): first the moments and Σp², Σu² of this
+  /// part, then, with the sums over all parts, the parameter. Other optimizers do all of it in the first call and leave
+  /// zeros.
+  struct Norms {
+    double parameter = 0;
+    double direction = 0;
+  };
+  [[nodiscard]] Norms update_moments(std::size_t index, BufferView gradient);
+  void apply(std::size_t index, Norms const& whole);
+
+  [[nodiscard]] std::size_t parameter_count() const noexcept;  ///< tensors in all groups
+  [[nodiscard]] BufferView parameter(std::size_t index) const;
+  /// Parameter `index`'s f32 original; the parameter itself where it has none.
+  [[nodiscard]] BufferView master(std::size_t index) const;
+  /// Copies parameter values to the f32 originals: after parameters were written from elsewhere.
+  void refresh_masters();
+
+  [[nodiscard]] std::size_t group_count() const noexcept;
+  [[nodiscard]] OptimizerOptions const& options(std::size_t group = 0) const;
+  void set_lr(double lr);  ///< of all groups
+  void set_lr(std::size_t group, double lr);
+
+  /// Steps that were applied.
+  [[nodiscard]] std::int64_t step_count() const noexcept;
+  void set_step_count(std::int64_t step) noexcept;
+
+  /// For checkpoints: torch's names of what is kept for parameter `index` ("exp_avg" …), and each as f32. Of 8-bit
+  /// state a copy, which set_state() takes back.
+  [[nodiscard]] std::span<std::string_view const> state_names(std::size_t index) const;
+  [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which) const;
+  /// @throws Error{invalid_argument} on a wrong count.
+  void set_state(std::size_t index, std::size_t which, std::span<float const> values);
+  /// Bytes of states and of f32 originals.
+  [[nodiscard]] std::size_t state_bytes() const noexcept;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft

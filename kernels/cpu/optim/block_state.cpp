@@ -1,0 +1,123 @@
+#include "kernels/cpu/optim/block_state.hpp"
+
+#include "kernels/cpu/targets.hpp"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/optim/block_state.cpp"
+#include <hwy/foreach_target.h>
+//
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/elements-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels::HWY_NAMESPACE {
+
+using VF = hn::Vec<DF>;
+constexpr float kSignedSteps = 127;
+constexpr float kPositiveSteps = 255;
+constexpr float kZeroStep = 128;  // the byte that is zero
+
+// Blocks are padded with zeros to whole vectors.
+
+VF unpacked(StateCode code, VF steps, VF scale) {
+  DF const d;
+  if (code == StateCode::signed_squares) {
+    auto const root = hn::Div(hn::Sub(steps, hn::Set(d, kZeroStep)), hn::Set(d, kSignedSteps));
+    return hn::Mul(hn::Mul(hn::Abs(root), root), scale);
+  }
+  auto const root = hn::Div(steps, hn::Set(d, kPositiveSteps));
+  auto const square = hn::Mul(root, root);
+  return hn::Mul(hn::Mul(square, square), scale);
+}
+
+/// What is added to a step before it is rounded down: a half, or for each element its own number from 0 to 1.
+VF rounding(std::uint32_t seed, std::size_t first) {
+  DF const d;
+  DU32 const words;
+  if (seed == kNearest) return hn::Set(d, 0.5F);
+  // Multiplications and shifts that mix all bits (the finaliser of Appleby's MurmurHash3, public domain).
+  auto x = hn::Add(hn::Iota(words, static_cast<std::uint32_t>(first)), hn::Set(words, seed * 0x9E3779B9U));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(words, 0x85EBCA6BU));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<13>(x)), hn::Set(words, 0xC2B2AE35U));
+  auto const bits = hn::ShiftRight<9>(hn::Xor(x, hn::ShiftRight<16>(x)));
+  return hn::Mul(hn::ConvertTo(d, hn::BitCast(DI32(), bits)), hn::Set(d, 0x1p-23F));
+}
+
+VF packed_steps(StateCode code, VF value, VF inverse, VF add) {
+  DF const d;
+  auto const root = hn::Sqrt(hn::Mul(hn::Abs(value), inverse));
+  if (code == StateCode::signed_squares) {
+    auto const steps = hn::Min(hn::Floor(hn::MulAdd(root, hn::Set(d, kSignedSteps), add)), hn::Set(d, kSignedSteps));
+    return hn::Add(hn::CopySign(steps, value), hn::Set(d, kZeroStep));
+  }
+  auto const most = hn::Set(d, kPositiveSteps);
+  auto const steps = hn::Min(hn::Floor(hn::MulAdd(hn::Sqrt(root), most, add)), most);
+  auto const zero = hn::Eq(value, hn::Zero(d));
+  return hn::IfThenElse(zero, hn::Zero(d), hn::Max(steps, hn::Set(d, 1)));
+}
+
+float pack_kernel(StateCode code, float const* values, std::size_t count, std::uint32_t seed, std::uint8_t* packed) {
+  DF const d;
+  DU8 const bytes;
+  auto const n = hn::Lanes(d);
+  HWY_ALIGN float padded[kStateBlock + hn::MaxLanes(DF())] = {};
+  std::memcpy(padded, values, count * sizeof(float));
+  auto largest = hn::Zero(d);
+  auto poison = hn::Zero(d);
+  for (std::size_t i = 0; i < count; i += n) {
+    auto const value = hn::Load(d, padded + i);
+    largest = hn::Max(largest, hn::Abs(value));
+    poison = hn::MulAdd(value, hn::Zero(d), poison);
+  }
+  float const scale = hn::GetLane(hn::MaxOfLanes(d, largest)) + hn::GetLane(hn::SumOfLanes(d, poison));
+  if (!std::isfinite(scale)) {
+    std::memset(packed, 0xFF, count);
+    return scale;
+  }
+  // The inverse of a subnormal overflows.
+  auto const inverse = hn::Set(d, scale < 1e-37F ? 0.0F : 1 / scale);
+  HWY_ALIGN std::uint8_t out[kStateBlock + hn::MaxLanes(DF())];
+  for (std::size_t i = 0; i < count; i += n) {
+    auto const steps = packed_steps(code, hn::Load(d, padded + i), inverse, rounding(seed, i));
+    hn::StoreU(hn::DemoteTo(bytes, hn::ConvertTo(DI32(), steps)), bytes, out + i);
+  }
+  std::memcpy(packed, out, count);
+  return scale;
+}
+
+void unpack_kernel(StateCode code, std::uint8_t const* packed, float scale, std::size_t count, float* values) {
+  DF const d;
+  DU8 const bytes;
+  auto const n = hn::Lanes(d);
+  HWY_ALIGN std::uint8_t padded[kStateBlock + hn::MaxLanes(DF())] = {};
+  std::memcpy(padded, packed, count);
+  HWY_ALIGN float out[kStateBlock + hn::MaxLanes(DF())];
+  auto const by = hn::Set(d, scale);
+  for (std::size_t i = 0; i < count; i += n) {
+    auto const steps = hn::ConvertTo(d, hn::PromoteTo(DI32(), hn::LoadU(bytes, padded + i)));
+    hn::Store(unpacked(code, steps, by), d, out + i);
+  }
+  std::memcpy(values, out, count * sizeof(float));
+}
+
+}  // namespace weft::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace weft::kernels {
+
+HWY_EXPORT(pack_kernel);
+HWY_EXPORT(unpack_kernel);
+
+float pack_state(StateCode code, float const* values, std::size_t count, std::uint32_t seed, std::uint8_t* packed) {
+  return HWY_DYNAMIC_DISPATCH(pack_kernel)(code, values, count, seed, packed);
+}
+
+void unpack_state(StateCode code, std::uint8_t const* packed, float scale, std::size_t count, float* values) {
+  HWY_DYNAMIC_DISPATCH(unpack_kernel)(code, packed, scale, count, values);
+}
+
+}  // namespace weft::kernels
+#endif

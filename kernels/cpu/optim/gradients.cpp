@@ -1,0 +1,121 @@
+#include "kernels/cpu/optim/gradients.hpp"
+
+#include "kernels/cpu/targets.hpp"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/optim/gradients.cpp"
+#include <hwy/foreach_target.h>
+//
+#include <cmath>
+
+#include "kernels/cpu/optim/update_loop-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels::HWY_NAMESPACE {
+
+/// Sums in f32 stay this short.
+constexpr std::size_t kMeasured = 4096;
+
+/// The last, partly filled vector, padded with zeros.
+template <typename Body>
+void with_partial(Elements const& elements, std::size_t first, std::size_t count, bool write, Body&& body) {
+  HWY_ALIGN std::byte copy[hn::MaxLanes(DF()) * sizeof(float)] = {};
+  auto const size = size_of(elements.type);
+  std::memcpy(copy, elements.data + first * size, count * size);
+  body(Elements{copy, elements.type}, 0);
+  if (write) std::memcpy(elements.data + first * size, copy, count * size);
+}
+
+GradientMeasure measure_kernel(void const* data, std::size_t count, DataType type, float factor) {
+  DF const d;
+  Elements const elements{static_cast<std::byte*>(const_cast<void*>(data)), type};  // only read
+  auto const scale = hn::Set(d, factor);
+  auto const n = hn::Lanes(d);
+  VF largest = hn::Zero(d);
+  VF poison = hn::Zero(d);  // what is not finite times zero is NaN
+  VF squares = hn::Zero(d);
+  GradientMeasure result;
+  auto const visit = [&](Elements const& at, std::size_t i) {
+    VF const g = hn::Mul(at.load(i), scale);
+    poison = hn::MulAdd(g, hn::Zero(d), poison);
+    largest = hn::Max(largest, hn::Abs(g));
+    squares = hn::MulAdd(g, g, squares);
+  };
+  std::size_t i = 0;
+  while (i + n <= count) {
+    auto const end = std::min(count, i + kMeasured);
+    for (; i + n <= end; i += n) visit(elements, i);
+    result.sum_of_squares += hn::GetLane(hn::SumOfLanes(d, squares));
+    squares = hn::Zero(d);
+  }
+  if (i < count) with_partial(elements, i, count - i, false, visit);
+  result.sum_of_squares += hn::GetLane(hn::SumOfLanes(d, squares));
+  result.largest = hn::GetLane(hn::MaxOfLanes(d, largest));
+  result.finite = std::isfinite(hn::GetLane(hn::SumOfLanes(d, poison)));
+  return result;
+}
+
+template <typename Change>
+void change_all(void* data, std::size_t count, DataType type, Change const& change) {
+  Elements const elements{static_cast<std::byte*>(data), type};
+  auto const n = hn::Lanes(DF());
+  auto const visit = [&](Elements const& at, std::size_t i) { at.store(change(at.load(i)), i); };
+  std::size_t i = 0;
+  for (; i + n <= count; i += n) visit(elements, i);
+  if (i < count) with_partial(elements, i, count - i, true, visit);
+}
+
+void scale_kernel(void* data, std::size_t count, DataType type, float factor) {
+  auto const by = hn::Set(DF(), factor);
+  change_all(data, count, type, [by](VF value) { return hn::Mul(value, by); });
+}
+
+void clamp_kernel(void* data, std::size_t count, DataType type, float limit) {
+  auto const most = hn::Set(DF(), limit);
+  change_all(data, count, type, [most](VF value) {
+    auto const clamped = hn::Max(hn::Min(value, most), hn::Neg(most));
+    return hn::IfThenElse(is_nan_mask(value), value, clamped);
+  });
+}
+
+void convert_kernel(void const* from, DataType from_type, void* to, DataType to_type, std::size_t count) {
+  Elements const source{static_cast<std::byte*>(const_cast<void*>(from)), from_type};  // only read
+  Elements const target{static_cast<std::byte*>(to), to_type};
+  auto const n = hn::Lanes(DF());
+  std::size_t i = 0;
+  for (; i + n <= count; i += n) target.store(source.load(i), i);
+  if (i == count) return;
+  with_partial(source, i, count - i, false, [&](Elements const& padded, std::size_t) {
+    auto const values = padded.load(0);
+    with_partial(target, i, count - i, true, [&](Elements const& out, std::size_t) { out.store(values, 0); });
+  });
+}
+
+}  // namespace weft::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace weft::kernels {
+
+HWY_EXPORT(measure_kernel);
+HWY_EXPORT(scale_kernel);
+HWY_EXPORT(clamp_kernel);
+HWY_EXPORT(convert_kernel);
+
+GradientMeasure measure_gradient(void const* data, std::size_t count, DataType type, float factor) {
+  return HWY_DYNAMIC_DISPATCH(measure_kernel)(data, count, type, factor);
+}
+
+void scale(void* data, std::size_t count, DataType type, float factor) {
+  HWY_DYNAMIC_DISPATCH(scale_kernel)(data, count, type, factor);
+}
+
+void clamp(void* data, std::size_t count, DataType type, float limit) {
+  HWY_DYNAMIC_DISPATCH(clamp_kernel)(data, count, type, limit);
+}
+
+void convert(void const* from, DataType from_type, void* to, DataType to_type, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(convert_kernel)(from, from_type, to, to_type, count);
+}
+
+}  // namespace weft::kernels
+#endif

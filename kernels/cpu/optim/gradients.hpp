@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+
+#include "weft/data_type.hpp"
+
+namespace weft::kernels {
+
+// Over f32, bf16 or f16; one pass. Any alignment. Thread-safe, do not allocate.
+
+struct GradientMeasure {
+  double sum_of_squares = 0;  ///< infinite where a square exceeds f32
+  float largest = 0;          ///< absolute value; unspecified where not finite
+  bool finite = true;
+};
+
+/// Of factor·g. Bits depend on where a range begins and ends, not on alignment.
+[[nodiscard]] GradientMeasure measure_gradient(void const* data, std::size_t count, DataType type, float factor);
+
+/// x ← factor·x, rounded to nearest even.
+void scale(void* data, std::size_t count, DataType type, float factor);
+/// x ← x within [−limit, limit]; NaN stays.
+void clamp(void* data, std::size_t count, DataType type, float limit);
+/// to ← from, rounded to nearest even; the arrays do not overlap.
+void convert(void const* from, DataType from_type, void* to, DataType to_type, std::size_t count);
+
+}  // namespace weft::kernels

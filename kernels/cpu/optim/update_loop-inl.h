@@ -1,0 +1,148 @@
+// The loop around every optimizer's arithmetic: loads, widens, scales, stores; included once per SIMD target.
+#if defined(WEFT_KERNELS_CPU_OPTIM_UPDATE_LOOP_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef WEFT_KERNELS_CPU_OPTIM_UPDATE_LOOP_INL_H_
+#undef WEFT_KERNELS_CPU_OPTIM_UPDATE_LOOP_INL_H_
+#else
+#define WEFT_KERNELS_CPU_OPTIM_UPDATE_LOOP_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/elements-inl.h"
+#include "kernels/cpu/optim/update.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels::HWY_NAMESPACE {
+
+using VF = hn::Vec<DF>;
+constexpr std::size_t kMaxStates = 3;
+
+/// Elements [i, i + a vector) of an array of f32, bf16 or f16.
+struct Elements {
+  std::byte* data;
+  DataType type;
+
+  HWY_INLINE VF load(std::size_t i) const {
+    switch (type) {
+      case DataType::bf16: return Narrow<BFloat16Codec>::load(halves() + i);
+      case DataType::f16: return Narrow<HalfCodec>::load(halves() + i);
+      default: return hn::LoadU(DF(), reinterpret_cast<float const*>(data) + i);
+    }
+  }
+  HWY_INLINE void store(VF value, std::size_t i) const {
+    switch (type) {
+      case DataType::bf16: return Narrow<BFloat16Codec>::store(value, halves() + i);
+      case DataType::f16: return Narrow<HalfCodec>::store(value, halves() + i);
+      default: return hn::StoreU(value, DF(), reinterpret_cast<float*>(data) + i);
+    }
+  }
+
+ private:
+  [[nodiscard]] HWY_INLINE std::uint16_t* halves() const { return reinterpret_cast<std::uint16_t*>(data); }
+};
+
+/// Where an update's arrays are.
+struct Lanes {
+  Elements computed;  ///< the master, or the parameter itself
+  Elements rounded;   ///< the parameter, where there is a master
+  Elements gradient;
+  float* state[kMaxStates];
+};
+
+inline Lanes lanes_of(UpdateArrays const& arrays) {
+  Elements const parameter{static_cast<std::byte*>(arrays.parameter), arrays.parameter_type};
+  auto* const master = reinterpret_cast<std::byte*>(arrays.master);
+  return {master != nullptr ? Elements{master, DataType::f32} : parameter,
+          {master != nullptr ? parameter.data : nullptr, parameter.type},
+          {static_cast<std::byte*>(arrays.gradient), arrays.gradient_type},
+          {arrays.state[0], arrays.state[1], arrays.state[2]}};
+}
+
+/// One vector. A rule is called with the parameter, the gradient and its kStates states, changes the states, and
+/// returns the new parameter where kWrites.
+template <typename Rule>
+HWY_INLINE void update_vector(Rule& rule, Lanes const& at, std::size_t i, VF factor, bool zero) {
+  DF const d;
+  VF const p = at.computed.load(i);
+  VF g = hn::Zero(d);
+  if constexpr (Rule::kReadsGradient) {
+    g = hn::Mul(at.gradient.load(i), factor);
+    if (zero) at.gradient.store(hn::Zero(d), i);
+  }
+  VF a = hn::Zero(d);
+  VF b = hn::Zero(d);
+  VF c = hn::Zero(d);
+  if constexpr (Rule::kStates > 0) a = hn::LoadU(d, at.state[0] + i);
+  if constexpr (Rule::kStates > 1) b = hn::LoadU(d, at.state[1] + i);
+  if constexpr (Rule::kStates > 2) c = hn::LoadU(d, at.state[2] + i);
+  VF const updated = rule(p, g, a, b, c);
+  if constexpr (Rule::kWritesStates) {
+    if constexpr (Rule::kStates > 0) hn::StoreU(a, d, at.state[0] + i);
+    if constexpr (Rule::kStates > 1) hn::StoreU(b, d, at.state[1] + i);
+    if constexpr (Rule::kStates > 2) hn::StoreU(c, d, at.state[2] + i);
+  }
+  if constexpr (Rule::kWrites) {
+    at.computed.store(updated, i);
+    if (at.rounded.data != nullptr) at.rounded.store(updated, i);
+  }
+}
+
+/// The last, partly filled vector: the same arithmetic on padded copies.
+template <typename Rule>
+void update_partial(Rule& rule, Lanes const& at, std::size_t first, std::size_t count, VF factor, bool zero) {
+  constexpr std::size_t kBytes = hn::MaxLanes(DF()) * sizeof(float);
+  HWY_ALIGN std::byte copies[3 + kMaxStates][kBytes] = {};
+  auto const in = [&](Elements const& elements, std::byte* copy) {
+    auto const size = size_of(elements.type);
+    if (elements.data != nullptr) std::memcpy(copy, elements.data + first * size, count * size);
+    return Elements{elements.data != nullptr ? copy : nullptr, elements.type};
+  };
+  auto const out = [&](Elements const& elements, std::byte const* copy) {
+    auto const size = size_of(elements.type);
+    if (elements.data != nullptr) std::memcpy(elements.data + first * size, copy, count * size);
+  };
+  auto const state = [&](std::size_t k) {
+    return Elements{k < Rule::kStates ? reinterpret_cast<std::byte*>(at.state[k]) : nullptr, DataType::f32};
+  };
+  Lanes padded{in(at.computed, copies[0]), in(at.rounded, copies[1]), in(at.gradient, copies[2]), {}};
+  for (std::size_t k = 0; k < kMaxStates; ++k)
+    padded.state[k] = reinterpret_cast<float*>(in(state(k), copies[3 + k]).data);
+  update_vector(rule, padded, 0, factor, zero);
+  if constexpr (Rule::kWrites) {
+    out(at.computed, copies[0]);
+    out(at.rounded, copies[1]);
+  }
+  if (Rule::kReadsGradient && zero) out(at.gradient, copies[2]);
+  if constexpr (Rule::kWritesStates) {
+    for (std::size_t k = 0; k < Rule::kStates; ++k) out(state(k), copies[3 + k]);
+  }
+}
+
+template <typename Rule>
+void update(Rule& rule, UpdateArrays const& arrays, std::size_t count, GradientUse const& use) {
+  auto const at = lanes_of(arrays);
+  auto const n = hn::Lanes(DF());
+  auto const factor = hn::Set(DF(), use.factor);
+  std::size_t i = 0;
+  for (; i + 2 * n <= count; i += 2 * n) {
+    update_vector(rule, at, i, factor, use.zero);
+    update_vector(rule, at, i + n, factor, use.zero);
+  }
+  for (; i + n <= count; i += n) update_vector(rule, at, i, factor, use.zero);
+  if (i < count) update_partial(rule, at, i, count - i, factor, use.zero);
+}
+
+/// What most rules do.
+struct OrdinaryRule {
+  static constexpr bool kReadsGradient = true;
+  static constexpr bool kWrites = true;
+  static constexpr bool kWritesStates = true;
+};
+
+}  // namespace weft::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
