@@ -71,8 +71,9 @@ void ShmBackend::gather_pulled(Call const& call, Symmetric const& buffers) {
 void ShmBackend::scatter(Call const& call) {
   if (call.contract.operation == Operation::scatter_v) return scatter_v(call);
   auto const all_bytes = call.bytes() * static_cast<std::size_t>(size());
+  // As gather: by what a rank gets, of which two ranks' root sends twice as much.
   select(
-      call, Collective::rooted, all_bytes,
+      call, Collective::rooted, 2 * call.bytes(),
       [&] { return negotiate(call, call.is_root(rank()) ? all_bytes : 0, 0, Needs::send); },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         if (choice.algorithm == Algorithm::direct) return scatter_direct(call, *buffers);
