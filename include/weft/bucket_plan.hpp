@@ -37,7 +37,7 @@ struct BucketSlot {
 
 struct Bucket {
   DataType dtype = DataType::f32;
-  std::size_t count = 0;  ///< elements, padding included: a multiple of 64 bytes
+  std::size_t count = 0;  ///< elements, padding included: a multiple of shards × 64 bytes
   std::vector<BucketSlot> slots;
 
   [[nodiscard]] std::size_t bytes() const noexcept { return count * size_of(dtype); }
@@ -52,11 +52,12 @@ struct BucketPlan {
   /// Walks `order` (a permutation of the spec indices, the order gradients become ready in) and closes a bucket where
   /// the next tensor would exceed its cap (padding counts) or has another dtype; a tensor larger than the cap has a
   /// bucket of its own. Every tensor is placed once, one without elements takes no space. A cap of 1 byte gives every
-  /// non-empty tensor its own bucket.
-  /// @throws Error{invalid_argument} when `order` is no permutation, a cap is 0, a dtype is unknown or the sizes
-  /// overflow.
+  /// non-empty tensor its own bucket. `shards` equal parts of a bucket are whole cache lines each; the padding at its
+  /// end that this takes does not count against the cap.
+  /// @throws Error{invalid_argument} when `order` is no permutation, a cap or `shards` is 0, a dtype is unknown or the
+  /// sizes overflow.
   [[nodiscard]] static BucketPlan build(std::span<TensorSpec const> specs, std::span<std::size_t const> order,
-                                        BucketLimits const& limits = {});
+                                        BucketLimits const& limits = {}, std::size_t shards = 1);
 
   friend bool operator==(BucketPlan const&, BucketPlan const&) = default;
 };

@@ -12,11 +12,25 @@
 
 namespace weft {
 
+/// What a bucket is sent by.
+enum class BucketCollective {
+  all_reduce,
+  /// In place: of a bucket's ranks equal parts each rank has only its own reduced; the rest of gradient() is undefined
+  /// after finish().
+  reduce_scatter,
+  /// The same, and the memory of the rest goes back to the system as soon as a bucket is reduced, until it is written
+  /// again; it reads as zeros. Whole pages do: parts of buckets smaller than a few pages stay.
+  reduce_scatter_and_release,
+};
+
 struct BucketerOptions {
   BucketLimits limits{};
   ReduceOp op = ReduceOp::avg;
-  bool overlap = true;             ///< false: every bucket is launched by finish(), nothing overlaps
-  bool rebuild = true;             ///< after the first synchronised step, re-plan in rank 0's observed ready order
+  bool overlap = true;  ///< false: every bucket is launched by finish(), nothing overlaps
+  bool rebuild = true;  ///< after the first synchronised step, re-plan in rank 0's observed ready order
+  /// Where results are sharded, the re-plan comes before the first bucket is sent, so that no shard ever moves: by
+  /// finish_launching() or finish() of the first synchronised step, which overlaps nothing.
+  BucketCollective collective = BucketCollective::all_reduce;
   std::optional<Stream> stream{};  ///< absent: the Bucketer owns one communication stream
 };
 
@@ -28,8 +42,9 @@ struct BucketTiming {
   std::chrono::steady_clock::time_point finished;  ///< its collective ended
 };
 
-/// Groups gradients into buckets of symmetric memory and all_reduces each bucket as soon as it and all earlier buckets
-/// are full. Gradients are views into the buckets: write a gradient there, mark_ready() it, go on computing, finish().
+/// Groups gradients into buckets of symmetric memory and all_reduces (or reduce_scatters) each bucket as soon as it and
+/// all earlier buckets are full. Gradients are views into the buckets: write a gradient there, mark_ready() it, go on
+/// computing, finish().
 ///
 /// A step: mark_ready(i) for each tensor in any order, then finish(). Buckets launch in plan order on every rank, so
 /// ranks may become ready in different orders. A step may begin with micro-steps that only accumulate: see set_sync().
@@ -70,7 +85,7 @@ class Bucketer {
   [[nodiscard]] bool sync() const noexcept;
 
   /// Ends the step: tensors that got no gradient count as zero (they are zeroed and sent); waits for every bucket;
-  /// rethrows what failed, naming the bucket. All ranks call it. After the first synchronised step it re-plans when
+  /// rethrows what failed, naming the bucket. All ranks call it. In the first synchronised step it re-plans when
   /// options.rebuild (keeping the first plan, with a warning, when memory for a second set of buckets is lacking).
   void finish();
 

@@ -12,7 +12,7 @@ namespace weft {
 namespace {
 
 // What each rank says of itself, in this order.
-enum Field : std::size_t { kTensors, kFirstBytes, kBytes, kLastBytes, kOp, kRebuild, kDigest, kFields };
+enum Field : std::size_t { kTensors, kFirstBytes, kBytes, kLastBytes, kOp, kRebuild, kCollective, kDigest, kFields };
 using Summary = std::array<std::uint64_t, kFields>;
 
 constexpr std::size_t kWordsPerSpec = 2;  // count, dtype
@@ -62,8 +62,8 @@ std::string spec_difference(Summary const& reference, Summary const& other, std:
 
 std::string option_difference(Summary const& reference, Summary const& other) {
   constexpr std::array<char const*, kFields> names{
-      "", "limits.first_bytes", "limits.bytes", "limits.last_bytes", "op", "rebuild", ""};
-  for (std::size_t field = kFirstBytes; field <= kRebuild; ++field) {
+      "", "limits.first_bytes", "limits.bytes", "limits.last_bytes", "op", "rebuild", "collective", ""};
+  for (std::size_t field = kFirstBytes; field <= kCollective; ++field) {
     if (reference[field] != other[field]) {
       return fmt::format("{} is {} there but {} on rank 0", names[field], other[field], reference[field]);
     }
@@ -80,6 +80,7 @@ void check_agreement(Communicator& communicator, std::span<TensorSpec const> spe
                      options.limits.last_bytes,
                      static_cast<std::uint64_t>(options.op),
                      options.rebuild ? 1U : 0U,
+                     static_cast<std::uint64_t>(options.collective),
                      digest_of(words_of(specs, specs.size()))};
   std::vector<std::uint64_t> const gathered = gather(communicator, mine);
   std::vector<Summary> ranks(static_cast<std::size_t>(communicator.size()));

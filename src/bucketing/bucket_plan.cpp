@@ -62,6 +62,19 @@ std::size_t padded_count(std::size_t tensor, TensorSpec const& spec) {
   return (spec.count + line - 1) / line * line;
 }
 
+// Whole cache lines for each of `shards` equal parts.
+void pad(Bucket& bucket, std::size_t shards) {
+  std::size_t const size = size_of(bucket.dtype);
+  std::size_t const unit = shards * (kAlignment / size);
+  std::size_t const units = bucket.count / unit + (bucket.count % unit != 0 ? 1 : 0);
+  if (units > std::numeric_limits<std::ptrdiff_t>::max() / size / unit) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("bucket plan: a bucket of {} elements of {} cannot be padded to {} shards", bucket.count,
+                            to_string(bucket.dtype), shards));
+  }
+  bucket.count = units * unit;
+}
+
 std::size_t saturating_sum(std::size_t a, std::size_t b) {
   return a + std::min(b, std::numeric_limits<std::size_t>::max() - a);
 }
@@ -75,7 +88,12 @@ bool fits(Bucket const& bucket, TensorSpec const& spec, std::size_t padded, std:
 }  // namespace
 
 BucketPlan BucketPlan::build(std::span<TensorSpec const> specs, std::span<std::size_t const> order,
-                             BucketLimits const& limits) {
+                             BucketLimits const& limits, std::size_t shards) {
+  constexpr std::size_t kMostShards = std::size_t{1} << 32;
+  if (shards == 0 || shards > kMostShards) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("bucket plan: {} shards; from 1 to {} can be", shards, kMostShards));
+  }
   check_limits(limits);
   check_order(specs, order);
   std::size_t remaining = 0;  // bytes from the current tensor on
@@ -100,6 +118,7 @@ BucketPlan BucketPlan::build(std::span<TensorSpec const> specs, std::span<std::s
     bucket.count += padded;
     remaining -= std::min(remaining, padded * size_of(spec.dtype));
   }
+  for (Bucket& bucket : plan.buckets) pad(bucket, shards);
   return plan;
 }
 

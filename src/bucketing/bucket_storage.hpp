@@ -22,6 +22,12 @@ class BucketStorage {
   [[nodiscard]] BufferView bucket(std::size_t index) const noexcept { return buffers_[index].view(); }
   [[nodiscard]] BufferView tensor(std::size_t index) const noexcept { return tensors_[index]; }
 
+  /// Rank `rank`'s part of a bucket that was planned for `ranks` shards.
+  [[nodiscard]] BufferView shard(std::size_t index, int rank, int ranks) const noexcept {
+    std::size_t const count = bucket(index).count / static_cast<std::size_t>(ranks);
+    return bucket(index).slice(static_cast<std::size_t>(rank) * count, count);
+  }
+
   void zero(std::size_t tensor) const noexcept;
   /// Takes over every tensor's contents. Both must hold the same tensors.
   void copy_tensors_from(BucketStorage const& other) const noexcept;

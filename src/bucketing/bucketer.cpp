@@ -8,6 +8,7 @@
 #include "bucketing/agreement.hpp"
 #include "bucketing/bucket_storage.hpp"
 #include "bucketing/ready_tracker.hpp"
+#include "bucketing/release_pages.hpp"
 #include "core/log.hpp"
 #include "weft/error.hpp"
 
@@ -16,10 +17,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-BucketPlan first_plan(std::span<TensorSpec const> specs, BucketLimits const& limits) {
+bool is_sharded(BucketerOptions const& options) {
+  return options.collective != BucketCollective::all_reduce;
+}
+
+std::size_t shards_of(Communicator const& communicator, BucketerOptions const& options) {
+  return is_sharded(options) ? static_cast<std::size_t>(communicator.size()) : 1;
+}
+
+BucketPlan first_plan(std::span<TensorSpec const> specs, BucketLimits const& limits, std::size_t shards) {
   std::vector<std::size_t> order(specs.size());
   std::iota(order.rbegin(), order.rend(), std::size_t{0});
-  return BucketPlan::build(specs, order, limits);
+  return BucketPlan::build(specs, order, limits, shards);
 }
 
 // All that can be refused without asking the other ranks comes first, so that nobody waits for a rank that gave up.
@@ -28,7 +37,12 @@ BucketPlan agreed_plan(Communicator& communicator, std::span<TensorSpec const> s
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("bucketer: unknown reduce operation {}", static_cast<int>(options.op)));
   }
-  BucketPlan plan = first_plan(specs, options.limits);
+  if (options.collective < BucketCollective::all_reduce ||
+      options.collective > BucketCollective::reduce_scatter_and_release) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("bucketer: unknown collective {}", static_cast<int>(options.collective)));
+  }
+  BucketPlan plan = first_plan(specs, options.limits, shards_of(communicator, options));
   check_agreement(communicator, specs, options);
   return plan;
 }
@@ -67,12 +81,15 @@ class Bucketer::Impl {
 
  private:
   void resize_per_bucket();
+  [[nodiscard]] Work send(std::size_t bucket);
   void launch_next();
   void launch_full_buckets();
   void wait_for_bucket(std::size_t bucket);
   void wait_for_all();
   void record_timings();
+  void wait_for_releases();
   void rebuild(std::vector<std::uint64_t> observed);
+  void rebuild_before_sending();
   void move_to(BucketPlan plan);
   void drain() noexcept;
   void check_usable() const {
@@ -122,12 +139,26 @@ void Bucketer::Impl::resize_per_bucket() {
   timings_.reserve(storage_.bucket_count());
 }
 
+Work Bucketer::Impl::send(std::size_t bucket) {
+  BufferView const whole = storage_.bucket(bucket);
+  if (!is_sharded(options_)) return communicator_.all_reduce(whole, whole, options_.op, collective_);
+  BufferView const mine = storage_.shard(bucket, communicator_.rank(), communicator_.size());
+  Work work = communicator_.reduce_scatter(whole, mine, options_.op, collective_);
+  if (options_.collective == BucketCollective::reduce_scatter_and_release) {
+    // Right behind the collective, where nobody waits for it; not if it failed, for peers may still be reading.
+    collective_.stream->enqueue([whole, mine, work] {
+      if (!work.error()) release_outside(whole, mine);
+    });
+  }
+  return work;
+}
+
 void Bucketer::Impl::launch_next() {
   std::size_t const bucket = launched_;
   BufferView const view = storage_.bucket(bucket);
   if (view.count != 0) {
     try {
-      works_[bucket] = communicator_.all_reduce(view, view, options_.op, collective_);
+      works_[bucket] = send(bucket);
     } catch (Error const& error) {
       throw in_bucket(bucket, error);
     }
@@ -149,7 +180,8 @@ void Bucketer::Impl::mark_ready(std::size_t index) {
   if (!tracker_.mark(index)) return;
   std::size_t const bucket = tracker_.bucket_of(index);
   ready_[bucket] = Clock::now();
-  if (sync_ && options_.overlap && bucket == launched_) guarded([this] { launch_full_buckets(); });
+  bool const overlaps = options_.overlap && !(is_sharded(options_) && rebuild_pending_);
+  if (sync_ && overlaps && bucket == launched_) guarded([this] { launch_full_buckets(); });
 }
 
 void Bucketer::Impl::set_sync(bool sync) {
@@ -178,6 +210,7 @@ void Bucketer::Impl::finish_launching() {
     }
   }
   guarded([this] {
+    if (rebuild_pending_ && is_sharded(options_)) rebuild_before_sending();
     while (launched_ < storage_.bucket_count()) launch_next();
   });
   all_launched_ = true;
@@ -212,7 +245,14 @@ void Bucketer::Impl::wait_for_all() {
       if (!first) first = std::current_exception();
     }
   }
+  wait_for_releases();
   if (first) std::rethrow_exception(first);
+}
+
+void Bucketer::Impl::wait_for_releases() {
+  if (launched_ > 0 && options_.collective == BucketCollective::reduce_scatter_and_release) {
+    collective_.stream->synchronize();
+  }
 }
 
 void Bucketer::Impl::record_timings() {
@@ -246,7 +286,7 @@ void Bucketer::Impl::finish() {
 
 void Bucketer::Impl::rebuild(std::vector<std::uint64_t> observed) {
   std::vector<std::size_t> const order = agree_on_order(communicator_, std::move(observed));
-  BucketPlan plan = BucketPlan::build(specs_, order, options_.limits);
+  BucketPlan plan = BucketPlan::build(specs_, order, options_.limits, shards_of(communicator_, options_));
   if (plan == storage_.plan()) return;
   try {
     move_to(std::move(plan));
@@ -255,6 +295,12 @@ void Bucketer::Impl::rebuild(std::vector<std::uint64_t> observed) {
     if (error.code() != ErrorCode::out_of_memory) throw;
     log(LogLevel::warn, fmt::format("bucketer: keeping the first bucket plan: {}", error.what()));
   }
+}
+
+void Bucketer::Impl::rebuild_before_sending() {
+  rebuild(tracker_.observed_order());
+  rebuild_pending_ = false;
+  ready_.assign(storage_.bucket_count(), Clock::now());
 }
 
 void Bucketer::Impl::move_to(BucketPlan plan) {
@@ -275,6 +321,7 @@ void Bucketer::Impl::drain() noexcept {
       if (!failure_) log(LogLevel::warn, fmt::format("bucketer: destroyed before finish(): {}", error.what()));
     }
   }
+  wait_for_releases();
 }
 
 Bucketer::Bucketer(Communicator& communicator, std::vector<TensorSpec> specs, BucketerOptions const& options)

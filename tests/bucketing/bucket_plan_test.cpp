@@ -176,5 +176,25 @@ TEST(BucketPlan, RefusalsNameWhatIsWrong) {
   EXPECT_TRUE(mentions(refusal({{huge / 8 + 1, DataType::f64}}, {0}, {huge, huge}), "more than can be addressed"));
 }
 
+TEST_P(RandomPlans, ShardsAreWholeCacheLinesAndNothingElseChanges) {
+  for (std::size_t const shards : {1U, 2U, 3U, 7U, 64U}) {
+    BucketPlan const padded = BucketPlan::build(c_.specs, c_.order, c_.limits, shards);
+    ASSERT_EQ(padded.buckets.size(), plan_.buckets.size());
+    for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
+      EXPECT_EQ(padded.buckets[b].slots, plan_.buckets[b].slots);
+      EXPECT_EQ(padded.buckets[b].bytes() % (shards * kLine), 0U);
+      EXPECT_GE(padded.buckets[b].bytes(), plan_.buckets[b].bytes());
+      EXPECT_LT(padded.buckets[b].bytes(), plan_.buckets[b].bytes() + shards * kLine);
+    }
+  }
+}
+
+TEST(BucketPlan, ShardsMustBePossible) {
+  std::vector<TensorSpec> const specs{{5}};
+  std::vector<std::size_t> const order{0};
+  EXPECT_THROW((void)BucketPlan::build(specs, order, {}, 0), Error);
+  EXPECT_THROW((void)BucketPlan::build(specs, order, {}, std::numeric_limits<std::size_t>::max()), Error);
+}
+
 }  // namespace
 }  // namespace weft
