@@ -26,3 +26,4 @@
 #include "weft/trace.hpp"
 #include "weft/version.hpp"
 #include "weft/work.hpp"
+#include "weft/zero_optimizer.hpp"

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "weft/bucketer.hpp"
+#include "weft/optimizer.hpp"
+#include "weft/overlap.hpp"
+
+namespace weft {
+
+/// What is sharded (Rajbhandari, Rasley, Ruwase, He: ZeRO: Memory Optimizations Toward Training Trillion Parameter
+/// Models, 2020). Results have the same bits either way.
+enum class ZeroStage {
+  optimizer_states = 1,  ///< states and f32 masters
+  gradients = 2,         ///< and gradients: what others own is freed as soon as its bucket is reduced
+};
+
+struct ZeroOptions {
+  ZeroStage stage = ZeroStage::gradients;
+  BucketerOptions buckets{};  ///< but for `collective`, which the stage decides
+  OptimizerSettings optimizer{};
+};
+
+/// Elements [first, first + count) of a tensor.
+struct ShardRange {
+  std::size_t first = 0;
+  std::size_t count = 0;
+
+  friend bool operator==(ShardRange const&, ShardRange const&) = default;
+};
+
+/// Trains replicas of a model whose optimizer is sharded. Parameters and gradients lie in equally laid out buckets of
+/// symmetric memory, and of each bucket each rank owns an equal part: it alone keeps its state, and updates it.
+///
+///   weft::ZeroOptimizer zero(world, {{parameters, weft::AdamWOptions{}}});
+///   …forward: zero.wait_parameter(i) before it first reads zero.parameter(i)…
+///   …backward: writes zero.gradient(i), then zero.mark_ready(i)…
+///   zero.step();
+///
+/// A bucket is reduce_scattered as soon as it and all earlier ones are full, while backward goes on. step() updates
+/// each bucket's shard as soon as it has arrived, then sends the updated parameters, those of the last bucket first:
+/// what backward finished last the next forward needs first. They travel while the next forward runs.
+///
+/// Parameters are numbered over all groups. What may be touched:
+///   parameter(i)   read from wait_parameter(i) to the next step(); written by step() only
+///   gradient(i)    written until its mark_ready(); after step() its contents are undefined (zeros if
+///                  optimizer.zero_gradients)
+/// Both views move once at most, in the first step(), when the observed order makes another plan (see
+/// BucketerOptions::rebuild): generation() grows. That step overlaps nothing, and for its duration needs memory for a
+/// second set of parameters and of gradients.
+///
+/// Not thread-safe. From the first mark_ready() of a step to the end of step() make no other call on the communicator.
+/// After a failed collective every call but the destructor rethrows that failure.
+class ZeroOptimizer {
+ public:
+  /// Collective. Copies the groups' parameters, then takes rank 0's; theirs are no longer needed. `communicator` must
+  /// outlive it and stay where it is.
+  /// @throws before anything is sent Error{unsupported|invalid_argument} naming rank and parameter for what Optimizer
+  /// refuses; on every rank Error{mismatch} naming the first rank and parameter, group or option that differ from rank
+  /// 0's; Error{out_of_memory}
+  ZeroOptimizer(Communicator& communicator, std::vector<ParameterGroup> const& groups, ZeroOptions const& options = {});
+  /// Local: waits for what is under way, bounded by the communicator's timeout.
+  ~ZeroOptimizer();
+  ZeroOptimizer(ZeroOptimizer&&) noexcept;
+  ZeroOptimizer& operator=(ZeroOptimizer&&) noexcept;
+
+  [[nodiscard]] std::size_t parameter_count() const noexcept;
+  /// @throws Error{invalid_argument} for a bad index, as everything that takes one.
+  [[nodiscard]] BufferView parameter(std::size_t index) const;
+  [[nodiscard]] BufferView gradient(std::size_t index) const;
+  [[nodiscard]] std::size_t generation() const noexcept;
+
+  /// See Bucketer::mark_ready().
+  void mark_ready(std::size_t index);
+
+  /// Ends the step: reduces what is left (parameters without a gradient have one of zeros), updates this rank's shard
+  /// and returns while the parameters still travel. Within no_sync() it ends a micro-step and sends nothing. All ranks
+  /// call it, with inputs of equal value.
+  void step(StepInputs const& inputs = {});
+
+  /// The first half of step(): returns once all gradients are reduced. Until step(), gradient_shard() may be read and
+  /// changed (to look for overflow, to clip).
+  void reduce();
+  /// What this rank owns of parameter `index`; fixed once the first step() or reduce() has come, or if
+  /// options.buckets.rebuild is false.
+  [[nodiscard]] ShardRange shard(std::size_t index) const;
+  [[nodiscard]] BufferView parameter_shard(std::size_t index) const;
+  [[nodiscard]] BufferView gradient_shard(std::size_t index) const;
+
+  /// Blocks until parameter `index` (all of them) has arrived. Costs nothing when it has.
+  void wait_parameter(std::size_t index);
+  void wait_parameters();
+
+  /// Runs `body`, passes that each end with step(), without communication: gradients accumulate locally, whole on every
+  /// rank in stage 2 too, until the next step() outside. As DataParallel::no_sync().
+  template <typename Body>
+  void no_sync(Body&& body) {
+    struct Restore {
+      Bucketer& bucketer;
+      bool sync;
+      ~Restore() { bucketer.set_sync(sync); }
+    } const restore{bucketer(), bucketer().sync()};
+    bucketer().set_sync(false);
+    std::forward<Body>(body)();
+  }
+
+  [[nodiscard]] OptimizerOptions const& options(std::size_t group = 0) const;
+  void set_lr(double lr);  ///< of all groups
+  void set_lr(std::size_t group, double lr);
+  [[nodiscard]] std::int64_t step_count() const noexcept;  ///< steps that were applied
+  void set_step_count(std::int64_t step) noexcept;
+
+  /// Collective, for checkpoints: as Optimizer::state(), of the whole parameter on every rank.
+  [[nodiscard]] std::span<std::string_view const> state_names(std::size_t index) const;
+  [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which);
+  /// Local: takes this rank's part of `values`, which are of the whole parameter.
+  /// @throws Error{invalid_argument} on a wrong count, and while shards may still move: construct with
+  /// options.buckets.rebuild = false to load states before the first step.
+  void set_state(std::size_t index, std::size_t which, std::span<float const> values);
+  /// Bytes of states and f32 masters on this rank; 0 until shards are fixed.
+  [[nodiscard]] std::size_t state_bytes() const noexcept;
+
+  /// The last step's reduce_scatters, in launch order.
+  [[nodiscard]] std::span<BucketTiming const> reductions() const noexcept;
+  /// The all_gathers, in launch order, of the last step whose parameters were all waited for, by wait_parameters() or
+  /// by the step after it.
+  [[nodiscard]] std::span<BucketTiming const> gathers() const noexcept;
+  /// When the last step updated its shards of buckets.
+  [[nodiscard]] std::span<Interval const> updates() const noexcept;
+  [[nodiscard]] BucketPlan const& plan() const noexcept;
+
+ private:
+  class Impl;
+  [[nodiscard]] Bucketer& bucketer() noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "weft/bucket_plan.hpp"
+
+namespace weft {
+
+/// What one rank owns of a tensor: elements [first, first + count) of it.
+struct ShardPiece {
+  std::size_t tensor = 0;
+  std::size_t bucket = 0;
+  std::size_t first = 0;
+  std::size_t count = 0;
+
+  friend bool operator==(ShardPiece const&, ShardPiece const&) = default;
+};
+
+/// The intersections of rank `rank`'s part of each bucket with the tensors in it, in plan order; none is empty. Pure.
+/// The plan was made for `ranks` shards.
+[[nodiscard]] std::vector<ShardPiece> pieces_of(BucketPlan const& plan, int rank, int ranks);
+
+}  // namespace weft
