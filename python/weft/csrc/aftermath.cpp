@@ -16,19 +16,22 @@ c10d::ErrorType error_type(ErrorCode code) noexcept {
   }
 }
 
+}  // namespace
+
 [[noreturn]] void throw_as_torch(Error const& error) {
   auto const message = std::string("weft: ") + error.what();
   switch (error.code()) {
     case ErrorCode::invalid_argument: C10_THROW_ERROR(ValueError, message);
     case ErrorCode::unsupported: C10_THROW_ERROR(NotImplementedError, message);
     // torch's users, and its tests, look for these two words.
-    case ErrorCode::timeout: C10_THROW_ERROR(DistBackendError, std::string("weft: Timed out waiting: ") + error.what());
+    case ErrorCode::timeout:
+      C10_THROW_ERROR(DistBackendError,
+                      std::string("weft: Timed out waiting: ") + error.what() +
+                          "; a timeout given to init_process_group or new_group goes before WEFT_TIMEOUT");
     case ErrorCode::out_of_memory: C10_THROW_ERROR(OutOfMemoryError, message);
     default: C10_THROW_ERROR(DistBackendError, message);
   }
 }
-
-}  // namespace
 
 void Aftermath::rethrow(Error const& error) {
   if (error.code() != ErrorCode::invalid_argument && error.code() != ErrorCode::unsupported) {

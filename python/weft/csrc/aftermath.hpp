@@ -14,6 +14,9 @@
 
 namespace weft::torch_backend {
 
+/// Throws torch's equivalent.
+[[noreturn]] void throw_as_torch(Error const& error);
+
 /// What comes after a call, shared by a group and its Works: errors as torch's, and threads for what users chain on
 /// futures. That may wait for further operations of the same group, so it must hold up neither the group's stream nor
 /// one another: each piece gets a thread that nothing else runs on at the time. Every member may be called from any

@@ -101,6 +101,9 @@ PYBIND11_MODULE(_C, module) {
   module.def(
       "finish_mpi", [] { mpi_lifetime().finish(); }, py::call_guard<py::gil_scoped_release>(),
       "At exit: shuts down the groups that are left and finalises MPI, if any group has used it.");
+  py::class_<weft::FlightDumpSignal>(module, "FlightDumpSignal",
+                                     "While one lives, SIGUSR2 writes this process's last calls.")
+      .def(py::init<>(), py::call_guard<py::gil_scoped_release>());
   module.def("dump_flight_recorders", &weft::dump_flight_recorders, py::call_guard<py::gil_scoped_release>());
   module.def("install_heap", &install_heap, py::arg("bytes"));
   module.def("install_heap_from_environment", &install_heap_from_environment);

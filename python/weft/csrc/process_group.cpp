@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
+#include "aftermath.hpp"
 #include "mpi_lifetime.hpp"
 #include "run.hpp"
 #include "shared_heap.hpp"
@@ -34,14 +36,20 @@ class GilReleased {
   PyThreadState* state_;
 };
 
+/// torch passes its own half hour where the program names no timeout.
+std::chrono::milliseconds limit(std::chrono::milliseconds asked) {
+  if (asked != kBackendDefaultTimeout || std::getenv("WEFT_TIMEOUT") == nullptr) return asked;
+  return Config::from_environment().timeout;
+}
+
 Communicator create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, ProcessGroupWeft::Options const& opts) {
   auto config = Config::from_environment();
   config.timeout = opts.timeout;
-  auto bootstrap = std::make_shared<StoreBootstrap>(std::move(store), rank, size, opts.timeout);
   CommunicatorOptions options;
   options.config = config;
   options.heap = installed_heap();
   options.name = opts.group_name.empty() ? "" : "group " + opts.group_name;
+  auto bootstrap = std::make_shared<StoreBootstrap>(std::move(store), rank, size, opts.timeout, options.name);
   try {
     return Communicator::create(std::move(bootstrap), options);
   } catch (Error const& error) {
@@ -65,6 +73,7 @@ ProcessGroupWeft::ProcessGroupWeft(c10::intrusive_ptr<c10d::Store> store, int ra
 
 c10::intrusive_ptr<ProcessGroupWeft> ProcessGroupWeft::make(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                                             c10::intrusive_ptr<Options> options) {
+  options->timeout = limit(options->timeout);
   auto group = c10::make_intrusive<ProcessGroupWeft>(std::move(store), rank, size, std::move(options));
   mpi_lifetime().add(group);
   return group;

@@ -6,8 +6,8 @@
 namespace weft::torch_backend {
 
 StoreBootstrap::StoreBootstrap(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                               std::chrono::milliseconds timeout)
-    : store_(std::move(store)), rank_(rank), size_(size), timeout_(timeout) {}
+                               std::chrono::milliseconds timeout, std::string group)
+    : store_(std::move(store)), rank_(rank), size_(size), timeout_(timeout), group_(std::move(group)) {}
 
 std::string StoreBootstrap::key(int rank) const {
   return "weft/" + std::to_string(round_) + "/" + std::to_string(rank);
@@ -29,6 +29,7 @@ void StoreBootstrap::wait_for_all(std::vector<std::string> const& keys) {
   throw Error(ErrorCode::timeout, "rank " + missing +
                                       " did not join the start-up exchange through torch's store within " +
                                       std::to_string(timeout_.count()) + " ms (seen by rank " + std::to_string(rank_) +
+                                      (group_.empty() ? "" : " of " + group_) +
                                       "): has it started, and does it make the same groups in the same order?");
 }
 

@@ -18,8 +18,10 @@ namespace weft::torch_backend {
 /// deleted by whoever reads them last: groups made one after the other on one store do not fill it.
 class StoreBootstrap final : public Bootstrap {
  public:
-  /// `store`: one that no other group uses (torch hands each group a prefix of its own).
-  StoreBootstrap(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout);
+  /// `store`: one that no other group uses (torch hands each group a prefix of its own). `group`: what errors call it;
+  /// may be empty.
+  StoreBootstrap(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout,
+                 std::string group);
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return size_; }
@@ -36,6 +38,7 @@ class StoreBootstrap final : public Bootstrap {
   int const rank_;
   int const size_;
   std::chrono::milliseconds const timeout_;
+  std::string const group_;
   std::uint64_t round_ = 0;
   std::shared_ptr<MpiMembers const> mpi_;
 };

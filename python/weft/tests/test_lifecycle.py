@@ -166,6 +166,38 @@ def check_late_rank(rank):
             dist.all_reduce(torch.ones(1), group=group)
 
 
+def check_timeout_of_the_environment(rank):
+    group = dist.new_group()  # torch's default, half an hour
+    if rank == 0:
+        start = time.monotonic()
+        with pytest.raises(dist.DistBackendError, match="rank 1 did not.*600 ms.*init_process_group or new_group"):
+            dist.all_reduce(torch.ones(1), group=group)
+        assert time.monotonic() - start < 5
+    dist.barrier(dist.new_group(timeout=datetime.timedelta(seconds=30)))
+    own = dist.new_group(timeout=datetime.timedelta(seconds=30))._get_backend(torch.device("cpu"))
+    assert own.options._timeout == datetime.timedelta(seconds=30)
+
+
+def test_the_environment_limits_groups_without_a_timeout_of_their_own(monkeypatch):
+    monkeypatch.setenv("WEFT_TIMEOUT", "600ms")
+    run_ranks(2, "weft", check_timeout_of_the_environment)
+
+
+def check_a_group_that_is_never_made(rank):
+    if rank == 0:
+        with pytest.raises(dist.DistBackendError, match="rank 1 did not join .*500 ms .seen by rank 0 of group 1.*same order"):
+            dist.new_group(timeout=datetime.timedelta(milliseconds=500))
+        os._exit(7)
+    time.sleep(3)
+    os._exit(7)
+
+
+def test_a_group_that_is_never_made_is_named():
+    with pytest.raises(AssertionError) as failure:
+        run_ranks(2, "weft", check_a_group_that_is_never_made)
+    assert str(failure.value).count("exit code 7") == 2, failure.value
+
+
 def check_wait_limit(rank):
     if rank == 0:
         work = dist.all_reduce(torch.ones(1), async_op=True)

@@ -178,7 +178,7 @@ def test_nothing_recorded_is_said():
     ran = subprocess.run(
         [sys.executable, "-c", "import weft; print(weft.overlap_report())"], capture_output=True, text=True, timeout=120
     )
-    assert "has recorded no collective" in ran.stdout, ran.stderr
+    assert "has recorded no collective: start with WEFT_REPORT=1" in ran.stdout, ran.stderr
 
 
 def test_the_environment_asks_for_it_at_exit(tmp_path):

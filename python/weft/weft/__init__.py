@@ -19,6 +19,7 @@ def _autoload() -> None:
 
     backend.register()
     launcher.fill_environment()
+    launcher.keep_torchrun()
     # Tensors and steps count from the start: these two load the extension now.
     if "WEFT_TORCH_HEAP" in os.environ:
         backend.extension().install_heap_from_environment()

@@ -59,6 +59,7 @@ def _monitored_barrier(group=dist.group.WORLD, timeout=None, wait_all_ranks=Fals
 
 def _create(group, options):
     _finish_mpi_at_exit()
+    _dump_on_signal(os.getpid())
     return extension().create(group)
 
 
@@ -72,6 +73,13 @@ def _finish_mpi(process: int) -> None:
     # so does a forked child.
     if getattr(sys, "last_value", None) is None and os.getpid() == process:
         extension().finish_mpi()
+
+
+@functools.cache
+def _dump_on_signal(process: int):
+    # For good, not as long as the group: the signal, which unhandled ends a process, is sent to all ranks of a job that
+    # hangs, also to one that has left its groups. A forked child that makes groups needs one of its own.
+    return extension().FlightDumpSignal()
 
 
 def _release(version: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import sys
 import zlib
 
 # Of Open MPI's mpirun, MPICH's and Intel's mpiexec, Slurm's srun.
@@ -12,6 +14,7 @@ _LAUNCHERS = [
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 ]
+_TORCHRUN = {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
 _NAMES = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"]
 _FIRST_PORT, _PORTS = 20000, 10000  # below those that systems give out by themselves
 
@@ -36,6 +39,14 @@ def fill_environment(environment=os.environ) -> None:
     if address:
         environment.setdefault("MASTER_ADDR", address)
     environment.setdefault("MASTER_PORT", str(_port(environment)))
+
+
+def keep_torchrun() -> None:
+    """Makes torchrun itself outlive SIGUSR2, which `pkill -USR2 -f train.py` sends to it as well as to its ranks. They
+    inherit that until they make their first group."""
+    words = {os.path.basename(word) for word in sys.orig_argv[1:5]}
+    if words & _TORCHRUN and signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL:
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
 
 
 def _address(environment) -> str | None:

@@ -69,6 +69,12 @@ def _print_at_exit() -> None:
         print(made.table(), file=sys.stderr, end="", flush=True)
 
 
+def _why_nothing() -> str:
+    if not _started:
+        return "start with WEFT_REPORT=1, or call weft.record_overlap() before the collectives"
+    return "none has run on a group of weft's since recording began"
+
+
 class Report:
     """One rank's collectives and messages, step by step. A call's time is exposed where the thread that called it did not
     run meanwhile, and hidden otherwise; where collectives overlap one another, a step's totals count time once."""
@@ -109,7 +115,7 @@ class Report:
         """For a terminal: a typical step call by call, then sums over all steps."""
         which = self.typical()
         if which is None:
-            return f"weft: rank {self.rank} has recorded no collective\n"
+            return f"weft: rank {self.rank} has recorded no collective: {_why_nothing()}\n"
         title = f"weft: rank {self.rank} of {self.ranks}, step {which} of {len(self.steps)}, the median of those alike"
         lines = [extension().format_step(which, title)]
         lines.append(f"weft: rank {self.rank} of {self.ranks}, all {len(self.steps)} steps\n")
