@@ -10,10 +10,16 @@ if(PkgConfig_FOUND)
   pkg_check_modules(HWY QUIET IMPORTED_TARGET libhwy)
 endif()
 
+set(needs PkgConfig:pkg-config fmt:libfmt-dev spdlog:libspdlog-dev nlohmann_json:nlohmann-json3-dev HWLOC:libhwloc-dev
+  HWY:libhwy-dev)
+if(WEFT_BUILD_PROGRAMS OR WEFT_BUILD_TOOLS)
+  find_package(CLI11 QUIET)
+  list(APPEND needs CLI11:libcli11-dev)
+endif()
+
 # All that is missing at once, by the name it is installed under: pip's users see nothing else of this build.
 set(missing "")
-foreach(need PkgConfig:pkg-config fmt:libfmt-dev spdlog:libspdlog-dev nlohmann_json:nlohmann-json3-dev HWLOC:libhwloc-dev
-    HWY:libhwy-dev)
+foreach(need ${needs})
   string(REGEX MATCH "^([^:]+):(.+)$" matched ${need})
   if(NOT ${CMAKE_MATCH_1}_FOUND)
     string(APPEND missing " ${CMAKE_MATCH_2}")
@@ -38,7 +44,6 @@ if(WEFT_WITH_CUDA)
 endif()
 
 if(WEFT_BUILD_PROGRAMS)
-  find_package(CLI11 REQUIRED)
   pkg_check_modules(OPENBLAS IMPORTED_TARGET openblas)
 endif()
 if(WEFT_BUILD_TESTS)

@@ -3,9 +3,11 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 
 import torch
@@ -34,7 +36,7 @@ def hang_for_a_while(rank: int, folder: str):
     dist.all_gather_object(pids, os.getpid())
     tensor = torch.ones(77)
     if rank == 1:
-        time.sleep(0.3)  # rank 0 waits by now
+        time.sleep(0.5)  # rank 0 waits by now
         for pid in pids:
             os.kill(pid, signal.SIGUSR2)
         for dump in wait_for(lambda: read_dumps(folder, 2)):
@@ -48,6 +50,10 @@ def hang_for_a_while(rank: int, folder: str):
 def test_ranks_write_their_last_calls(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_FLIGHT_DIR", str(tmp_path))
     run_ranks(2, "weft", hang_for_a_while, str(tmp_path))
+    doctor = shutil.which("weft-doctor", path=sysconfig.get_path("scripts"))  # pip has put it there
+    told = subprocess.run([doctor, str(tmp_path), "--least-wait", "0.1"], capture_output=True, text=True, check=False)
+    assert told.returncode == 1, told
+    assert "rank 1 never reached all_reduce(77 × f32, sum)" in told.stdout, told
 
 
 class Numbers(torch.utils.data.Dataset):
