@@ -36,6 +36,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(Inputs const& inputs) 
       {"--bucket-mb", fmt::format("{}", o.bucket_mb)},
       {"--first-bucket-mb", fmt::format("{}", o.first_bucket_mb)},
       {"--last-bucket-mb", fmt::format("{}", o.last_bucket_mb)},
+      {"--strategy", o.strategy},
       {"--compare", o.compare ? "on" : "off"},
       {"--trace", o.trace.empty() ? "off" : "on"},
       {"--resume", inputs.checkpoint ? fmt::format("from step {} ({:016x})", inputs.checkpoint->step, saved) : "off"},

@@ -160,7 +160,7 @@ Checkpoint load_checkpoint(std::string const& path) {
 }
 
 Checkpoint capture(Options const& options, std::uint64_t text_fingerprint, int step, GptModel const& model,
-                   weft::Optimizer const& optimizer) {
+                   TakeMoment const& take_moment) {
   Checkpoint checkpoint{options.model, options.batch, options.lr, options.seed, text_fingerprint, step, {}};
   checkpoint.values.reserve((1 + kMoments) * model.parameter_count());
   std::vector<weft::BufferView> const parameters = model.parameters();
@@ -168,14 +168,14 @@ Checkpoint capture(Options const& options, std::uint64_t text_fingerprint, int s
     auto const* const from = static_cast<float const*>(parameters[i].data);
     checkpoint.values.insert(checkpoint.values.end(), from, from + parameters[i].count);
     for (std::size_t which = 0; which < kMoments; ++which) {
-      auto const moment = optimizer.state(i, which);
+      std::vector<float> const moment = take_moment(i, which);
       checkpoint.values.insert(checkpoint.values.end(), moment.begin(), moment.end());
     }
   }
   return checkpoint;
 }
 
-void restore(Checkpoint const& checkpoint, GptModel& model, weft::Optimizer& optimizer) {
+void restore_parameters(Checkpoint const& checkpoint, GptModel& model) {
   if (checkpoint.values.size() != (1 + kMoments) * model.parameter_count()) {
     throw std::runtime_error(fmt::format("checkpoint holds {} values, this model needs {}", checkpoint.values.size(),
                                          (1 + kMoments) * model.parameter_count()));
@@ -185,12 +185,20 @@ void restore(Checkpoint const& checkpoint, GptModel& model, weft::Optimizer& opt
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     auto const count = parameters[i].count;
     std::copy_n(from, count, static_cast<float*>(parameters[i].data));
+    from += (1 + kMoments) * count;
+  }
+}
+
+void restore_moments(Checkpoint const& checkpoint, GptModel const& model, PutMoment const& put) {
+  float const* from = checkpoint.values.data();
+  std::vector<weft::BufferView> const parameters = model.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    auto const count = parameters[i].count;
     for (std::size_t which = 0; which < kMoments; ++which) {
-      optimizer.set_state(i, which, std::span(from + (1 + which) * count, count));
+      put(i, which, std::span(from + (1 + which) * count, count));
     }
     from += (1 + kMoments) * count;
   }
-  optimizer.set_step_count(checkpoint.step);
 }
 
 void adopt(Options& options, Checkpoint const& checkpoint, std::uint64_t text_fingerprint) {

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
-
-#include <weft/optimizer.hpp>
 
 #include "gpt_model.hpp"
 #include "options.hpp"
@@ -29,12 +29,18 @@ void save_checkpoint(std::string const& path, Checkpoint const& checkpoint);
 /// @throws std::runtime_error naming the path and what is wrong: not a checkpoint, cut short, damaged.
 [[nodiscard]] Checkpoint load_checkpoint(std::string const& path);
 
+/// Moment `which` of tensor `index`, taken from an optimizer or put back into it.
+using TakeMoment = std::function<std::vector<float>(std::size_t index, std::size_t which)>;
+using PutMoment = std::function<void(std::size_t index, std::size_t which, std::span<float const> values)>;
+
 /// The run's state after `step` steps.
 [[nodiscard]] Checkpoint capture(Options const& options, std::uint64_t text_fingerprint, int step,
-                                 GptModel const& model, weft::Optimizer const& optimizer);
+                                 GptModel const& model, TakeMoment const& moment);
 
-/// Puts parameters, moments and step count back. @throws std::runtime_error when the file is for another model.
-void restore(Checkpoint const& checkpoint, GptModel& model, weft::Optimizer& optimizer);
+/// Puts parameters back. @throws std::runtime_error when the file is for another model.
+void restore_parameters(Checkpoint const& checkpoint, GptModel& model);
+/// Puts the moments of a model's tensors back.
+void restore_moments(Checkpoint const& checkpoint, GptModel const& model, PutMoment const& put);
 
 /// Takes model shape, batch, lr and seed from the checkpoint. @throws std::runtime_error when an option that was given
 /// on the command line says otherwise, when the text is another one, or when no step is left to run.

@@ -72,9 +72,10 @@ class Comparison {
     world_.barrier();
     StepTimes const times = train_step(*variant.model, *variant.synchroniser, *variant.optimizer, batch);
     auto const buckets = variant.synchroniser->timings();
-    variant.record.steps.push_back({step, mean_over_ranks(world_, times.loss), overlap_of(times, buckets)});
+    Traffic const traffic[]{{"bucket", {buckets.begin(), buckets.end()}}};
+    variant.record.steps.push_back({step, mean_over_ranks(world_, times.loss), overlap_of(times, traffic)});
     if (trace != nullptr && !options_.trace.empty()) {
-      add_to_trace(*trace, step, times, buckets);
+      add_to_trace(*trace, step, times, traffic);
     }
   }
 

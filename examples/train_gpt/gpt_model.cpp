@@ -2,6 +2,7 @@
 
 #include <cblas.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -84,14 +85,15 @@ GptModel::GptModel(GptConfig const& config, int max_batch, std::shared_ptr<Works
 }
 
 void GptModel::add_parameter(std::string name, int count) {
-  parameters_.push_back(weft::Buffer::host(static_cast<std::size_t>(count), weft::DataType::f32));
+  memory_.push_back(weft::Buffer::host(static_cast<std::size_t>(count), weft::DataType::f32));
+  parameters_.push_back(memory_.back().view());
   names_.push_back(std::move(name));
 }
 
 void GptModel::initialise(std::uint64_t seed) {
   double const residual_deviation = 0.02 / std::sqrt(2.0 * config_.layers);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    std::span<float> const values = parameters_[i].as<float>();
+    std::span<float> const values(parameter(i), parameters_[i].count);
     std::string const& name = names_[i];
     if (name.ends_with(".bias")) {
       std::fill(values.begin(), values.end(), 0.0F);
@@ -107,27 +109,29 @@ void GptModel::initialise(std::uint64_t seed) {
   }
 }
 
-std::vector<weft::BufferView> GptModel::parameters() const {
-  std::vector<weft::BufferView> views;
-  for (weft::Buffer const& parameter : parameters_) {
-    views.push_back(parameter.view());
+void GptModel::use_parameters(std::vector<weft::BufferView> parameters) {
+  bool const same = std::equal(parameters.begin(), parameters.end(), parameters_.begin(), parameters_.end(),
+                               [](auto const& a, auto const& b) { return a.count == b.count && a.dtype == b.dtype; });
+  if (!same) {
+    throw weft::Error(weft::ErrorCode::invalid_argument, "GptModel: these are not the parameters of such a model");
   }
-  return views;
+  parameters_ = std::move(parameters);
+  memory_.clear();
 }
 
 std::size_t GptModel::parameter_count() const noexcept {
   std::size_t count = 0;
-  for (weft::Buffer const& parameter : parameters_) {
-    count += parameter.count();
+  for (weft::BufferView const& parameter : parameters_) {
+    count += parameter.count;
   }
   return count;
 }
 
-void GptModel::block_forward(std::size_t layer, int rows, int seq) {
+void GptModel::block_forward(std::size_t layer, int rows, int seq, BeforeUse const& before_use) {
   int const width = config_.width;
   BlockActivations& a = work_->blocks[layer];
   float* out = layer + 1 < work_->blocks.size() ? work_->blocks[layer + 1].input.data() : work_->output.data();
-  auto const p = [&](Slot which) { return parameter(slot(layer, which)); };
+  auto const p = [&](Slot which) { return used(slot(layer, which), before_use); };
   auto const elements = static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
 
   layer_norm_forward(a.norm1.data(), a.mean1.data(), a.rstd1.data(), a.input.data(), p(kNorm1Weight), p(kNorm1Bias),
@@ -146,7 +150,7 @@ void GptModel::block_forward(std::size_t layer, int rows, int seq) {
   cblas_saxpy(static_cast<int>(elements), 1.0F, a.middle.data(), 1, out, 1);
 }
 
-void GptModel::run_forward(std::span<std::uint8_t const> inputs, int seq) {
+void GptModel::run_forward(std::span<std::uint8_t const> inputs, int seq, BeforeUse const& before_use) {
   int const rows = static_cast<int>(inputs.size());
   int const width = config_.width;
   if (rows == 0 || rows > max_batch_ * config_.seq || rows % seq != 0) {
@@ -154,23 +158,23 @@ void GptModel::run_forward(std::span<std::uint8_t const> inputs, int seq) {
                       fmt::format("GptModel: {} bytes are no batch of 1 to {} sequences of {}", rows, max_batch_, seq));
   }
   std::size_t const norm = slot(work_->blocks.size(), kNorm1Weight);  // the final norm follows the last block
-  embedding_forward(work_->blocks[0].input.data(), parameter(kTokens), parameter(kPositions), inputs, seq, width);
+  auto const p = [&](std::size_t index) { return used(index, before_use); };
+  embedding_forward(work_->blocks[0].input.data(), p(kTokens), p(kPositions), inputs, seq, width);
   for (std::size_t layer = 0; layer < work_->blocks.size(); ++layer) {
-    block_forward(layer, rows, seq);
+    block_forward(layer, rows, seq, before_use);
   }
-  layer_norm_forward(work_->norm.data(), work_->mean.data(), work_->rstd.data(), work_->output.data(), parameter(norm),
-                     parameter(norm + 1), rows, width);
-  linear_forward(work_->logits.data(), work_->norm.data(), parameter(norm + 2), nullptr, rows, width,
-                 GptConfig::kVocabulary);
+  layer_norm_forward(work_->norm.data(), work_->mean.data(), work_->rstd.data(), work_->output.data(), p(norm),
+                     p(norm + 1), rows, width);
+  linear_forward(work_->logits.data(), work_->norm.data(), p(norm + 2), nullptr, rows, width, GptConfig::kVocabulary);
 }
 
-float GptModel::forward(Batch const& batch) {
-  run_forward(batch.inputs, config_.seq);
+float GptModel::forward(Batch const& batch, BeforeUse const& before_use) {
+  run_forward(batch.inputs, config_.seq, before_use);
   return cross_entropy(work_->logits.data(), batch.targets, GptConfig::kVocabulary);
 }
 
 std::span<float const> GptModel::next_byte_logits(std::span<std::uint8_t const> text) {
-  run_forward(text, static_cast<int>(text.size()));
+  run_forward(text, static_cast<int>(text.size()), {});
   return {work_->logits.data() + (text.size() - 1) * GptConfig::kVocabulary, GptConfig::kVocabulary};
 }
 

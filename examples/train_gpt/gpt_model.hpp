@@ -31,6 +31,8 @@ class GptModel {
  public:
   /// Where tensor `index` has its gradient: f32, as many elements as the parameter.
   using GradientView = std::function<weft::BufferView(std::size_t index)>;
+  /// Called before tensor `index` is first read by a forward pass.
+  using BeforeUse = std::function<void(std::size_t index)>;
   /// Called right after tensor `index`'s gradient is complete.
   using OnGradient = std::function<void(std::size_t index)>;
 
@@ -48,7 +50,7 @@ class GptModel {
   void initialise(std::uint64_t seed);
 
   /// Mean cross-entropy of `batch`, in nats per byte.
-  [[nodiscard]] float forward(Batch const& batch);
+  [[nodiscard]] float forward(Batch const& batch, BeforeUse const& before_use = {});
   /// Gradients of the last forward()'s loss. Consumes its activations: call once per forward().
   void backward(Batch const& batch, GradientView const& gradient, OnGradient const& on_gradient,
                 BackwardOptions const& options);
@@ -59,7 +61,10 @@ class GptModel {
   /// Scores of the byte that follows `text` (1 to config.seq bytes). Overwrites the activations.
   [[nodiscard]] std::span<float const> next_byte_logits(std::span<std::uint8_t const> text);
 
-  [[nodiscard]] std::vector<weft::BufferView> parameters() const;
+  [[nodiscard]] std::vector<weft::BufferView> const& parameters() const noexcept { return parameters_; }
+  /// Computes with parameters in other memory from now on, which must outlive their use, and frees the model's own. As
+  /// many tensors of the same sizes; their values are not touched.
+  void use_parameters(std::vector<weft::BufferView> parameters);
   /// As "layer3.attention.qkv.weight", in the order of parameters().
   [[nodiscard]] std::vector<std::string> const& parameter_names() const noexcept { return names_; }
   [[nodiscard]] std::size_t parameter_count() const noexcept;  ///< elements in all tensors
@@ -69,15 +74,20 @@ class GptModel {
   struct Gradients;
 
   void add_parameter(std::string name, int count);
-  [[nodiscard]] float* parameter(std::size_t index) const { return static_cast<float*>(parameters_[index].data()); }
-  void run_forward(std::span<std::uint8_t const> inputs, int seq);
-  void block_forward(std::size_t layer, int rows, int seq);
+  [[nodiscard]] float* parameter(std::size_t index) const { return static_cast<float*>(parameters_[index].data); }
+  void run_forward(std::span<std::uint8_t const> inputs, int seq, BeforeUse const& before_use);
+  [[nodiscard]] float* used(std::size_t index, BeforeUse const& before_use) const {
+    if (before_use) before_use(index);
+    return parameter(index);
+  }
+  void block_forward(std::size_t layer, int rows, int seq, BeforeUse const& before_use);
   void mlp_backward(std::size_t layer, int rows, Gradients const& gradients);
   void attention_block_backward(std::size_t layer, int rows, int seq, Gradients const& gradients);
 
   GptConfig config_;
   int max_batch_;
-  std::vector<weft::Buffer> parameters_;
+  std::vector<weft::Buffer> memory_;  ///< the parameters' unless others have been given
+  std::vector<weft::BufferView> parameters_;
   std::vector<std::string> names_;
   std::shared_ptr<Workspace> work_;
 };

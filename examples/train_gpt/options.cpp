@@ -58,6 +58,10 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
                  "equal buckets to the end")
       ->check(megabytes)
       ->capture_default_str();
+  app.add_option("--strategy", options.strategy,
+                 "ddp: every rank keeps all; zero1: optimizer states are sharded; zero2: gradients too")
+      ->check(CLI::IsMember({"ddp", "zero1", "zero2"}))
+      ->capture_default_str();
   app.add_flag("--compare", options.compare,
                "run the same steps also without overlap, without buckets and with blocking MPI");
   app.add_option("--trace", options.trace, "write compute and communication intervals as Chrome/Perfetto JSON");
@@ -78,6 +82,9 @@ void check(Options const& options) {
   }
   if (options.sample > 0 && options.prompt.empty()) {
     throw CLI::ValidationError("--prompt", "needs at least one byte; --sample 0 leaves the sample out");
+  }
+  if (options.compare && options.strategy != "ddp") {
+    throw CLI::ValidationError("--strategy", "--compare compares ways to run ddp; leave one of them out");
   }
   check_batch(options, options.ranks);
 }

@@ -29,6 +29,7 @@ struct Options {
   double first_bucket_mb = 1.0;
   double last_bucket_mb = 0.25;
   bool compare = false;
+  std::string strategy = "ddp";  ///< what is sharded: ddp: nothing, zero1, zero2: weft::ZeroOptimizer's stages
 
   std::string trace;
   std::string report_json;

@@ -168,6 +168,7 @@ void write_report(std::string const& path, Options const& options, GptModel cons
               {"width", config.width},
               {"heads", config.heads},
               {"seq", config.seq}}},
+            {"strategy", options.strategy},
             {"batch", options.batch},
             {"steps", options.steps},
             {"lr", options.lr},
@@ -187,16 +188,20 @@ void write_report(std::string const& path, Options const& options, GptModel cons
   }
 }
 
-void add_to_trace(weft::Trace& trace, int step, StepTimes const& times, std::span<weft::BucketTiming const> buckets) {
+void add_to_trace(weft::Trace& trace, int step, StepTimes const& times, std::span<Traffic const> traffic) {
   using Lane = weft::Trace::Lane;
-  trace.add(Lane::compute, fmt::format("step {}: forward", step + 1), times.forward);
+  for (weft::Interval const& part : times.forward) {
+    trace.add(Lane::compute, fmt::format("step {}: forward", step + 1), part);
+  }
   trace.add(Lane::compute, fmt::format("step {}: backward", step + 1), times.backward);
   for (weft::Interval const& update : times.optimizer) {
     trace.add(Lane::compute, fmt::format("step {}: optimizer", step + 1), update);
   }
-  for (std::size_t i = 0; i < buckets.size(); ++i) {
-    trace.add(Lane::communication, fmt::format("step {}: bucket {}", step + 1, i),
-              {buckets[i].started, buckets[i].finished}, buckets[i].bytes);
+  for (auto const& [name, buckets] : traffic) {
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+      trace.add(Lane::communication, fmt::format("step {}: {} {}", step + 1, name, i),
+                {buckets[i].started, buckets[i].finished}, buckets[i].bytes);
+    }
   }
 }
 

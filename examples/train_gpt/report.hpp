@@ -30,6 +30,6 @@ void write_report(std::string const& path, Options const& options, GptModel cons
                   std::span<RunSummary const> runs);
 
 /// Adds a step's intervals, named "step 12: forward" or "step 12: bucket 3", so that tools can find the step.
-void add_to_trace(weft::Trace& trace, int step, StepTimes const& times, std::span<weft::BucketTiming const> buckets);
+void add_to_trace(weft::Trace& trace, int step, StepTimes const& times, std::span<Traffic const> traffic);
 
 }  // namespace train_gpt

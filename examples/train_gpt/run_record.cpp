@@ -32,7 +32,11 @@ double RunRecord::hidden_percent() const {
   return communication > 0.0 ? 100.0 * median(&weft::OverlapReport::hidden_ms) / communication : 100.0;
 }
 
-weft::OverlapReport overlap_of(StepTimes const& times, std::span<weft::BucketTiming const> buckets) {
+weft::OverlapReport overlap_of(StepTimes const& times, std::span<Traffic const> traffic) {
+  std::vector<weft::BucketTiming> buckets;
+  for (Traffic const& kind : traffic) {
+    buckets.insert(buckets.end(), kind.buckets.begin(), kind.buckets.end());
+  }
   auto const compute = times.compute();
   return weft::OverlapReport::build(times.step(), compute, buckets);
 }

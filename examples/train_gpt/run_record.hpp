@@ -34,6 +34,12 @@ struct RunRecord {
   [[nodiscard]] double hidden_percent() const;
 };
 
-[[nodiscard]] weft::OverlapReport overlap_of(StepTimes const& times, std::span<weft::BucketTiming const> buckets);
+/// A step's collectives of one kind, in launch order.
+struct Traffic {
+  char const* name;
+  std::vector<weft::BucketTiming> buckets;
+};
+
+[[nodiscard]] weft::OverlapReport overlap_of(StepTimes const& times, std::span<Traffic const> traffic);
 
 }  // namespace train_gpt

@@ -12,15 +12,17 @@ namespace train_gpt {
 
 /// What one step was made of; steady_clock, which all ranks of a host share.
 struct StepTimes {
-  weft::Interval forward;
+  weft::TimePoint start;
+  std::vector<weft::Interval> forward;  ///< between waits for parameters
   weft::Interval backward;
   std::vector<weft::Interval> optimizer;  ///< updates, between waits for what neither backward nor they have hidden
   weft::TimePoint end;
   float loss = 0.0F;  ///< this rank's share of the batch
 
-  [[nodiscard]] weft::Interval step() const noexcept { return {forward.start, end}; }
+  [[nodiscard]] weft::Interval step() const noexcept { return {start, end}; }
   [[nodiscard]] std::vector<weft::Interval> compute() const {
-    std::vector<weft::Interval> all{forward, backward};
+    std::vector<weft::Interval> all(forward);
+    all.push_back(backward);
     all.insert(all.end(), optimizer.begin(), optimizer.end());
     return all;
   }
@@ -34,9 +36,10 @@ template <typename DataParallelLike>
                                    Batch const& batch) {
   using Clock = std::chrono::steady_clock;
   StepTimes times;
-  times.forward.start = Clock::now();
+  times.start = Clock::now();
   times.loss = model.forward(batch);
-  times.forward.end = times.backward.start = Clock::now();
+  times.backward.start = Clock::now();
+  times.forward.push_back({times.start, times.backward.start});
   model.backward(
       batch, [&](std::size_t i) { return ddp.gradient(i); }, [&](std::size_t i) { ddp.mark_ready(i); });
   times.backward.end = Clock::now();

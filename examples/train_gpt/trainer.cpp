@@ -3,12 +3,12 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <memory>
 #include <span>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
-#include <weft/data_parallel.hpp>
 #include <weft/trace.hpp>
 
 #include "agreement.hpp"
@@ -17,6 +17,7 @@
 #include "progress.hpp"
 #include "report.hpp"
 #include "sample.hpp"
+#include "strategy.hpp"
 
 namespace train_gpt {
 namespace {
@@ -60,34 +61,45 @@ void check_finite(float loss, int step) {
 void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, BatchSampler const& sampler,
            std::optional<weft::EmulatedLink> const& link) {
   Options const& options = inputs.options;
-  weft::Communicator network = connect(world, link);
-  weft::Optimizer optimizer(model.parameters(), weft::AdamWOptions{.lr = options.lr});
   if (inputs.checkpoint) {
-    restore(*inputs.checkpoint, model, optimizer);
+    restore_parameters(*inputs.checkpoint, model);
   }
-  weft::DataParallel ddp(network, model.parameters(), options.bucketer());
+  std::unique_ptr<Strategy> const strategy = make_strategy(connect(world, link), options, model);
+  if (inputs.checkpoint) {
+    strategy->restore(*inputs.checkpoint);
+  }
   int const first = inputs.checkpoint ? inputs.checkpoint->step : 0;
-  RunRecord run{"weft", describe(link), world.size(), static_cast<double>(options.batch) * options.model.seq, {}};
+  RunRecord run{options.strategy == "ddp" ? "weft" : options.strategy,
+                describe(link),
+                world.size(),
+                static_cast<double>(options.batch) * options.model.seq,
+                {}};
   Progress progress(first, options.steps);
   weft::Trace trace;
 
   for (int step = first; step < options.steps; ++step) {
-    optimizer.set_lr(learning_rate(options.lr, step));
-    StepTimes const times = train_step(model, ddp, optimizer, sampler.sample(step));
+    StepTimes const times = strategy->step(sampler.sample(step), learning_rate(options.lr, step));
+    std::vector<Traffic> const traffic = strategy->traffic();
 
-    run.steps.push_back({step, mean_over_ranks(world, times.loss), overlap_of(times, ddp.bucketer().timings())});
+    run.steps.push_back({step, mean_over_ranks(world, times.loss), overlap_of(times, traffic)});
     check_finite(run.steps.back().loss, step);
     if (!options.trace.empty()) {
-      add_to_trace(trace, step, times, ddp.bucketer().timings());
+      add_to_trace(trace, step, times, traffic);
     }
     if (world.rank() == 0) {
       progress.show(run.steps.back(), run.tokens_per_step);
     }
   }
+  strategy->finish();
   if (world.rank() == 0) {
     progress.done();
-    if (!options.save.empty()) {  // first: nothing that goes wrong below may cost the training
-      save_checkpoint(options.save, capture(options, inputs.text_fingerprint, options.steps, model, optimizer));
+  }
+  if (!options.save.empty()) {  // first: nothing that goes wrong below may cost the training
+    Checkpoint const checkpoint =
+        capture(options, inputs.text_fingerprint, options.steps, model,
+                [&](std::size_t index, std::size_t which) { return strategy->moment(index, which); });
+    if (world.rank() == 0) {
+      save_checkpoint(options.save, checkpoint);
     }
   }
   if (!options.trace.empty()) {

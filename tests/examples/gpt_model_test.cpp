@@ -6,6 +6,7 @@
 #include <random>
 
 #include "gpt_reference.hpp"
+#include "weft/error.hpp"
 
 namespace weft::test {
 namespace {
@@ -60,6 +61,35 @@ TEST(GptModel, LossIsTheReferences) {
   Batch const batch = random_batch(2);
   auto const parameters = in_double(model);
   EXPECT_NEAR(model.forward(batch), GptReference(kSmall, parameters).loss(batch.inputs, batch.targets), 2e-5);
+}
+
+// Parameters that arrive only when they are asked for, in memory from outside.
+TEST(GptModel, AsksForEachParameterBeforeItReadsIt) {
+  GptModel model(kSmall, kBatch);
+  randomise(model, 1);
+  Batch const batch = random_batch(2);
+  float const expected = model.forward(batch);
+  std::vector<std::vector<float>> arriving;
+  std::vector<Buffer> memory;
+  std::vector<BufferView> views;
+  for (BufferView const& view : model.parameters()) {
+    auto const* const from = static_cast<float const*>(view.data);
+    arriving.emplace_back(from, from + view.count);
+    memory.push_back(Buffer::host(view.count, view.dtype));
+    views.push_back(memory.back().view());
+    std::fill_n(static_cast<float*>(views.back().data), view.count, NAN);
+  }
+  model.use_parameters(views);
+  std::vector<int> asked(views.size(), 0);
+  EXPECT_EQ(model.forward(batch,
+                          [&](std::size_t i) {
+                            ++asked[i];
+                            std::copy(arriving[i].begin(), arriving[i].end(), static_cast<float*>(views[i].data));
+                          }),
+            expected);
+  EXPECT_EQ(asked, std::vector<int>(views.size(), 1));
+  views.pop_back();
+  EXPECT_THROW(model.use_parameters(views), Error);
 }
 
 TEST(GptModel, EveryGradientIsTheReferencesSlope) {

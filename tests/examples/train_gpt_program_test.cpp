@@ -111,6 +111,8 @@ TEST(TrainGpt, BadInputIsOneLineAndAFailure) {
       {"--bucket-mb nan", 2, "--bucket-mb"},
       {"--last-bucket-mb 0", 2, "--last-bucket-mb"},
       {"--ranks 1 --link auto", 2, "--link auto"},
+      {"--strategy zero9", 2, "zero9"},
+      {"--ranks 2 --strategy zero1 --compare", 2, "--strategy"},
   };
   for (auto const& [arguments, code, expected] : wrong) {
     ProgramResult const result = run_train_gpt("--steps 2 --layers 1 --width 30 --heads 2 --sample 0 " + arguments, 20);
@@ -165,11 +167,39 @@ double active_ms(std::vector<Piece> const& a, std::vector<Piece> const* b) {
   return total;
 }
 
-TEST(TrainGpt, HiddenPercentFollowsFromTheTrace) {
+class Strategies : public testing::TestWithParam<char const*> {};
+
+INSTANTIATE_TEST_SUITE_P(TrainGpt, Strategies, testing::Values("ddp", "zero1", "zero2"),
+                         [](auto const& strategy) { return std::string(strategy.param); });
+
+TEST_P(Strategies, HaveTheLossesAndTheStateOfDdp) {
+  TemporaryFolder const folder;
+  std::string const caps = " --bucket-mb 0.03 --first-bucket-mb 0.01 --last-bucket-mb 0.01 --save ";
+  std::string const strategy = std::string(" --strategy ") + GetParam();
+  for (char const* ranks : {"1", "2", "4"}) {
+    std::string const run = std::string("--steps 50 --ranks ") + ranks;
+    std::vector<double> const expected = losses_of(folder, run + " --save " + folder.file("ddp"));
+    EXPECT_EQ(losses_of(folder, run + strategy + caps + folder.file("sharded")), expected) << ranks << " ranks";
+    EXPECT_TRUE(read_file(folder.file("sharded")) == read_file(folder.file("ddp"))) << ranks << " ranks";
+  }
+}
+
+TEST_P(Strategies, ContinueOneAnother) {
+  TemporaryFolder const folder;
+  std::string const straight = weights_of(folder, "--steps 16 --ranks 2");
+  for (char const* first : {"ddp", "zero2"}) {
+    std::string const start = std::string("--steps 7 --ranks 2 --strategy ") + first;
+    ASSERT_EQ(run_train_gpt(kSmall + start + " --save " + folder.file("part")).code, 0);
+    std::string const rest = std::string("--steps 16 --ranks 2 --strategy ") + GetParam();
+    EXPECT_TRUE(straight == weights_of(folder, rest + " --resume " + folder.file("part"))) << first;
+  }
+}
+
+TEST_P(Strategies, HiddenPercentFollowsFromTheTrace) {
   TemporaryFolder const folder;
   Json const run =
-      report_of(folder, "--steps 12 --ranks 2 --link 50us:100MB/s --bucket-mb 0.03 --first-bucket-mb 0.01 --trace " +
-                            folder.file("trace"))["runs"][0];
+      report_of(folder, "--steps 12 --ranks 2 --link 50us:100MB/s --bucket-mb 0.03 --first-bucket-mb 0.01 --strategy " +
+                            std::string(GetParam()) + " --trace " + folder.file("trace"))["runs"][0];
   EXPECT_NE(run["link"].get<std::string>().find("emulated"), std::string::npos);
   std::map<int, std::map<std::string, std::vector<Piece>>> steps;  // step → lane → pieces of rank 0
   Json const trace = Json::parse(read_file(folder.file("trace")));
