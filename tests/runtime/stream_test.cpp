@@ -19,6 +19,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
+/// Longer than a test needs the worker to linger, though it waits that long at its end.
+constexpr auto kLong = 300ms;
+
 TEST(CpuStream, RunsTasksInTheOrderOfTheirThread) {
   constexpr int kThreads = 4;
   constexpr int kTasks = 2000;
@@ -152,7 +155,7 @@ TEST(CpuStream, HelpersRunTasksInOrderOneAtATimeWhoeverRunsThem) {
 }
 
 TEST(CpuStream, HelperStopsWhenItHasEnoughAndTheWorkerRunsTheRest) {
-  auto stream = Stream::cpu({.linger = 1s});
+  auto stream = Stream::cpu({.linger = kLong});
   stream.enqueue([] {});
   stream.synchronize();  // the worker lingers from now on
   std::vector<std::thread::id> ran;
@@ -174,7 +177,7 @@ TEST(CpuStream, NobodyHelpsAWorkerThatDoesNotLinger) {
 }
 
 TEST(CpuStream, SynchronizeFromATaskThatAHelperRunsIsAnError) {
-  auto stream = Stream::cpu({.linger = 1s});
+  auto stream = Stream::cpu({.linger = kLong});
   stream.enqueue([] {});
   stream.synchronize();
   stream.enqueue([&] {

@@ -76,8 +76,6 @@ EXPECTED = {
     all_gather_coalesced: lambda rank, all: 3 * torch.cat(all),
     reduce_scatter_coalesced: lambda rank, all: 3 * part(sum(all), rank),
 }
-# What gloo does not have; weft must.
-NOT_IN_GLOO = {all_reduce_avg}
 # What torch 2.11 itself compiles in more than one graph.
 SEVERAL_GRAPHS = {all_gather_columns}
 
@@ -100,8 +98,6 @@ def check_collective(rank, operation, compiler):
 @pytest.mark.parametrize("compiler", ["", "aot_eager"], ids=["eager", "compiled"])
 @pytest.mark.parametrize("operation", EXPECTED, ids=lambda operation: operation.__name__)
 def test_collective(backend, operation, compiler):
-    if backend == "gloo" and operation in NOT_IN_GLOO:
-        pytest.skip("gloo has no AVG")
     run_ranks(2, backend, check_collective, operation, compiler)
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -50,7 +49,7 @@ def hang_for_a_while(rank: int, folder: str):
 def test_ranks_write_their_last_calls(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_FLIGHT_DIR", str(tmp_path))
     run_ranks(2, "weft", hang_for_a_while, str(tmp_path))
-    doctor = shutil.which("weft-doctor", path=sysconfig.get_path("scripts"))  # pip has put it there
+    doctor = pathlib.Path(sysconfig.get_path("scripts"), "weft-doctor")  # pip has put it there
     told = subprocess.run([doctor, str(tmp_path), "--least-wait", "0.1"], capture_output=True, text=True, check=False)
     assert told.returncode == 1, told
     assert "rank 1 never reached all_reduce(77 × f32, sum)" in told.stdout, told

@@ -53,8 +53,6 @@ def check_average(rank):
 
 
 def test_partial_average_and_maximum(backend):
-    if backend == "gloo":
-        pytest.skip("gloo has no AVG")
     run_ranks(2, backend, check_average)
 
 
