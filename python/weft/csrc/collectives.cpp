@@ -1,4 +1,5 @@
 // What each of torch's collectives is in terms of Weft's.
+#include <algorithm>
 #include <numeric>
 
 #include "lists.hpp"
@@ -67,6 +68,34 @@ at::Tensor row_major(at::Tensor const& input, FlatList const& recv, int rank, Pl
   auto const send = view(dense, place, "input");
   return apart(dense, send, recv.view(), send.count, rank);
 }
+
+/// The tensors of an all_gather_into_tensor or a reduce_scatter_tensor.
+struct Pair {
+  BufferView recv;
+  BufferView send;
+  at::Tensor source;  ///< what `send` shows: the input, or a copy where it overlaps the output
+
+  Pair(at::Tensor const& output, at::Tensor const& input, int rank, Place const& place)
+      : recv((check_same_type(output, input, place), contiguous_view(output, place, "output"))),
+        send(contiguous_view(input, place, "input")),
+        source(apart(input, send, recv, std::min(send.count, recv.count), rank)) {
+    send.data = source.data_ptr();
+  }
+};
+
+/// Several of them, which are sent as one.
+struct Pairs {
+  std::vector<Pair> all;
+  Tensors sources;
+
+  Pairs(Tensors const& outputs, Tensors const& inputs, int rank, Place const& place) {
+    TORCH_CHECK_VALUE(outputs.size() == inputs.size(), place, ": ", outputs.size(), " outputs but ", inputs.size(),
+                      " inputs");
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      sources.push_back(all.emplace_back(outputs[i], inputs[i], rank, place).source);
+    }
+  }
+};
 
 /// How a tensor is divided among ranks: along its first dimension, by `splits`, or equally without them.
 struct Split {
@@ -155,14 +184,10 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::allgather(TensorLists& outputs, T
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                                c10d::AllgatherOptions const& opts) {
   auto const here = place(kAllGatherBase);
-  check_same_type(output, input, here);
-  auto const recv = contiguous_view(output, here, "output");
-  auto send = contiguous_view(input, here, "input");
-  auto const source = apart(input, send, recv, send.count, getRank());
-  send.data = source.data_ptr();
-  return run(kAllGatherBase, {opts.asyncOp, opts.timeout}, {source}, {output},
+  Pair const pair(output, input, getRank(), here);
+  return run(kAllGatherBase, {opts.asyncOp, opts.timeout}, {pair.source}, {output},
              [&](Communicator& communicator, CollectiveOptions const& options) {
-               return communicator.all_gather(send, recv, options);
+               return communicator.all_gather(pair.send, pair.recv, options);
              });
 }
 
@@ -202,16 +227,11 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::allgather_coalesced(TensorLists& 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                                c10d::AllgatherOptions const& opts) {
   auto const here = place(kAllGatherCoalesced);
-  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), here, ": ", outputs.size(), " outputs but ", inputs.size(),
-                    " inputs");
-  return run(kAllGatherCoalesced, {opts.asyncOp, opts.timeout}, inputs, outputs,
+  Pairs const pairs(outputs, inputs, getRank(), here);
+  return run(kAllGatherCoalesced, {opts.asyncOp, opts.timeout}, pairs.sources, outputs,
              [&](Communicator& communicator, CollectiveOptions const& options) {
                return together(communicator, coalesced_ != nullptr, options, [&](CollectiveOptions const& each) {
-                 for (std::size_t i = 0; i < inputs.size(); ++i) {
-                   check_same_type(outputs[i], inputs[i], here);
-                   communicator.all_gather(contiguous_view(inputs[i], here, "input"),
-                                           contiguous_view(outputs[i], here, "output"), each);
-                 }
+                 for (auto const& pair : pairs.all) communicator.all_gather(pair.send, pair.recv, each);
                });
              });
 }
@@ -292,30 +312,22 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::reduce_scatter(Tensors& outputs, 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                                     c10d::ReduceScatterOptions const& opts) {
   auto const here = place(kReduceScatterBase);
-  check_same_type(output, input, here);
-  auto const recv = contiguous_view(output, here, "output");
-  auto send = contiguous_view(input, here, "input");
-  auto const source = apart(input, send, recv, recv.count, getRank());
-  send.data = source.data_ptr();
-  return run(kReduceScatterBase, {opts.asyncOp, opts.timeout}, {source}, {output},
+  Pair const pair(output, input, getRank(), here);
+  return run(kReduceScatterBase, {opts.asyncOp, opts.timeout}, {pair.source}, {output},
              [&](Communicator& communicator, CollectiveOptions const& options) {
-               return communicator.reduce_scatter(send, recv, reduction(opts.reduceOp, here), options);
+               return communicator.reduce_scatter(pair.send, pair.recv, reduction(opts.reduceOp, here), options);
              });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                                c10d::ReduceScatterOptions const& opts) {
   auto const here = place(kReduceScatterBase);
-  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), here, ": ", outputs.size(), " outputs but ", inputs.size(),
-                    " inputs");
-  return run(kReduceScatterBase, {opts.asyncOp, opts.timeout}, inputs, outputs,
+  Pairs const pairs(outputs, inputs, getRank(), here);
+  return run(kReduceScatterBase, {opts.asyncOp, opts.timeout}, pairs.sources, outputs,
              [&](Communicator& communicator, CollectiveOptions const& options) {
                return together(communicator, coalesced_ != nullptr, options, [&](CollectiveOptions const& each) {
-                 for (std::size_t i = 0; i < inputs.size(); ++i) {
-                   check_same_type(outputs[i], inputs[i], here);
-                   communicator.reduce_scatter(contiguous_view(inputs[i], here, "input"),
-                                               contiguous_view(outputs[i], here, "output"),
-                                               reduction(opts.reduceOp, here), each);
+                 for (auto const& pair : pairs.all) {
+                   communicator.reduce_scatter(pair.send, pair.recv, reduction(opts.reduceOp, here), each);
                  }
                });
              });

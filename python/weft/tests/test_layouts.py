@@ -118,7 +118,29 @@ def check_overlap(rank):
         assert flat[offset : offset + 2].equal(wanted), (offset, flat, wanted)
 
 
-BOTH = [check_gathered_lists, check_overlap]
+def check_coalesced_overlap(rank):
+    """The same in calls that are made together."""
+    ranks = dist.get_world_size()
+    for offset in range(ranks + 1):
+        flats = [[torch.arange(n * (ranks + 1.0)) + 100 * r for n in (2, 3000)] for r in range(ranks)]
+        gathered = [torch.cat([flats[r][i][offset * n : (offset + 1) * n] for r in range(ranks)]) for i, n in enumerate((2, 3000))]
+        reduced = [sum(flats[r][i] for r in range(ranks))[n * rank : n * (rank + 1)] for i, n in enumerate((2, 3000))]
+        mine = [flat.clone() for flat in flats[rank]]
+        with dist._coalescing_manager():
+            for flat, n in zip(mine, (2, 3000)):
+                dist.all_gather_into_tensor(flat[: n * ranks], flat[offset * n : (offset + 1) * n])
+        for flat, n, wanted in zip(mine, (2, 3000), gathered):
+            assert flat[: n * ranks].equal(wanted), (offset, n)
+        mine = [flat.clone() for flat in flats[rank]]
+        with dist._coalescing_manager(async_ops=True) as manager:
+            for flat, n in zip(mine, (2, 3000)):
+                dist.reduce_scatter_tensor(flat[offset * n : (offset + 1) * n], flat[: n * ranks])
+        manager.wait()
+        for flat, n, wanted in zip(mine, (2, 3000), reduced):
+            assert flat[offset * n : (offset + 1) * n].equal(wanted), (offset, n)
+
+
+BOTH = [check_gathered_lists, check_overlap, check_coalesced_overlap]
 # gloo sends what lies in memory, not what the tensor holds, where inputs of these are not contiguous.
 ONLY_WEFT = [check_scattered_lists, check_leaves_that_require_gradients]
 
