@@ -83,8 +83,8 @@ class ZeroOptimizer {
   /// call it, with inputs of equal value.
   void step(StepInputs const& inputs = {});
 
-  /// The first half of step(): returns once all gradients are reduced. Until step(), gradient_shard() may be read and
-  /// changed (to look for overflow, to clip).
+  /// The first half of step(), which all ranks call: returns once all gradients are reduced. Until step(),
+  /// gradient_shard() may be read and changed (to look for overflow, to clip).
   void reduce();
   /// What this rank owns of parameter `index`; fixed once the first step() or reduce() has come, or if
   /// options.buckets.rebuild is false.

@@ -255,6 +255,36 @@ TEST(ZeroOptimizer, GathersTheFirstLayersFirstAndTimesThem) {
   });
 }
 
+TEST(ZeroOptimizer, ALostRankEndsItForTheOthers) {
+  for (std::size_t const good_steps : {0U, 2U}) {
+    run_thread_ranks(3, [&](Communicator& world) {
+      std::vector<TensorSpec> const specs = model(9, 58);
+      Parameters const parameters(specs);
+      ZeroOptimizer zero(world, {{parameters.views(), AdamWOptions{}}});
+      auto const step = [&](std::size_t number) {
+        for (std::size_t i = 0; i < specs.size(); ++i) {
+          zero.wait_parameter(i);
+          write_gradient(zero.gradient(i), zero.parameter(i), world.rank(), number, i);
+          zero.mark_ready(i);
+        }
+        zero.step();
+      };
+      for (std::size_t number = 0; number < good_steps; ++number) step(number);
+      if (world.rank() == 2) return;
+      for (int attempt = 0; attempt < 2; ++attempt) {  // the second rethrows what the first met
+        try {
+          step(good_steps);
+          zero.wait_parameters();
+          ADD_FAILURE() << "went on without rank 2";
+        } catch (Error const& error) {
+          EXPECT_EQ(error.code(), ErrorCode::peer_lost) << error.what();
+          EXPECT_NE(std::string(error.what()).find("rank 2"), std::string::npos) << error.what();
+        }
+      }
+    });
+  }
+}
+
 /// What the constructor says on a rank, or "".
 std::string refusal(Communicator& world, std::vector<ParameterGroup> const& groups, ZeroOptions const& options,
                     ErrorCode expected) {
