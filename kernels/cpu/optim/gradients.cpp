@@ -69,6 +69,16 @@ void scale_kernel(void* data, std::size_t count, DataType type, float factor) {
   change_all(data, count, type, [by](VF value) { return hn::Mul(value, by); });
 }
 
+bool scale_and_check_kernel(void* data, std::size_t count, DataType type, float factor) {
+  auto const by = hn::Set(DF(), factor);
+  VF poison = hn::Zero(DF());
+  change_all(data, count, type, [by, &poison](VF value) {
+    poison = hn::MulAdd(value, hn::Zero(DF()), poison);
+    return hn::Mul(value, by);
+  });
+  return std::isfinite(hn::GetLane(hn::SumOfLanes(DF(), poison)));
+}
+
 void clamp_kernel(void* data, std::size_t count, DataType type, float limit) {
   auto const most = hn::Set(DF(), limit);
   change_all(data, count, type, [most](VF value) {
@@ -98,6 +108,7 @@ namespace weft::kernels {
 
 HWY_EXPORT(measure_kernel);
 HWY_EXPORT(scale_kernel);
+HWY_EXPORT(scale_and_check_kernel);
 HWY_EXPORT(clamp_kernel);
 HWY_EXPORT(convert_kernel);
 
@@ -107,6 +118,10 @@ GradientMeasure measure_gradient(void const* data, std::size_t count, DataType t
 
 void scale(void* data, std::size_t count, DataType type, float factor) {
   HWY_DYNAMIC_DISPATCH(scale_kernel)(data, count, type, factor);
+}
+
+bool scale_and_check(void* data, std::size_t count, DataType type, float factor) {
+  return HWY_DYNAMIC_DISPATCH(scale_and_check_kernel)(data, count, type, factor);
 }
 
 void clamp(void* data, std::size_t count, DataType type, float limit) {

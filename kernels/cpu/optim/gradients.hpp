@@ -19,6 +19,8 @@ struct GradientMeasure {
 
 /// x ← factor·x, rounded to nearest even.
 void scale(void* data, std::size_t count, DataType type, float factor);
+/// The same; false where an element was not finite.
+[[nodiscard]] bool scale_and_check(void* data, std::size_t count, DataType type, float factor);
 /// x ← x within [−limit, limit]; NaN stays.
 void clamp(void* data, std::size_t count, DataType type, float limit);
 /// to ← from, rounded to nearest even; the arrays do not overlap.

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "weft/gradients.hpp"
+
+namespace weft {
+
+/// What ranks combine to a norm: squares are summed, magnitudes compared, and `not_finite` either.
+struct NormParts {
+  double norm = 0;
+  double not_finite = 0;
+};
+
+[[nodiscard]] NormParts measure_parts(std::span<BufferView const> gradients, NormType type, float factor);
+[[nodiscard]] GradientNorm norm_of(NormParts const& parts, NormType type);
+/// g ← g · clip_factor(), where that changes anything.
+void scale_by_clip(std::span<BufferView const> gradients, GradientNorm const& norm, double max_norm);
+
+}  // namespace weft

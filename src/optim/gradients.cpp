@@ -1,0 +1,95 @@
+#include "weft/gradients.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/optim/gradients.hpp"
+#include "optim/gradient_parts.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+namespace {
+
+constexpr double kTiny = 1e-6;  // torch's
+
+void check_gradients(std::span<BufferView const> gradients) {
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    auto const& gradient = gradients[i];
+    auto const computable =
+        gradient.dtype == DataType::f32 || gradient.dtype == DataType::bf16 || gradient.dtype == DataType::f16;
+    if (!computable || gradient.device.type != DeviceType::cpu) {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("gradient {} is {} on {}; norms and clipping take f32, bf16 and f16 on cpu", i,
+                              to_string(gradient.dtype), to_string(gradient.device)));
+    }
+    if (gradient.data == nullptr && gradient.count > 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("gradient {} has {} elements but no memory", i, gradient.count));
+    }
+  }
+}
+
+}  // namespace
+
+NormParts measure_parts(std::span<BufferView const> gradients, NormType type, float factor) {
+  check_gradients(gradients);
+  NormParts parts;
+  for (auto const& gradient : gradients) {
+    auto const one = kernels::measure_gradient(gradient.data, gradient.count, gradient.dtype, factor);
+    if (!one.finite) {
+      parts.not_finite = 1;
+    } else if (type == NormType::l2) {
+      parts.norm += one.sum_of_squares;
+    } else {
+      parts.norm = std::max<double>(parts.norm, one.largest);
+    }
+  }
+  return parts;
+}
+
+GradientNorm norm_of(NormParts const& parts, NormType type) {
+  return {type == NormType::l2 ? std::sqrt(parts.norm) : parts.norm, parts.not_finite == 0};
+}
+
+void scale_by_clip(std::span<BufferView const> gradients, GradientNorm const& norm, double max_norm) {
+  float const factor = clip_factor(norm.norm, max_norm);
+  if (!norm.finite || factor == 1) return;
+  for (auto const& gradient : gradients) kernels::scale(gradient.data, gradient.count, gradient.dtype, factor);
+}
+
+GradientNorm gradient_norm(std::span<BufferView const> gradients, NormType type, float factor) {
+  return norm_of(measure_parts(gradients, type, factor), type);
+}
+
+float clip_factor(double norm, double max_norm) {
+  if (!(max_norm > 0)) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("clipping: max_norm is {}; it must be above 0", max_norm));
+  }
+  return static_cast<float>(std::min(1.0, max_norm / (norm + kTiny)));
+}
+
+GradientNorm clip_grad_norm(std::span<BufferView const> gradients, double max_norm, NormType type) {
+  static_cast<void>(clip_factor(0, max_norm));  // refused before anything is read
+  auto const norm = gradient_norm(gradients, type);
+  scale_by_clip(gradients, norm, max_norm);
+  return norm;
+}
+
+void clip_grad_value(std::span<BufferView const> gradients, float limit) {
+  if (!(limit >= 0)) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("clipping: limit is {}; it must be at least 0", limit));
+  }
+  check_gradients(gradients);
+  for (auto const& gradient : gradients) kernels::clamp(gradient.data, gradient.count, gradient.dtype, limit);
+}
+
+void unscale_and_check(std::span<BufferView const> gradients, float inv_scale, float& found_inf) {
+  check_gradients(gradients);
+  for (auto const& gradient : gradients) {
+    if (!kernels::scale_and_check(gradient.data, gradient.count, gradient.dtype, inv_scale)) found_inf = 1;
+  }
+}
+
+}  // namespace weft

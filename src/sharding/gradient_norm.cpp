@@ -1,0 +1,26 @@
+#include <array>
+
+#include "optim/gradient_parts.hpp"
+#include "weft/error.hpp"
+#include "weft/gradients.hpp"
+
+namespace weft {
+
+GradientNorm gradient_norm(Communicator& communicator, std::span<BufferView const> shards, NormType type, float factor,
+                           CollectiveOptions const& options) {
+  auto const mine = measure_parts(shards, type, factor);
+  std::array<double, 2> parts{mine.norm, mine.not_finite};
+  std::span<double> const view(parts);
+  communicator.all_reduce(view, view, type == NormType::l2 ? ReduceOp::sum : ReduceOp::max, options).wait();
+  return norm_of({parts[0], parts[1]}, type);
+}
+
+GradientNorm clip_grad_norm(Communicator& communicator, std::span<BufferView const> shards, double max_norm,
+                            NormType type, CollectiveOptions const& options) {
+  static_cast<void>(clip_factor(0, max_norm));  // refused before anything is sent
+  auto const norm = gradient_norm(communicator, shards, type, 1, options);
+  scale_by_clip(shards, norm, max_norm);
+  return norm;
+}
+
+}  // namespace weft

@@ -1,0 +1,50 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "harness/ranks.hpp"
+#include "weft/error.hpp"
+#include "weft/gradients.hpp"
+
+namespace weft::test {
+namespace {
+
+TEST(ShardedGradientNormTest, EveryRankGetsThatOfTheWhole) {
+  run_thread_ranks(3, [](Communicator& world) {
+    std::vector<float> shard(4, static_cast<float>(world.rank() + 1));
+    std::vector<BufferView> const shards{BufferView(std::span(shard))};
+    EXPECT_DOUBLE_EQ(gradient_norm(world, shards).norm, std::sqrt(4.0 * (1 + 4 + 9)));
+    EXPECT_DOUBLE_EQ(gradient_norm(world, shards, NormType::inf, 2).norm, 6);
+    auto const norm = clip_grad_norm(world, shards, 1);
+    EXPECT_TRUE(norm.finite);
+    EXPECT_NEAR(shard[0], (world.rank() + 1) / norm.norm, 1e-6) << "by the norm of the whole, not of the shard";
+  });
+}
+
+TEST(ShardedGradientNormTest, OneRanksOverflowIsEverybodys) {
+  for (auto const type : {NormType::l2, NormType::inf}) {
+    run_thread_ranks(2, [type](Communicator& world) {
+      std::vector<float> shard(100, 1);
+      if (world.rank() == 1) shard[99] = std::numeric_limits<float>::infinity();
+      std::vector<BufferView> const shards{BufferView(std::span(shard))};
+      EXPECT_FALSE(gradient_norm(world, shards, type).finite);
+      EXPECT_FALSE(clip_grad_norm(world, shards, 0.5, type).finite);
+      EXPECT_EQ(shard[0], 1) << "nobody scales what is to be skipped";
+    });
+  }
+}
+
+TEST(ShardedGradientNormTest, ARankWithoutShardsTakesPart) {
+  run_thread_ranks(2, [](Communicator& world) {
+    std::vector<float> shard{3, 4};
+    std::vector<BufferView> shards;
+    if (world.rank() == 0) shards.push_back(BufferView(std::span(shard)));
+    EXPECT_DOUBLE_EQ(gradient_norm(world, shards).norm, 5);
+    EXPECT_THROW(clip_grad_norm(world, shards, -1), Error);
+  });
+}
+
+}  // namespace
+}  // namespace weft::test
