@@ -61,7 +61,7 @@ def check_mixed_messages(rank):
         assert tensor.eq(10.0 * peer + tag).all(), (peer, tag)
 
 
-CHECKS = test_collectives.COMMON + test_collectives.ONLY_WEFT + [check_every_subset, check_ddp, check_mixed_messages]
+CHECKS = [*test_collectives.COMMON, *test_collectives.ONLY_WEFT, check_every_subset, check_ddp, check_mixed_messages]
 
 
 def main() -> int:
