@@ -19,10 +19,13 @@ struct GradScalerOptions {
 /// Scales the loss so that small f16 gradients do not vanish, and finds the largest scale that does not overflow.
 /// Sync-free: what a step needs lies in memory that updates read when they run.
 ///
-///   loss · scaler.scale() → backward → reduce → unscale_and_check() or gradient_norm() into scaler.found_inf()
-///   optimizer.step(gradients, scaler.inputs());   // skips itself where found_inf is not 0
+///   …backward of loss · scaler.scale(), reduce…
+///   auto norm = gradient_norm(gradients, NormType::l2, scaler.inv_scale());
+///   if (!norm.finite) scaler.found_inf() = 1;
+///   optimizer.step(gradients, scaler.inputs());   // unscales; skips itself where found_inf is not 0
 ///   scaler.update();
 ///
+/// After unscale_and_check(), which unscales in memory, step with {.found_inf = &scaler.found_inf()} instead.
 /// Gradients are judged after they are reduced, so that all ranks skip alike. Not thread-safe; stays where it is while
 /// updates that use its inputs() run.
 class GradScaler {

@@ -3,12 +3,12 @@
 #include <span>
 
 #include "weft/buffer.hpp"
-#include "weft/communicator.hpp"
 
 namespace weft {
 
-// Of gradients in f32, bf16 or f16 on the CPU, computed in f32 and summed in double. Thread-safe on different
-// gradients. @throws Error{unsupported} for another type or device, Error{invalid_argument} for one without memory.
+// Of gradients of one rank (of all: weft/sharded_gradients.hpp), in f32, bf16 or f16 on the CPU, computed in f32 and
+// summed in double. Thread-safe on different gradients. @throws Error{unsupported} for another type or device,
+// Error{invalid_argument} for one without memory.
 
 enum class NormType { l2, inf };
 
@@ -20,11 +20,6 @@ struct GradientNorm {
 /// Of factor·g, with factor 1 / loss scale; changes nothing. An L2 norm's squares must not exceed f32.
 [[nodiscard]] GradientNorm gradient_norm(std::span<BufferView const> gradients, NormType type = NormType::l2,
                                          float factor = 1);
-/// Collective, of gradients that are sharded: each rank passes its own shards (none of them twice), and all get the
-/// same norm and the same `finite`, whoever has the element that is not.
-[[nodiscard]] GradientNorm gradient_norm(Communicator& communicator, std::span<BufferView const> shards,
-                                         NormType type = NormType::l2, float factor = 1,
-                                         CollectiveOptions const& options = {});
 
 /// What brings gradients of `norm` to at most `max_norm`: min(1, max_norm / (norm + 1e-6)), as
 /// torch.nn.utils.clip_grad_norm_ has it. For StepInputs::clip. @throws Error{invalid_argument} for a max_norm that is
@@ -33,8 +28,6 @@ struct GradientNorm {
 
 /// g ← g · clip_factor(). Returns the norm before; not finite gradients are left as they are.
 GradientNorm clip_grad_norm(std::span<BufferView const> gradients, double max_norm, NormType type = NormType::l2);
-GradientNorm clip_grad_norm(Communicator& communicator, std::span<BufferView const> shards, double max_norm,
-                            NormType type = NormType::l2, CollectiveOptions const& options = {});
 /// g ← g within [−limit, limit]; NaN stays. @throws Error{invalid_argument} for a limit below 0.
 void clip_grad_value(std::span<BufferView const> gradients, float limit);
 

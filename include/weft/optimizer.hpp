@@ -31,7 +31,7 @@ struct OptimizerSettings {
 };
 
 /// What a step reads when its updates run rather than when it is called: nobody waits for it on the host. Null: the
-/// options', 1, no.
+/// options', 1, 1, no.
 struct StepInputs {
   float const* lr = nullptr;         ///< instead of the options'
   float const* inv_scale = nullptr;  ///< multiplies gradients

@@ -24,6 +24,7 @@
 #include "weft/parts.hpp"
 #include "weft/reduce_op.hpp"
 #include "weft/reduction.hpp"
+#include "weft/sharded_gradients.hpp"
 #include "weft/shared_heap.hpp"
 #include "weft/stream.hpp"
 #include "weft/trace.hpp"

@@ -1,8 +1,7 @@
 #include <array>
 
 #include "optim/gradient_parts.hpp"
-#include "weft/error.hpp"
-#include "weft/gradients.hpp"
+#include "weft/sharded_gradients.hpp"
 
 namespace weft {
 

@@ -6,7 +6,7 @@
 
 #include "harness/ranks.hpp"
 #include "weft/error.hpp"
-#include "weft/gradients.hpp"
+#include "weft/sharded_gradients.hpp"
 
 namespace weft::test {
 namespace {
