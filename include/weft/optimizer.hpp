@@ -48,7 +48,7 @@ class Optimizer {
  public:
   /// @throws Error{unsupported} for a parameter of another type or device; Error{invalid_argument} for one without
   /// memory, and for options that make no sense; Error{out_of_memory}
-  explicit Optimizer(std::vector<ParameterGroup> groups, OptimizerSettings const& settings = {});
+  explicit Optimizer(std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings = {});
   /// One group.
   Optimizer(std::vector<BufferView> parameters, OptimizerOptions const& options,
             OptimizerSettings const& settings = {});

@@ -40,7 +40,7 @@ float value_or(float const* pointer, float otherwise) noexcept {
 
 class Optimizer::Impl {
  public:
-  Impl(std::vector<ParameterGroup> groups, OptimizerSettings const& settings) : settings_(settings) {
+  Impl(std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings) : settings_(settings) {
     for (auto& group : groups) {
       check(group.options);
       options_.push_back(group.options);
@@ -156,8 +156,8 @@ class Optimizer::Impl {
   bool begun_ = false;
 };
 
-Optimizer::Optimizer(std::vector<ParameterGroup> groups, OptimizerSettings const& settings)
-    : impl_(std::make_unique<Impl>(std::move(groups), settings)) {}
+Optimizer::Optimizer(std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings)
+    : impl_(std::make_unique<Impl>(groups, settings)) {}
 Optimizer::Optimizer(std::vector<BufferView> parameters, OptimizerOptions const& options,
                      OptimizerSettings const& settings)
     : Optimizer(std::vector<ParameterGroup>{{std::move(parameters), options}}, settings) {}

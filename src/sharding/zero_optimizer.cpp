@@ -221,7 +221,7 @@ void ZeroOptimizer::Impl::make_optimizer() {
   for (std::size_t g = 1; g < groups.size(); ++g) next[g] = next[g - 1] + groups[g - 1].parameters.size();
   optimized_as_.assign(group_of_.size(), kNone);
   for (ShardPiece const& piece : pieces_) optimized_as_[piece.tensor] = next[group_of_[piece.tensor]]++;
-  optimizer_.emplace(std::move(groups), settings_);
+  optimizer_.emplace(groups, settings_);
   optimizer_->set_step_count(first_step_);
 }
 
