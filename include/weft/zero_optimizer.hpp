@@ -115,13 +115,30 @@ class ZeroOptimizer {
   [[nodiscard]] std::int64_t step_count() const noexcept;  ///< steps that were applied
   void set_step_count(std::int64_t step) noexcept;
 
-  /// Collective, for checkpoints: as Optimizer::state(), of the whole parameter on every rank.
   [[nodiscard]] std::span<std::string_view const> state_names(std::size_t index) const;
+
+  // For checkpoints. A parameter's master is its f32 original, or where it has none (f32 parameters, or without
+  // optimizer.master_weights) its own values as f32. What is set must not change while a step is under way. Setters,
+  // and all that is of this rank's shard, throw Error{invalid_argument} on a wrong count and while shards may still
+  // move: construct with options.buckets.rebuild = false to load before the first step.
+
+  /// Collective: of the whole parameter, on every rank.
   [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which);
+  [[nodiscard]] std::vector<float> master(std::size_t index);
   /// Local: takes this rank's part of `values`, which are of the whole parameter.
-  /// @throws Error{invalid_argument} on a wrong count, and while shards may still move: construct with
-  /// options.buckets.rebuild = false to load states before the first step.
   void set_state(std::size_t index, std::size_t which, std::span<float const> values);
+  /// Local, with the same values on every rank: the parameter and its master.
+  void set_parameter(std::size_t index, std::span<float const> values);
+
+  /// Local: of shard(index).
+  [[nodiscard]] std::vector<float> state_shard(std::size_t index, std::size_t which) const;
+  [[nodiscard]] std::vector<float> master_shard(std::size_t index) const;
+  void set_state_shard(std::size_t index, std::size_t which, std::span<float const> values);
+  /// Sets parameter_shard(index) too; the other ranks have it after share_parameters().
+  void set_master_shard(std::size_t index, std::span<float const> values);
+  /// Collective: every rank gets all parameters' shards, to be waited for as after step().
+  void share_parameters();
+
   /// Bytes of states and f32 masters on this rank; 0 until shards are fixed.
   [[nodiscard]] std::size_t state_bytes() const noexcept;
 

@@ -1,0 +1,55 @@
+#include "sharding/parameter_gathers.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "core/log.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+
+void ParameterGathers::resize(std::size_t buckets) {
+  works_.assign(buckets, Work());
+  launched_.reserve(buckets);
+  timings_.reserve(buckets);
+}
+
+void ParameterGathers::launch(BucketStorage const& parameters, std::size_t bucket) {
+  BufferView const whole = parameters.bucket(bucket);
+  if (whole.count == 0) return;
+  BufferView const mine = parameters.shard(bucket, communicator_.rank(), communicator_.size());
+  launched_.push_back({bucket, whole.bytes(), std::chrono::steady_clock::now()});
+  works_[bucket] = communicator_.all_gather(mine, whole, {stream_, {}});
+}
+
+void ParameterGathers::wait_for(std::size_t bucket) const {
+  try {
+    works_[bucket].wait();
+  } catch (Error const& error) {
+    throw Error(error.code(), fmt::format("parameters of bucket {} of {}: {}", bucket, works_.size(), error.what()));
+  }
+}
+
+void ParameterGathers::wait_for_all() {
+  if (launched_.empty()) return;
+  for (Launched const& one : launched_) wait_for(one.bucket);
+  timings_.clear();
+  for (Launched const& one : launched_) {
+    WorkTimings const times = works_[one.bucket].timings();
+    timings_.push_back({one.bytes, one.at, times.started, times.finished});
+  }
+  launched_.clear();
+}
+
+void ParameterGathers::drain(bool log_failures) const {
+  for (Work const& work : works_) {
+    try {
+      work.wait();
+    } catch (std::exception const& error) {
+      if (log_failures) log(LogLevel::warn, fmt::format("zero optimizer: destroyed too early: {}", error.what()));
+    }
+  }
+}
+
+}  // namespace weft

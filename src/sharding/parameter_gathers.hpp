@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <span>
+#include <vector>
+
+#include "bucketing/bucket_storage.hpp"
+#include "weft/bucketer.hpp"
+#include "weft/communicator.hpp"
+
+namespace weft {
+
+/// The all_gathers that bring every rank the updated parameters, bucket by bucket. Not thread-safe.
+class ParameterGathers {
+ public:
+  /// `communicator` must outlive it.
+  ParameterGathers(Communicator& communicator, Stream stream)
+      : communicator_(communicator), stream_(std::move(stream)) {}
+
+  /// Of the buckets of a plan; those of an earlier one have been waited for.
+  void resize(std::size_t buckets);
+
+  /// Collective, and all ranks launch the same buckets in the same order, each once between two wait_for_all(). Sends
+  /// bucket `bucket`, of which this rank's part is up to date; returns at once.
+  void launch(BucketStorage const& parameters, std::size_t bucket);
+
+  /// Blocks until the bucket has arrived, if it is under way. @throws Error naming the bucket.
+  void wait_for(std::size_t bucket) const;
+  /// Until all have; then timings() are theirs.
+  void wait_for_all();
+  /// In launch order; `ready` is when each was launched.
+  [[nodiscard]] std::span<BucketTiming const> timings() const noexcept { return timings_; }
+
+  /// For a destructor: waits for what is under way, and logs a failure where asked to.
+  void drain(bool log_failures) const;
+
+ private:
+  Communicator& communicator_;
+  Stream stream_;
+  std::vector<Work> works_;  ///< by bucket
+  struct Launched {
+    std::size_t bucket;
+    std::size_t bytes;
+    std::chrono::steady_clock::time_point at;
+  };
+  std::vector<Launched> launched_;  ///< of this step, in launch order; none once all were waited for
+  std::vector<BucketTiming> timings_;
+};
+
+}  // namespace weft

@@ -1,0 +1,115 @@
+#include "sharding/shard_optimizer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/cpu/optim/gradients.hpp"
+#include "optim/rule.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+
+ShardOptimizer::ShardOptimizer(std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings)
+    : settings_(settings) {
+  for (ParameterGroup const& group : groups) {
+    group_of_.insert(group_of_.end(), group.parameters.size(), options_.size());
+    options_.push_back(group.options);
+  }
+}
+
+void ShardOptimizer::use_plan(BucketPlan const& plan, int rank, int ranks) {
+  bucket_of_.assign(group_of_.size(), 0);
+  shards_.assign(group_of_.size(), {});
+  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+    for (BucketSlot const& slot : plan.buckets[b].slots) bucket_of_[slot.tensor] = b;
+  }
+  pieces_ = pieces_of(plan, rank, ranks);
+  for (ShardPiece const& piece : pieces_) shards_[piece.tensor] = {piece.first, piece.count};
+}
+
+void ShardOptimizer::fix(BucketStorage const& parameters) {
+  std::vector<ParameterGroup> groups;
+  for (OptimizerOptions const& options : options_) groups.push_back({{}, options});
+  for (ShardPiece const& piece : pieces_) {
+    groups[group_of_[piece.tensor]].parameters.push_back(
+        parameters.tensor(piece.tensor).slice(piece.first, piece.count));
+  }
+  // The Optimizer counts over all groups, in each of which pieces keep their order.
+  std::vector<std::size_t> next(groups.size(), 0);
+  for (std::size_t g = 1; g < groups.size(); ++g) next[g] = next[g - 1] + groups[g - 1].parameters.size();
+  optimized_as_.assign(group_of_.size(), kNone);
+  for (ShardPiece const& piece : pieces_) optimized_as_[piece.tensor] = next[group_of_[piece.tensor]]++;
+  optimizer_.emplace(groups, settings_);
+  optimizer_->set_step_count(first_step_);
+}
+
+void ShardOptimizer::set_lr(std::size_t group, double lr) {
+  weft::set_lr(options_.at(group), lr);
+  if (optimizer_) optimizer_->set_lr(group, lr);
+}
+
+void ShardOptimizer::set_step_count(std::int64_t step) noexcept {
+  first_step_ = step;
+  if (optimizer_) optimizer_->set_step_count(step);
+}
+
+bool ShardOptimizer::needs_norms() const noexcept {
+  return std::any_of(options_.begin(), options_.end(), [](auto const& one) { return weft::needs_norms(one); });
+}
+
+void ShardOptimizer::check_fixed(char const* call, std::size_t index) const {
+  if (optimizer_) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("ZeroOptimizer::{}: shards may still move; construct with options.buckets.rebuild = false to "
+                          "reach them before the first step (parameter {})",
+                          call, index));
+}
+
+void ShardOptimizer::check_state(char const* call, std::size_t index, std::size_t which) const {
+  std::size_t const states = state_names(options_of(index)).size();
+  if (which < states) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("ZeroOptimizer::{}: state {} of parameter {}, which has {}", call, which, index, states));
+}
+
+void ShardOptimizer::check_count(char const* call, std::size_t index, std::size_t count) const {
+  if (count == shards_[index].count) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("ZeroOptimizer::{}: {} elements for this rank's {} of parameter {}", call, count,
+                          shards_[index].count, index));
+}
+
+std::vector<float> ShardOptimizer::state(std::size_t index, std::size_t which) const {
+  if (shards_[index].count == 0) return {};
+  return optimizer_->state(optimized_as_[index], which);
+}
+
+void ShardOptimizer::set_state(char const* call, std::size_t index, std::size_t which, std::span<float const> values) {
+  check_fixed(call, index);
+  check_state(call, index, which);
+  check_count(call, index, values.size());
+  if (!values.empty()) optimizer_->set_state(optimized_as_[index], which, values);
+}
+
+std::vector<float> ShardOptimizer::master(std::size_t index) const {
+  std::vector<float> values(shards_[index].count);
+  if (values.empty()) return values;
+  BufferView const master = optimizer_->master(optimized_as_[index]);
+  kernels::convert(master.data, master.dtype, values.data(), DataType::f32, values.size());
+  return values;
+}
+
+void ShardOptimizer::set_master(char const* call, std::size_t index, std::span<float const> values) {
+  check_fixed(call, index);
+  check_count(call, index, values.size());
+  if (values.empty()) return;
+  BufferView const master = optimizer_->master(optimized_as_[index]);
+  BufferView const parameter = optimizer_->parameter(optimized_as_[index]);
+  kernels::convert(values.data(), DataType::f32, master.data, master.dtype, values.size());
+  if (parameter.data != master.data) {
+    kernels::convert(values.data(), DataType::f32, parameter.data, parameter.dtype, values.size());
+  }
+}
+
+}  // namespace weft

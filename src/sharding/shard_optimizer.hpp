@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "bucketing/bucket_storage.hpp"
+#include "sharding/shard_pieces.hpp"
+#include "weft/optimizer.hpp"
+#include "weft/zero_optimizer.hpp"
+
+namespace weft {
+
+/// Which part of each parameter this rank owns, and, once shards are fixed, the Optimizer of those parts. Parameters
+/// are numbered over all groups. Not thread-safe.
+class ShardOptimizer {
+ public:
+  /// Of the groups only sizes and options are kept.
+  ShardOptimizer(std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings);
+
+  /// What rank `rank` of `ranks` owns by `plan`. Not once fixed.
+  void use_plan(BucketPlan const& plan, int rank, int ranks);
+  /// From now on shards do not move: allocates states and takes masters from `parameters`, which are laid out by the
+  /// plan and stay where they are.
+  void fix(BucketStorage const& parameters);
+  [[nodiscard]] bool is_fixed() const noexcept { return optimizer_.has_value(); }
+
+  [[nodiscard]] std::size_t parameter_count() const noexcept { return group_of_.size(); }
+  /// In plan order; none is empty.
+  [[nodiscard]] std::span<ShardPiece const> pieces() const noexcept { return pieces_; }
+  [[nodiscard]] ShardRange shard(std::size_t index) const noexcept { return shards_[index]; }
+  [[nodiscard]] std::size_t bucket_of(std::size_t index) const noexcept { return bucket_of_[index]; }
+
+  [[nodiscard]] std::size_t group_count() const noexcept { return options_.size(); }
+  [[nodiscard]] OptimizerOptions const& options(std::size_t group) const { return options_.at(group); }
+  [[nodiscard]] OptimizerOptions const& options_of(std::size_t index) const { return options_[group_of_[index]]; }
+  void set_lr(std::size_t group, double lr);
+  [[nodiscard]] std::int64_t step_count() const noexcept { return optimizer_ ? optimizer_->step_count() : first_step_; }
+  void set_step_count(std::int64_t step) noexcept;
+  /// Whether a tensor's step depends on norms of all of it.
+  [[nodiscard]] bool needs_norms() const noexcept;
+
+  // A step, once fixed; `gradient` is of the piece.
+  void begin_step(StepInputs const& inputs) { optimizer_->begin_step(inputs); }
+  void update(ShardPiece const& piece, BufferView gradient) { optimizer_->update(index_of(piece), gradient); }
+  [[nodiscard]] Optimizer::Norms update_moments(ShardPiece const& piece, BufferView gradient) {
+    return optimizer_->update_moments(index_of(piece), gradient);
+  }
+  void apply(ShardPiece const& piece, Optimizer::Norms const& whole) { optimizer_->apply(index_of(piece), whole); }
+
+  // What this rank keeps of a parameter, as f32, once fixed; empty where it owns nothing of it.
+  // @throws Error{invalid_argument} naming `call` on a wrong count or state, and before shards are fixed.
+
+  [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which) const;
+  void set_state(char const* call, std::size_t index, std::size_t which, std::span<float const> values);
+  /// The f32 original; of a parameter that has none itself.
+  [[nodiscard]] std::vector<float> master(std::size_t index) const;
+  /// Sets it, and this rank's part of the parameter to it, rounded.
+  void set_master(char const* call, std::size_t index, std::span<float const> values);
+  [[nodiscard]] std::size_t state_bytes() const noexcept { return optimizer_ ? optimizer_->state_bytes() : 0; }
+
+  /// @throws Error{invalid_argument} naming `call`.
+  void check_fixed(char const* call, std::size_t index) const;
+  void check_state(char const* call, std::size_t index, std::size_t which) const;
+
+ private:
+  [[nodiscard]] std::size_t index_of(ShardPiece const& piece) const noexcept { return optimized_as_[piece.tensor]; }
+  void check_count(char const* call, std::size_t index, std::size_t count) const;
+
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  OptimizerSettings settings_;
+  std::vector<std::size_t> group_of_;  ///< by parameter
+  std::vector<OptimizerOptions> options_;
+  std::vector<std::size_t> bucket_of_;  ///< by parameter
+  std::vector<ShardRange> shards_;      ///< by parameter
+  std::vector<ShardPiece> pieces_;
+  std::optional<Optimizer> optimizer_;     ///< of the pieces; none before shards are fixed
+  std::vector<std::size_t> optimized_as_;  ///< by parameter: its piece's index in optimizer_, or kNone
+  std::int64_t first_step_ = 0;
+};
+
+}  // namespace weft

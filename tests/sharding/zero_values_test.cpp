@@ -1,0 +1,152 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "sharding/zero_training.hpp"
+#include "weft/error.hpp"
+
+namespace weft::test {
+namespace {
+
+std::vector<TensorSpec> mixed_model() {
+  std::vector<TensorSpec> specs = model(12, 61);
+  for (std::size_t i = 0; i < specs.size(); i += 2) specs[i].dtype = DataType::bf16;
+  return specs;
+}
+
+ZeroOptions fixed_shards(ZeroStage stage) {
+  ZeroOptions options{.stage = stage};
+  options.buckets.limits = {3000, 9000, 1000};
+  options.buckets.rebuild = false;
+  return options;
+}
+
+std::vector<std::byte> train(ZeroOptimizer& zero, int rank, std::size_t first, std::size_t last) {
+  for (std::size_t step = first; step < last; ++step) {
+    zero.wait_parameters();
+    for (std::size_t i = 0; i < zero.parameter_count(); ++i) {
+      write_gradient(zero.gradient(i), zero.parameter(i), rank, step, i);
+      zero.mark_ready(i);
+    }
+    zero.step();
+  }
+  zero.wait_parameters();
+  return bytes_of(zero.parameter_count(), [&](std::size_t i) { return zero.parameter(i); });
+}
+
+// Masters have bits that their 16-bit parameters do not: a run that lost them goes another way.
+TEST(ZeroValues, WholeMastersAndStatesGoOnAtAnotherPlan) {
+  std::vector<TensorSpec> const specs = mixed_model();
+  for (int const ranks : {1, 2, 3}) {
+    run_thread_ranks(ranks, [&](Communicator& world) {
+      Parameters const parameters(specs);
+      ZeroOptimizer straight(world, {{parameters.views(), AdamWOptions{}}}, {.stage = ZeroStage::gradients});
+      train(straight, world.rank(), 0, 3);
+
+      Parameters const others(specs, 2);
+      ZeroOptimizer resumed(world, {{others.views(), AdamWOptions{}}}, fixed_shards(ZeroStage::optimizer_states));
+      std::size_t beyond = 0;
+      for (std::size_t i = 0; i < specs.size(); ++i) {
+        std::vector<float> const master = straight.master(i);
+        ASSERT_EQ(master.size(), specs[i].count);
+        if (specs[i].dtype == DataType::bf16) {
+          for (float const value : master) {
+            std::uint32_t bits = 0;
+            std::memcpy(&bits, &value, sizeof bits);
+            beyond += (bits & 0xffffU) != 0 ? 1 : 0;
+          }
+        } else {
+          EXPECT_EQ(std::memcmp(master.data(), straight.parameter(i).data, straight.parameter(i).bytes()), 0);
+        }
+        resumed.set_parameter(i, master);
+        for (std::size_t which = 0; which < 2; ++which) resumed.set_state(i, which, straight.state(i, which));
+      }
+      EXPECT_GT(beyond, 100U);
+      resumed.set_step_count(straight.step_count());
+      for (std::size_t i = 0; i < specs.size(); ++i) {
+        EXPECT_EQ(std::memcmp(resumed.parameter(i).data, straight.parameter(i).data, straight.parameter(i).bytes()), 0);
+        EXPECT_EQ(resumed.master(i), straight.master(i));
+      }
+      auto const expected = train(straight, world.rank(), 3, 6);
+      EXPECT_EQ(train(resumed, world.rank(), 3, 6), expected);
+    });
+  }
+}
+
+TEST(ZeroValues, ShardsCanBeTakenOutAndPutBackLocally) {
+  std::vector<TensorSpec> const specs = mixed_model();
+  for (int const ranks : {1, 2, 4}) {
+    run_thread_ranks(ranks, [&](Communicator& world) {
+      Parameters const parameters(specs);
+      ZeroOptimizer straight(world, {{parameters.views(), AdamWOptions{}}}, fixed_shards(ZeroStage::gradients));
+      train(straight, world.rank(), 0, 3);
+      Parameters const others(specs, 2);
+      ZeroOptimizer resumed(world, {{others.views(), AdamWOptions{}}}, fixed_shards(ZeroStage::gradients));
+      for (std::size_t i = 0; i < specs.size(); ++i) {
+        ASSERT_EQ(straight.master_shard(i).size(), straight.shard(i).count);
+        resumed.set_master_shard(i, straight.master_shard(i));
+        for (std::size_t which = 0; which < 2; ++which) {
+          resumed.set_state_shard(i, which, straight.state_shard(i, which));
+        }
+        // A shard's values are the whole's.
+        std::vector<float> const whole = straight.state(i, 1);
+        std::vector<float> const mine = straight.state_shard(i, 1);
+        EXPECT_TRUE(
+            std::equal(mine.begin(), mine.end(), whole.begin() + static_cast<std::ptrdiff_t>(straight.shard(i).first)));
+      }
+      resumed.share_parameters();
+      resumed.set_step_count(straight.step_count());
+      auto const expected = train(straight, world.rank(), 3, 6);
+      EXPECT_EQ(train(resumed, world.rank(), 3, 6), expected);
+    });
+  }
+}
+
+TEST(ZeroValues, WithoutMastersTheParameterItselfIsTaken) {
+  run_thread_ranks(2, [](Communicator& world) {
+    std::vector<TensorSpec> const specs{{1000, DataType::bf16}, {300, DataType::f32}};
+    Parameters const parameters(specs);
+    ZeroOptions options = fixed_shards(ZeroStage::gradients);
+    options.optimizer.master_weights = false;
+    ZeroOptimizer zero(world, {{parameters.views(), SgdOptions{}}}, options);
+    std::vector<float> const all = zero.master(0);
+    auto const* const halves = static_cast<std::uint16_t const*>(zero.parameter(0).data);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      std::uint32_t bits = 0;
+      std::memcpy(&bits, &all[i], sizeof bits);
+      ASSERT_EQ(bits, std::uint32_t{halves[i]} << 16U);
+    }
+    zero.set_master_shard(0, std::vector<float>(zero.shard(0).count, 1.5F + static_cast<float>(world.rank())));
+    zero.share_parameters();
+    zero.wait_parameters();
+    EXPECT_EQ(zero.master(0).front(), 1.5F);
+    EXPECT_EQ(zero.master(0).back(), 2.5F);
+  });
+}
+
+TEST(ZeroValues, RefusesWrongCountsAndShardsThatMayMove) {
+  run_thread_ranks(2, [](Communicator& world) {
+    std::vector<TensorSpec> const specs = mixed_model();
+    Parameters const parameters(specs);
+    ZeroOptimizer early(world, {{parameters.views(), AdagradOptions{.initial_accumulator_value = 0.5}}});
+    EXPECT_THROW((void)early.master_shard(0), Error);
+    EXPECT_THROW((void)early.state_shard(0, 0), Error);
+    EXPECT_THROW(early.set_parameter(0, std::vector<float>(specs[0].count)), Error);
+    EXPECT_THROW(early.set_master_shard(0, {}), Error);
+    EXPECT_EQ(early.state(1, 0), std::vector<float>(specs[1].count, 0.5F));
+    EXPECT_EQ(early.master(1).size(), specs[1].count);
+
+    ZeroOptimizer zero(world, {{parameters.views(), AdamWOptions{}}}, fixed_shards(ZeroStage::gradients));
+    std::size_t const mine = zero.shard(0).count;
+    EXPECT_THROW(zero.set_master_shard(0, std::vector<float>(mine + 1)), Error);
+    EXPECT_THROW(zero.set_state_shard(0, 0, std::vector<float>(mine + 1)), Error);
+    EXPECT_THROW(zero.set_state_shard(0, 2, std::vector<float>(mine)), Error);
+    EXPECT_THROW((void)zero.state_shard(0, 2), Error);
+    EXPECT_THROW(zero.set_parameter(0, std::vector<float>(specs[0].count + 1)), Error);
+    EXPECT_THROW((void)zero.master(specs.size()), Error);
+    EXPECT_THROW((void)zero.master_shard(specs.size()), Error);
+  });
+}
+
+}  // namespace
+}  // namespace weft::test
