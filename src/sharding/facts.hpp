@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/communicator.hpp"
+#include "weft/optimizer_options.hpp"
+
+namespace weft {
+
+/// Names of what ranks must agree on, and this rank's values.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+/// Everything that `options` say, as text.
+[[nodiscard]] std::string describe(OptimizerOptions const& options);
+
+/// Collective. Every rank passes as many facts, of the same names. @throws Error{mismatch} on every rank at the first
+/// fact that differs from rank 0's; `who` begins the message.
+void compare(Communicator& communicator, Facts const& facts, char const* who);
+
+}  // namespace weft
