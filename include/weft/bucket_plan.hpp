@@ -44,6 +44,14 @@ struct Bucket {
   friend bool operator==(Bucket const&, Bucket const&) = default;
 };
 
+/// What sending a bucket takes: a fixed part and one for each byte, both finite and not below 0.
+struct TransferCost {
+  double seconds = 0;
+  double seconds_per_byte = 0;
+
+  friend bool operator==(TransferCost const&, TransferCost const&) = default;
+};
+
 /// Which tensor goes into which bucket, in launch order. A pure function of its inputs, so that ranks agree by agreeing
 /// on those.
 struct BucketPlan {
@@ -58,6 +66,18 @@ struct BucketPlan {
   /// sizes overflow.
   [[nodiscard]] static BucketPlan build(std::span<TensorSpec const> specs, std::span<std::size_t const> order,
                                         BucketLimits const& limits = {}, std::size_t shards = 1);
+
+  /// Of all ways to cut `order` into buckets of one dtype each, one whose last bucket arrives first, where buckets
+  /// travel one after the other, none before its last tensor is ready:
+  ///   f(j) = min over i < j of max(f(i), ready(j)) + cost.seconds + cost.seconds_per_byte · bytes(i..j]
+  /// f(j): when the first j tensors have arrived; ready(j): when the last of them is; bytes: with all padding. A bucket
+  /// without elements is not sent and costs nothing. Of equally good ends of the last bucket's predecessor the one with
+  /// the fewest buckets before it, of those the latest. `ready[t]`: when tensor t has its gradient, in seconds from any
+  /// moment that is common to all. At most O(n²), less where tensors become ready while others travel.
+  /// @throws Error{invalid_argument} as build() does, and for times or costs that are not finite or costs below 0.
+  [[nodiscard]] static BucketPlan optimal(std::span<TensorSpec const> specs, std::span<std::size_t const> order,
+                                          std::span<double const> ready, TransferCost const& cost,
+                                          std::size_t shards = 1);
 
   friend bool operator==(BucketPlan const&, BucketPlan const&) = default;
 };

@@ -23,15 +23,27 @@ enum class BucketCollective {
   reduce_scatter_and_release,
 };
 
+/// What decides where buckets end, once it is known when gradients become ready.
+enum class BucketPolicy {
+  caps,  ///< BucketLimits
+  /// BucketPlan::optimal(), from the slowest rank's ready times in the first synchronised step, and what transfers
+  /// cost over this communicator, which is measured then. BucketLimits hold until then, and where rebuild is false.
+  optimal,
+};
+
 struct BucketerOptions {
   BucketLimits limits{};
   ReduceOp op = ReduceOp::avg;
   bool overlap = true;  ///< false: every bucket is launched by finish(), nothing overlaps
-  bool rebuild = true;  ///< after the first synchronised step, re-plan in rank 0's observed ready order
+  /// After the first synchronised step, re-plan in the order in which rank 0's gradients became ready; under
+  /// BucketPolicy::optimal, in which the slowest rank's did.
+  bool rebuild = true;
   /// Where results are sharded, the re-plan comes before the first bucket is sent, so that no shard ever moves: by
   /// finish_launching() or finish() of the first synchronised step, which overlaps nothing.
   BucketCollective collective = BucketCollective::all_reduce;
   std::optional<Stream> stream{};  ///< absent: the Bucketer owns one communication stream
+  BucketPolicy policy = BucketPolicy::caps;
+  std::optional<TransferCost> transfer_cost{};  ///< for BucketPolicy::optimal instead of measuring
 };
 
 /// What happened to one bucket in the last finished step.
@@ -96,6 +108,8 @@ class Bucketer {
   void finish_launching();
 
   [[nodiscard]] BucketPlan const& plan() const noexcept;
+  /// What the plan was made with, once BucketPolicy::optimal has: equal on all ranks.
+  [[nodiscard]] std::optional<TransferCost> transfer_cost() const noexcept;
   /// The last finished step's buckets in launch order; none after a micro-step that sent nothing. After the step that
   /// rebuilt they are those of the plan before.
   [[nodiscard]] std::span<BucketTiming const> timings() const noexcept;

@@ -12,7 +12,19 @@ namespace weft {
 namespace {
 
 // What each rank says of itself, in this order.
-enum Field : std::size_t { kTensors, kFirstBytes, kBytes, kLastBytes, kOp, kRebuild, kCollective, kDigest, kFields };
+enum Field : std::size_t {
+  kTensors,
+  kFirstBytes,
+  kBytes,
+  kLastBytes,
+  kOp,
+  kRebuild,
+  kCollective,
+  kPolicy,
+  kGivenCost,
+  kDigest,
+  kFields
+};
 using Summary = std::array<std::uint64_t, kFields>;
 
 constexpr std::size_t kWordsPerSpec = 2;  // count, dtype
@@ -62,8 +74,9 @@ std::string spec_difference(Summary const& reference, Summary const& other, std:
 
 std::string option_difference(Summary const& reference, Summary const& other) {
   constexpr std::array<char const*, kFields> names{
-      "", "limits.first_bytes", "limits.bytes", "limits.last_bytes", "op", "rebuild", "collective", ""};
-  for (std::size_t field = kFirstBytes; field <= kCollective; ++field) {
+      "",        "limits.first_bytes", "limits.bytes", "limits.last_bytes", "op",
+      "rebuild", "collective",         "policy",       "transfer_cost",     ""};
+  for (std::size_t field = kFirstBytes; field < kDigest; ++field) {
     if (reference[field] != other[field]) {
       return fmt::format("{} is {} there but {} on rank 0", names[field], other[field], reference[field]);
     }
@@ -81,6 +94,8 @@ void check_agreement(Communicator& communicator, std::span<TensorSpec const> spe
                      static_cast<std::uint64_t>(options.op),
                      options.rebuild ? 1U : 0U,
                      static_cast<std::uint64_t>(options.collective),
+                     static_cast<std::uint64_t>(options.policy),
+                     options.transfer_cost ? 1U : 0U,
                      digest_of(words_of(specs, specs.size()))};
   std::vector<std::uint64_t> const gathered = gather(communicator, mine);
   std::vector<Summary> ranks(static_cast<std::size_t>(communicator.size()));
@@ -104,11 +119,6 @@ void check_agreement(Communicator& communicator, std::span<TensorSpec const> spe
               fmt::format("bucketer: rank {} differs from rank 0: {}; build the same model with the "
                           "same options on every rank",
                           rank, difference));
-}
-
-std::vector<std::size_t> agree_on_order(Communicator& communicator, std::vector<std::uint64_t> order) {
-  communicator.broadcast(BufferView(std::span(order)), 0).wait();
-  return {order.begin(), order.end()};
 }
 
 }  // namespace weft

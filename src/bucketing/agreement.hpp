@@ -11,7 +11,4 @@ namespace weft {
 /// @throws Error{mismatch} on every rank, naming the first rank that differs from rank 0 and the first difference.
 void check_agreement(Communicator& communicator, std::span<TensorSpec const> specs, BucketerOptions const& options);
 
-/// Collective: rank 0's `order` on every rank.
-[[nodiscard]] std::vector<std::size_t> agree_on_order(Communicator& communicator, std::vector<std::uint64_t> order);
-
 }  // namespace weft

@@ -6,9 +6,11 @@
 #include <numeric>
 
 #include "bucketing/agreement.hpp"
+#include "bucketing/bucket_layout.hpp"
+#include "bucketing/bucket_sender.hpp"
 #include "bucketing/bucket_storage.hpp"
 #include "bucketing/ready_tracker.hpp"
-#include "bucketing/release_pages.hpp"
+#include "bucketing/replan.hpp"
 #include "core/log.hpp"
 #include "weft/error.hpp"
 
@@ -17,14 +19,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-bool is_sharded(BucketerOptions const& options) {
-  return options.collective != BucketCollective::all_reduce;
-}
-
-std::size_t shards_of(Communicator const& communicator, BucketerOptions const& options) {
-  return is_sharded(options) ? static_cast<std::size_t>(communicator.size()) : 1;
-}
-
 BucketPlan first_plan(std::span<TensorSpec const> specs, BucketLimits const& limits, std::size_t shards) {
   std::vector<std::size_t> order(specs.size());
   std::iota(order.rbegin(), order.rend(), std::size_t{0});
@@ -32,7 +26,8 @@ BucketPlan first_plan(std::span<TensorSpec const> specs, BucketLimits const& lim
 }
 
 // All that can be refused without asking the other ranks comes first, so that nobody waits for a rank that gave up.
-BucketPlan agreed_plan(Communicator& communicator, std::span<TensorSpec const> specs, BucketerOptions const& options) {
+BucketPlan agreed_plan(Communicator& communicator, std::span<TensorSpec const> specs, BucketerOptions const& options,
+                       std::size_t shards) {
   if (!is_valid(options.op)) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("bucketer: unknown reduce operation {}", static_cast<int>(options.op)));
@@ -42,7 +37,12 @@ BucketPlan agreed_plan(Communicator& communicator, std::span<TensorSpec const> s
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("bucketer: unknown collective {}", static_cast<int>(options.collective)));
   }
-  BucketPlan plan = first_plan(specs, options.limits, shards_of(communicator, options));
+  if (options.policy < BucketPolicy::caps || options.policy > BucketPolicy::optimal) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("bucketer: unknown policy {}", static_cast<int>(options.policy)));
+  }
+  if (options.transfer_cost) check_cost(*options.transfer_cost);
+  BucketPlan plan = first_plan(specs, options.limits, shards);
   check_agreement(communicator, specs, options);
   return plan;
 }
@@ -55,11 +55,12 @@ class Bucketer::Impl {
       : communicator_(communicator),
         specs_(std::move(specs)),
         options_(options),
-        collective_{options.stream ? *options.stream : Stream::cpu({.name = "weft-comm", .cpu = {}}), {}},
-        storage_(communicator, agreed_plan(communicator, specs_, options)),
+        sender_(communicator, options),
+        storage_(communicator, agreed_plan(communicator, specs_, options, sender_.shards())),
         tracker_(storage_.plan()),
         rebuild_pending_(options.rebuild && specs_.size() > 1) {
     resize_per_bucket();
+    tracker_.note_times(rebuild_pending_ && options.policy == BucketPolicy::optimal);
   }
 
   ~Impl() { drain(); }
@@ -72,6 +73,7 @@ class Bucketer::Impl {
   [[nodiscard]] std::size_t generation() const noexcept { return generation_; }
   [[nodiscard]] std::span<BucketTiming const> timings() const noexcept { return timings_; }
   [[nodiscard]] bool sync() const noexcept { return sync_; }
+  [[nodiscard]] std::optional<TransferCost> cost() const noexcept { return cost_; }
 
   void mark_ready(std::size_t index);
   void set_sync(bool sync);
@@ -81,14 +83,13 @@ class Bucketer::Impl {
 
  private:
   void resize_per_bucket();
-  [[nodiscard]] Work send(std::size_t bucket);
   void launch_next();
   void launch_full_buckets();
   void wait_for_bucket(std::size_t bucket);
   void wait_for_all();
   void record_timings();
-  void wait_for_releases();
-  void rebuild(std::vector<std::uint64_t> observed);
+  [[nodiscard]] Observation observation() const;
+  void rebuild(Observation seen);
   void rebuild_before_sending();
   void move_to(BucketPlan plan);
   void drain() noexcept;
@@ -102,13 +103,15 @@ class Bucketer::Impl {
   Communicator& communicator_;
   std::vector<TensorSpec> specs_;
   BucketerOptions options_;
-  CollectiveOptions collective_;
+  BucketSender sender_;
   BucketStorage storage_;
   ReadyTracker tracker_;
   std::vector<Work> works_;               ///< by bucket; a default Work where nothing is sent
   std::vector<Clock::time_point> ready_;  ///< by bucket
   std::vector<BucketTiming> timings_;
-  std::size_t launched_ = 0;  ///< buckets launched in this step: always the first ones of the plan
+  Clock::time_point gave_up_;         ///< when finish_launching() took what was not marked for missing
+  std::optional<TransferCost> cost_;  ///< what the plan was made with
+  std::size_t launched_ = 0;          ///< buckets launched in this step: always the first ones of the plan
   std::size_t generation_ = 0;
   bool all_launched_ = false;  ///< finish_launching() came, finish() did not
   bool sync_ = true;
@@ -139,26 +142,12 @@ void Bucketer::Impl::resize_per_bucket() {
   timings_.reserve(storage_.bucket_count());
 }
 
-Work Bucketer::Impl::send(std::size_t bucket) {
-  BufferView const whole = storage_.bucket(bucket);
-  if (!is_sharded(options_)) return communicator_.all_reduce(whole, whole, options_.op, collective_);
-  BufferView const mine = storage_.shard(bucket, communicator_.rank(), communicator_.size());
-  Work work = communicator_.reduce_scatter(whole, mine, options_.op, collective_);
-  if (options_.collective == BucketCollective::reduce_scatter_and_release) {
-    // Right behind the collective, where nobody waits for it; not if it failed, for peers may still be reading.
-    collective_.stream->enqueue([whole, mine, work] {
-      if (!work.error()) release_outside(whole, mine);
-    });
-  }
-  return work;
-}
-
 void Bucketer::Impl::launch_next() {
   std::size_t const bucket = launched_;
   BufferView const view = storage_.bucket(bucket);
   if (view.count != 0) {
     try {
-      works_[bucket] = send(bucket);
+      works_[bucket] = sender_.send(storage_, bucket);
     } catch (Error const& error) {
       throw in_bucket(bucket, error);
     }
@@ -180,7 +169,7 @@ void Bucketer::Impl::mark_ready(std::size_t index) {
   if (!tracker_.mark(index)) return;
   std::size_t const bucket = tracker_.bucket_of(index);
   ready_[bucket] = Clock::now();
-  bool const overlaps = options_.overlap && !(is_sharded(options_) && rebuild_pending_);
+  bool const overlaps = options_.overlap && !(sender_.sharded() && rebuild_pending_);
   if (sync_ && overlaps && bucket == launched_) guarded([this] { launch_full_buckets(); });
 }
 
@@ -200,17 +189,17 @@ void Bucketer::Impl::set_sync(bool sync) {
 void Bucketer::Impl::finish_launching() {
   check_usable();
   if (!sync_ || all_launched_) return;
-  Clock::time_point const now = Clock::now();
+  gave_up_ = Clock::now();
   // Launched buckets are full: all their tensors have gradients and may no longer be touched.
   for (std::size_t bucket = launched_; bucket < storage_.bucket_count(); ++bucket) {
     if (tracker_.is_full(bucket)) continue;
-    ready_[bucket] = now;
+    ready_[bucket] = gave_up_;
     for (BucketSlot const& slot : storage_.plan().buckets[bucket].slots) {
       if (!tracker_.has_gradient(slot.tensor)) storage_.zero(slot.tensor);
     }
   }
   guarded([this] {
-    if (rebuild_pending_ && is_sharded(options_)) rebuild_before_sending();
+    if (rebuild_pending_ && sender_.sharded()) rebuild_before_sending();
     while (launched_ < storage_.bucket_count()) launch_next();
   });
   all_launched_ = true;
@@ -245,14 +234,8 @@ void Bucketer::Impl::wait_for_all() {
       if (!first) first = std::current_exception();
     }
   }
-  wait_for_releases();
+  if (launched_ > 0) sender_.wait_for_releases();
   if (first) std::rethrow_exception(first);
-}
-
-void Bucketer::Impl::wait_for_releases() {
-  if (launched_ > 0 && options_.collective == BucketCollective::reduce_scatter_and_release) {
-    collective_.stream->synchronize();
-  }
 }
 
 void Bucketer::Impl::record_timings() {
@@ -275,21 +258,25 @@ void Bucketer::Impl::finish() {
   finish_launching();
   guarded([this] { wait_for_all(); });
   record_timings();
-  std::vector<std::uint64_t> observed;
-  if (rebuild_pending_) observed = tracker_.observed_order();
+  Observation seen;
+  if (rebuild_pending_) seen = observation();
   tracker_.end_step();
   launched_ = 0;
   all_launched_ = false;
-  if (rebuild_pending_) guarded([&] { rebuild(std::move(observed)); });
-  rebuild_pending_ = false;
+  if (rebuild_pending_) guarded([&] { rebuild(std::move(seen)); });
 }
 
-void Bucketer::Impl::rebuild(std::vector<std::uint64_t> observed) {
-  std::vector<std::size_t> const order = agree_on_order(communicator_, std::move(observed));
-  BucketPlan plan = BucketPlan::build(specs_, order, options_.limits, shards_of(communicator_, options_));
-  if (plan == storage_.plan()) return;
+Observation Bucketer::Impl::observation() const {
+  bool const times = options_.policy == BucketPolicy::optimal;
+  return {tracker_.observed_order(), times ? tracker_.observed_times(gave_up_) : std::vector<double>()};
+}
+
+void Bucketer::Impl::rebuild(Observation seen) {
+  rebuild_pending_ = false;
+  tracker_.note_times(false);
   try {
-    move_to(std::move(plan));
+    BucketPlan plan = replan(communicator_, sender_, specs_, options_, std::move(seen), cost_);
+    if (plan != storage_.plan()) move_to(std::move(plan));
   } catch (Error const& error) {
     // Every rank learns of the shortage from allocate(), so all of them keep the first plan.
     if (error.code() != ErrorCode::out_of_memory) throw;
@@ -298,8 +285,7 @@ void Bucketer::Impl::rebuild(std::vector<std::uint64_t> observed) {
 }
 
 void Bucketer::Impl::rebuild_before_sending() {
-  rebuild(tracker_.observed_order());
-  rebuild_pending_ = false;
+  rebuild(observation());
   ready_.assign(storage_.bucket_count(), Clock::now());
 }
 
@@ -321,7 +307,7 @@ void Bucketer::Impl::drain() noexcept {
       if (!failure_) log(LogLevel::warn, fmt::format("bucketer: destroyed before finish(): {}", error.what()));
     }
   }
-  wait_for_releases();
+  if (launched_ > 0) sender_.wait_for_releases();
 }
 
 Bucketer::Bucketer(Communicator& communicator, std::vector<TensorSpec> specs, BucketerOptions const& options)
@@ -360,6 +346,9 @@ void Bucketer::finish_launching() {
 }
 BucketPlan const& Bucketer::plan() const noexcept {
   return impl_->storage().plan();
+}
+std::optional<TransferCost> Bucketer::transfer_cost() const noexcept {
+  return impl_->cost();
 }
 std::span<BucketTiming const> Bucketer::timings() const noexcept {
   return impl_->timings();

@@ -45,6 +45,7 @@ bool ReadyTracker::mark(std::size_t tensor) {
   marked_[tensor] = 1;
   has_gradient_[tensor] = 1;
   order_.push_back(tensor);
+  if (!times_.empty()) times_[tensor] = std::chrono::steady_clock::now();
   return --missing_[bucket_of_[tensor]] == 0;
 }
 
@@ -55,6 +56,20 @@ std::vector<std::uint64_t> ReadyTracker::observed_order() const {
     if (marked_[tensor] == 0) order.push_back(tensor);
   }
   return order;
+}
+
+void ReadyTracker::note_times(bool wanted) {
+  times_.assign(wanted ? tensor_count() : 0, {});
+}
+
+std::vector<double> ReadyTracker::observed_times(std::chrono::steady_clock::time_point end) const {
+  std::vector<double> seconds(tensor_count(), 0);
+  if (order_.empty()) return seconds;
+  for (std::size_t tensor = 0; tensor < seconds.size(); ++tensor) {
+    std::chrono::duration<double> const after = (marked_[tensor] != 0 ? times_[tensor] : end) - times_[order_.front()];
+    seconds[tensor] = after.count();
+  }
+  return seconds;
 }
 
 void ReadyTracker::end_pass() noexcept {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -35,6 +36,11 @@ class ReadyTracker {
 
   /// This pass's tensors in the order they were marked, then the others in plan order: a permutation.
   [[nodiscard]] std::vector<std::uint64_t> observed_order() const;
+  /// From now on, or no longer, mark() also notes the time.
+  void note_times(bool wanted);
+  /// While times are noted: seconds from this pass's first mark to each tensor's; of a tensor that was not marked, to
+  /// `end`. All 0 when none was.
+  [[nodiscard]] std::vector<double> observed_times(std::chrono::steady_clock::time_point end) const;
 
   /// Forgets the marks and keeps the gradients.
   void end_pass() noexcept;
@@ -48,7 +54,8 @@ class ReadyTracker {
   std::vector<std::size_t> missing_;  ///< tensors not yet marked in this pass, by bucket
   std::vector<std::uint8_t> marked_;
   std::vector<std::uint8_t> has_gradient_;
-  std::vector<std::size_t> order_;  ///< tensors marked in this pass
+  std::vector<std::size_t> order_;                            ///< tensors marked in this pass
+  std::vector<std::chrono::steady_clock::time_point> times_;  ///< of marks, by tensor; empty: not noted
 };
 
 }  // namespace weft

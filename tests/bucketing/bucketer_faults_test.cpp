@@ -161,6 +161,9 @@ TEST(BucketerFaults, DifferentModelsOrOptionsNameRankAndDifference) {
   BucketerOptions sum;
   sum.op = ReduceOp::sum;
   EXPECT_TRUE(contains(disagreement(specs, defaults, specs, sum), "op is "));
+  BucketerOptions optimal;
+  optimal.policy = BucketPolicy::optimal;
+  EXPECT_TRUE(contains(disagreement(specs, defaults, specs, optimal), "policy is 1 there"));
 }
 
 }  // namespace

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "bucketing/bucket_storage.hpp"
+#include "weft/bucketer.hpp"
+#include "weft/communicator.hpp"
+
+namespace weft {
+
+/// How a bucket is sent, whatever is in it and whenever that is.
+class BucketSender {
+ public:
+  /// Starts a stream where the options have none. `communicator` must outlive this.
+  BucketSender(Communicator& communicator, BucketerOptions const& options);
+
+  [[nodiscard]] bool sharded() const noexcept { return collective_ != BucketCollective::all_reduce; }
+  /// Equal parts that buckets are planned for.
+  [[nodiscard]] std::size_t shards() const noexcept;
+  [[nodiscard]] Stream& stream() noexcept { return *call_.stream; }
+
+  /// Collective, asynchronous: bucket `index`, and frees what this rank does not own where the options say so.
+  Work send(BucketStorage const& storage, std::size_t index);
+  /// The collective alone, of any memory that divides into shards().
+  Work send(BufferView const& whole);
+
+  /// Waits until what sent buckets do not need any longer is freed.
+  void wait_for_releases();
+
+ private:
+  [[nodiscard]] BufferView mine(BufferView const& whole) const noexcept;
+
+  Communicator& communicator_;
+  BucketCollective collective_;
+  ReduceOp op_;
+  CollectiveOptions call_;
+};
+
+}  // namespace weft

@@ -1,0 +1,49 @@
+#include "bucketing/transfer_cost.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+namespace weft {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+constexpr std::size_t kRatio = 16;  // of the two sizes
+constexpr std::size_t kRepetitions = 5;
+
+// Seconds from the end of one transfer to the end of the next. The first one waits for the slowest rank, touches fresh
+// pages, and does not count.
+double seconds_each(BucketSender& sender, BufferView const& whole) {
+  std::array<Work, kRepetitions + 1> works;
+  for (Work& work : works) work = sender.send(whole);
+  works.back().wait();
+  std::array<double, kRepetitions> seconds{};
+  for (std::size_t i = 0; i < kRepetitions; ++i) {
+    works[i + 1].wait();  // rethrows what failed
+    std::chrono::duration<double> const took = works[i + 1].timings().finished - works[i].timings().finished;
+    seconds[i] = took.count();
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kRepetitions / 2, seconds.end());
+  return seconds[kRepetitions / 2];
+}
+
+}  // namespace
+
+TransferCost measure_transfer_cost(Communicator& communicator, BucketSender& sender, DataType dtype,
+                                   std::size_t bytes) {
+  std::size_t const unit = 64 * sender.shards();  // bytes; buckets are padded to it
+  auto const rounded = [&](std::size_t size) { return std::max<std::size_t>(size / unit, 1) * unit; };
+  std::size_t const large = std::max(rounded(std::min(bytes / 8, kMostBytes)), 2 * unit);
+  std::size_t const small = rounded(large / kRatio);
+  Buffer const scratch = communicator.allocate(large / size_of(dtype), dtype);
+  std::array<double, 2> seconds{seconds_each(sender, scratch.view().slice(0, small / size_of(dtype))),
+                                seconds_each(sender, scratch.view())};
+  std::span<double> const agreed(seconds);
+  communicator.all_reduce(agreed, agreed, ReduceOp::max, {sender.stream(), {}}).wait();
+  TransferCost cost;
+  cost.seconds_per_byte = std::max(0.0, seconds[1] - seconds[0]) / static_cast<double>(large - small);
+  cost.seconds = std::max(0.0, seconds[0] - cost.seconds_per_byte * static_cast<double>(small));
+  return cost;
+}
+
+}  // namespace weft
