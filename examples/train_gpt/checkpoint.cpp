@@ -13,17 +13,17 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <stdexcept>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "checksum.hpp"
+#include "strategies/strategy.hpp"
 
 namespace train_gpt {
 namespace {
-
-constexpr std::size_t kMoments = 2;  ///< what AdamW keeps of every element
 
 using Json = nlohmann::json;
 
@@ -34,7 +34,7 @@ struct Preamble {
   std::uint64_t value_bytes = 0;
   std::uint64_t checksum = 0;  ///< of header and values
 };
-constexpr std::array<char, 8> kMagic{'W', 'E', 'F', 'T', 'G', 'P', 'T', '1'};
+constexpr std::array<char, 8> kMagic{'W', 'E', 'F', 'T', 'G', 'P', 'T', '2'};
 
 [[noreturn]] void fail(std::string const& path, std::string const& what) {
   throw std::runtime_error(fmt::format("checkpoint {}: {}", path, what));
@@ -45,9 +45,20 @@ std::uint64_t checksum_of(std::string const& header, std::vector<float> const& v
 }
 
 std::string header_of(Checkpoint const& c) {
-  return Json{{"layers", c.model.layers}, {"width", c.model.width},     {"heads", c.model.heads},
-              {"seq", c.model.seq},       {"batch", c.batch},           {"lr", c.lr},
-              {"seed", c.seed},           {"text", c.text_fingerprint}, {"step", c.step}}
+  return Json{{"layers", c.model.layers},
+              {"width", c.model.width},
+              {"heads", c.model.heads},
+              {"seq", c.model.seq},
+              {"batch", c.batch},
+              {"lr", c.lr},
+              {"seed", c.seed},
+              {"text", c.text_fingerprint},
+              {"optimizer", c.optimizer},
+              {"step", c.step},
+              {"applied", c.applied},
+              {"scale", c.scaler.scale},
+              {"growth_tracker", c.scaler.growth_tracker},
+              {"hysteresis_left", c.scaler.hysteresis_left}}
       .dump();
 }
 
@@ -58,7 +69,10 @@ void read_header(Checkpoint& c, std::string const& header) {
   c.lr = json.at("lr");
   c.seed = json.at("seed");
   c.text_fingerprint = json.at("text");
+  c.optimizer = json.at("optimizer");
   c.step = json.at("step");
+  c.applied = json.at("applied");
+  c.scaler = {json.at("scale"), json.at("growth_tracker"), json.at("hysteresis_left")};
 }
 
 struct CloseFile {
@@ -159,46 +173,52 @@ Checkpoint load_checkpoint(std::string const& path) {
   return checkpoint;
 }
 
-Checkpoint capture(Options const& options, std::uint64_t text_fingerprint, int step, GptModel const& model,
-                   TakeMoment const& take_moment) {
-  Checkpoint checkpoint{options.model, options.batch, options.lr, options.seed, text_fingerprint, step, {}};
-  checkpoint.values.reserve((1 + kMoments) * model.parameter_count());
-  std::vector<weft::BufferView> const parameters = model.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    auto const* const from = static_cast<float const*>(parameters[i].data);
-    checkpoint.values.insert(checkpoint.values.end(), from, from + parameters[i].count);
-    for (std::size_t which = 0; which < kMoments; ++which) {
-      std::vector<float> const moment = take_moment(i, which);
-      checkpoint.values.insert(checkpoint.values.end(), moment.begin(), moment.end());
-    }
+Checkpoint capture(Options const& options, std::uint64_t text_fingerprint, int step, GptParameters const& parameters,
+                   Strategy& strategy) {
+  Checkpoint checkpoint{options.model,
+                        options.batch,
+                        options.lr,
+                        options.seed,
+                        text_fingerprint,
+                        options.optimizer,
+                        step,
+                        strategy.applied_steps(),
+                        {},
+                        {}};
+  if (strategy.control().is_scaled()) checkpoint.scaler = strategy.control().scaler().state();
+  std::size_t const states = strategy.state_count();
+  checkpoint.values.reserve((1 + states) * parameters.count());
+  auto const append = [&](std::vector<float> const& values) {
+    checkpoint.values.insert(checkpoint.values.end(), values.begin(), values.end());
+  };
+  for (std::size_t i = 0; i < parameters.tensors().size(); ++i) {
+    append(strategy.values(i));
+    for (std::size_t which = 0; which < states; ++which) append(strategy.state(i, which));
   }
   return checkpoint;
 }
 
-void restore_parameters(Checkpoint const& checkpoint, GptModel& model) {
-  if (checkpoint.values.size() != (1 + kMoments) * model.parameter_count()) {
-    throw std::runtime_error(fmt::format("checkpoint holds {} values, this model needs {}", checkpoint.values.size(),
-                                         (1 + kMoments) * model.parameter_count()));
+void restore(Checkpoint const& checkpoint, GptParameters const& parameters, Strategy& strategy) {
+  std::size_t const states = strategy.state_count();
+  std::size_t const needed = (1 + states) * parameters.count();
+  if (checkpoint.values.size() != needed) {
+    throw std::runtime_error(
+        fmt::format("checkpoint holds {} values, this model needs {}", checkpoint.values.size(), needed));
   }
-  float const* from = checkpoint.values.data();
-  std::vector<weft::BufferView> const parameters = model.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    auto const count = parameters[i].count;
-    std::copy_n(from, count, static_cast<float*>(parameters[i].data));
-    from += (1 + kMoments) * count;
+  std::span<float const> rest(checkpoint.values);
+  auto const take = [&](std::size_t count) {
+    std::span<float const> const taken = rest.first(count);
+    rest = rest.subspan(count);
+    return taken;
+  };
+  for (std::size_t i = 0; i < parameters.tensors().size(); ++i) {
+    std::size_t const count = parameters.tensors()[i].count;
+    strategy.set_values(i, take(count));
+    for (std::size_t which = 0; which < states; ++which) strategy.set_state(i, which, take(count));
   }
-}
-
-void restore_moments(Checkpoint const& checkpoint, GptModel const& model, PutMoment const& put) {
-  float const* from = checkpoint.values.data();
-  std::vector<weft::BufferView> const parameters = model.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    auto const count = parameters[i].count;
-    for (std::size_t which = 0; which < kMoments; ++which) {
-      put(i, which, std::span(from + (1 + which) * count, count));
-    }
-    from += (1 + kMoments) * count;
-  }
+  strategy.set_applied_steps(checkpoint.applied);
+  if (strategy.control().is_scaled() && checkpoint.scaler.scale > 0)
+    strategy.control().scaler().set_state(checkpoint.scaler);
 }
 
 void adopt(Options& options, Checkpoint const& checkpoint, std::uint64_t text_fingerprint) {
@@ -209,6 +229,7 @@ void adopt(Options& options, Checkpoint const& checkpoint, std::uint64_t text_fi
   take(options, "--batch", options.batch, checkpoint.batch);
   take(options, "--lr", options.lr, checkpoint.lr);
   take(options, "--seed", options.seed, checkpoint.seed);
+  take(options, "--optimizer", options.optimizer, checkpoint.optimizer);
   if (text_fingerprint != checkpoint.text_fingerprint) {
     fail(options.resume, "was trained on another text; pass the same --data");
   }

@@ -1,15 +1,17 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "gpt_model.hpp"
+#include <weft/grad_scaler.hpp>
+
+#include "gpt_parameters.hpp"
 #include "options.hpp"
 
 namespace train_gpt {
+
+class Strategy;
 
 /// Everything a run needs to continue bit-identically at the same number of ranks.
 struct Checkpoint {
@@ -18,8 +20,11 @@ struct Checkpoint {
   float lr = 0;
   std::uint64_t seed = 0;
   std::uint64_t text_fingerprint = 0;
-  int step = 0;               ///< finished steps
-  std::vector<float> values;  ///< for each tensor: parameters, first moments, second moments
+  std::string optimizer = "adamw";
+  int step = 0;                                ///< finished steps
+  std::int64_t applied = 0;                    ///< those that did not overflow
+  weft::GradScaler::State scaler{.scale = 0};  ///< of fp16; scale 0: there was none
+  std::vector<float> values;                   ///< for each tensor: parameters, then each of the optimizer's states
 };
 
 /// Writes to FILE.tmp, syncs and renames, so that `path` holds the old checkpoint or the new one and never a part.
@@ -29,21 +34,15 @@ void save_checkpoint(std::string const& path, Checkpoint const& checkpoint);
 /// @throws std::runtime_error naming the path and what is wrong: not a checkpoint, cut short, damaged.
 [[nodiscard]] Checkpoint load_checkpoint(std::string const& path);
 
-/// Moment `which` of tensor `index`, taken from an optimizer or put back into it.
-using TakeMoment = std::function<std::vector<float>(std::size_t index, std::size_t which)>;
-using PutMoment = std::function<void(std::size_t index, std::size_t which, std::span<float const> values)>;
-
-/// The run's state after `step` steps.
+/// The run's state after `step` steps. Collective.
 [[nodiscard]] Checkpoint capture(Options const& options, std::uint64_t text_fingerprint, int step,
-                                 GptModel const& model, TakeMoment const& moment);
+                                 GptParameters const& parameters, Strategy& strategy);
 
-/// Puts parameters back. @throws std::runtime_error when the file is for another model.
-void restore_parameters(Checkpoint const& checkpoint, GptModel& model);
-/// Puts the moments of a model's tensors back.
-void restore_moments(Checkpoint const& checkpoint, GptModel const& model, PutMoment const& put);
+/// Puts it back, before the first step. Collective. @throws std::runtime_error when the file is for another model.
+void restore(Checkpoint const& checkpoint, GptParameters const& parameters, Strategy& strategy);
 
-/// Takes model shape, batch, lr and seed from the checkpoint. @throws std::runtime_error when an option that was given
-/// on the command line says otherwise, when the text is another one, or when no step is left to run.
+/// Takes model shape, batch, lr, seed and optimizer from the checkpoint. @throws std::runtime_error when an option that
+/// was given on the command line says otherwise, when the text is another one, or when no step is left to run.
 void adopt(Options& options, Checkpoint const& checkpoint, std::uint64_t text_fingerprint);
 
 }  // namespace train_gpt

@@ -6,7 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "ddp_tensors.hpp"
 #include "link.hpp"
+#include "local_tensors.hpp"
+#include "passes.hpp"
 #include "progress.hpp"
 #include "report.hpp"
 #include "sample.hpp"
@@ -18,31 +21,31 @@ namespace {
 
 /// One way to communicate, with weights and optimizer state of its own.
 struct Variant {
+  Variant(GptParameters const& model, std::uint64_t seed) : weights(model, seed) {}
+
   RunRecord record;
-  std::unique_ptr<GptModel> model;
+  LocalTensors weights;
   std::unique_ptr<Synchroniser> synchroniser;
+  std::unique_ptr<DdpTensors<Synchroniser>> tensors;
   std::unique_ptr<weft::Optimizer> optimizer;
 };
 
 class Comparison {
  public:
-  Comparison(weft::Communicator& world, Options const& options, BatchSampler const& sampler,
-             std::shared_ptr<Workspace> workspace)
-      : world_(world), options_(options), sampler_(sampler), workspace_(std::move(workspace)) {}
+  Comparison(weft::Communicator& world, Options const& options, GptModel& model, BatchSampler const& sampler)
+      : world_(world), options_(options), model_(model), sampler_(sampler) {}
 
-  /// Adds a variant that starts from `weights`; `make` turns its parameters into its Synchroniser.
+  /// Adds a variant; `make` turns its parameters into its Synchroniser.
   template <typename Make>
-  void add(char const* name, std::string const& link, GptModel const& weights, Make const& make) {
-    Variant variant;
+  void add(char const* name, std::string const& link, Make const& make) {
+    Variant variant(model_.parameters(), options_.seed);
     variant.record = {name, link, world_.size(), static_cast<double>(options_.batch) * options_.model.seq, {}};
-    variant.model = std::make_unique<GptModel>(options_.model, options_.batch / world_.size(), workspace_);
-    std::vector<weft::BufferView> const parameters = variant.model->parameters();
-    std::vector<weft::BufferView> const source = weights.parameters();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      std::copy_n(static_cast<float const*>(source[i].data), source[i].count, static_cast<float*>(parameters[i].data));
-    }
+    std::vector<weft::BufferView> const& parameters = variant.weights.parameters();
     variant.synchroniser = make(parameters);
-    variant.optimizer = std::make_unique<weft::Optimizer>(parameters, weft::AdamWOptions{.lr = options_.lr});
+    variant.tensors =
+        std::make_unique<DdpTensors<Synchroniser>>(model_.parameters(), parameters, *variant.synchroniser);
+    variant.optimizer =
+        std::make_unique<weft::Optimizer>(parameters, options_.optimizer_options(), options_.optimizer_settings());
     variants_.push_back(std::move(variant));
   }
 
@@ -64,13 +67,19 @@ class Comparison {
   }
 
   [[nodiscard]] std::vector<Variant> const& variants() const noexcept { return variants_; }
+  [[nodiscard]] GptModel& model() noexcept { return model_; }
 
  private:
   void take_step(Variant& variant, int step, weft::Trace* trace) {
     Batch const batch = sampler_.sample(step);
-    variant.optimizer->set_lr(learning_rate(options_.lr, step));
+    variant.optimizer->set_lr(options_.schedule().at(step));
     world_.barrier();
-    StepTimes const times = train_step(*variant.model, *variant.synchroniser, *variant.optimizer, batch);
+    StepTimes times;
+    times.start = std::chrono::steady_clock::now();
+    ComputeClock clock;
+    times.loss = run_pass(model_, batch, *variant.tensors, 1.0F, clock, times);
+    update_as_averages_arrive(*variant.synchroniser, *variant.optimizer, variant.weights.parameters().size(), times);
+    times.end = std::chrono::steady_clock::now();
     auto const buckets = variant.synchroniser->timings();
     Traffic const traffic[]{{"bucket", {buckets.begin(), buckets.end()}}};
     variant.record.steps.push_back({step, mean_over_ranks(world_, times.loss), overlap_of(times, traffic)});
@@ -81,8 +90,8 @@ class Comparison {
 
   weft::Communicator& world_;
   Options const& options_;
+  GptModel& model_;
   BatchSampler const& sampler_;
-  std::shared_ptr<Workspace> workspace_;
   std::vector<Variant> variants_;
 };
 
@@ -91,11 +100,11 @@ bool same_losses(RunRecord const& a, RunRecord const& b) {
                     [](StepRecord const& x, StepRecord const& y) { return x.loss == y.loss; });
 }
 
-void add_variants(Comparison& comparison, weft::Communicator& world, Options const& options, GptModel const& weights,
+void add_variants(Comparison& comparison, weft::Communicator& world, Options const& options,
                   std::optional<weft::EmulatedLink> const& link) {
   using Parameters = std::vector<weft::BufferView>;
   auto const weft_variant = [&](char const* name, weft::BucketerOptions const& bucketer) {
-    comparison.add(name, describe(link), weights, [&](Parameters const& parameters) {
+    comparison.add(name, describe(link), [&](Parameters const& parameters) {
       return weft_synchroniser(connect(world, link), parameters, bucketer);
     });
   };
@@ -107,14 +116,13 @@ void add_variants(Comparison& comparison, weft::Communicator& world, Options con
   single.limits = {1, 1};  // smaller than any tensor: each has a bucket of its own
   weft_variant("no bucketing", single);
   if (why_no_mpi().empty()) {
-    comparison.add("MPI_Allreduce", "MPI, not emulated", weights,
+    comparison.add("MPI_Allreduce", "MPI, not emulated",
                    [](Parameters const& parameters) { return mpi_synchroniser(parameters); });
   }
-  comparison.add("compute only", "none", weights,
-                 [](Parameters const& parameters) { return no_synchroniser(parameters); });
+  comparison.add("compute only", "none", [](Parameters const& parameters) { return no_synchroniser(parameters); });
 }
 
-void print(Options const& options, Comparison const& comparison, std::vector<RunSummary> const& runs) {
+void print(Options const& options, Comparison& comparison, std::vector<RunSummary> const& runs) {
   RunRecord const& weft_run = *runs.front().run;
   fmt::print("\nSame steps, same start, taking turns step by step: medians of {} steps, {} ranks\n{}",
              weft_run.counted().size(), weft_run.ranks, comparison_table(runs));
@@ -130,20 +138,20 @@ void print(Options const& options, Comparison const& comparison, std::vector<Run
   fmt::print("\n{}", weft::format_overlap_report(weft_run.steps.back().overlap,
                                                  fmt::format("Last step of weft, rank 0, link: {}", weft_run.link)));
   if (!options.report_json.empty()) {
-    write_report(options.report_json, options, *variants.front().model, runs);
+    write_report(options.report_json, options, comparison.model(), runs);
   }
   if (options.sample > 0) {
-    fmt::print("\nSample:\n{}\n",
-               printable(generate(*variants.front().model, options.prompt, options.sample, options.seed)));
+    fmt::print("\nSample:\n{}\n", printable(generate(comparison.model(), *variants.front().tensors, options.prompt,
+                                                     options.sample, options.seed)));
   }
 }
 
 }  // namespace
 
-void compare(weft::Communicator& world, Options const& options, GptModel const& model, BatchSampler const& sampler,
-             std::optional<weft::EmulatedLink> const& link, std::shared_ptr<Workspace> const& workspace) {
-  Comparison comparison(world, options, sampler, workspace);
-  add_variants(comparison, world, options, model, link);
+void compare(weft::Communicator& world, Options const& options, GptModel& model, BatchSampler const& sampler,
+             std::optional<weft::EmulatedLink> const& link) {
+  Comparison comparison(world, options, model, sampler);
+  add_variants(comparison, world, options, link);
   weft::Trace trace;
   comparison.run(trace);
   if (!options.trace.empty()) {

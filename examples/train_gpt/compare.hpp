@@ -12,7 +12,7 @@ namespace train_gpt {
 
 /// Trains from the same weights on the same batches with several ways to communicate, taking turns step by step so that
 /// a noisy machine slows all alike, beside a baseline that only computes. Rank 0 prints one table. Collective.
-void compare(weft::Communicator& world, Options const& options, GptModel const& model, BatchSampler const& sampler,
-             std::optional<weft::EmulatedLink> const& link, std::shared_ptr<Workspace> const& workspace);
+void compare(weft::Communicator& world, Options const& options, GptModel& model, BatchSampler const& sampler,
+             std::optional<weft::EmulatedLink> const& link);
 
 }  // namespace train_gpt

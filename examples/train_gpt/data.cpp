@@ -102,4 +102,16 @@ Batch BatchSampler::sample(int step) const {
   return batch;
 }
 
+std::vector<Batch> BatchSampler::sample(int step, int passes) const {
+  Batch const whole = sample(step);
+  std::vector<Batch> parts(static_cast<std::size_t>(passes));
+  auto const size = static_cast<std::ptrdiff_t>(whole.inputs.size() / parts.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    auto const first = static_cast<std::ptrdiff_t>(i) * size;
+    parts[i].inputs.assign(whole.inputs.begin() + first, whole.inputs.begin() + first + size);
+    parts[i].targets.assign(whole.targets.begin() + first, whole.targets.begin() + first + size);
+  }
+  return parts;
+}
+
 }  // namespace train_gpt

@@ -39,7 +39,10 @@ class BatchSampler {
         batch_(global_batch),
         seed_(seed) {}
 
+  /// This rank's sequences of a step.
   [[nodiscard]] Batch sample(int step) const;
+  /// The same in `passes` equal batches; `passes` divides their number.
+  [[nodiscard]] std::vector<Batch> sample(int step, int passes) const;
 
  private:
   Text const& text_;

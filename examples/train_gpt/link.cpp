@@ -10,23 +10,25 @@
 #include <weft/bucket_plan.hpp>
 #include <weft/error.hpp>
 
-#include "synchroniser.hpp"
+#include "local_tensors.hpp"
 
 namespace train_gpt {
 namespace {
 
-/// Seconds that forward and backward take here: the median of a few.
-double measure_compute(weft::Communicator& world, GptModel& model, BatchSampler const& sampler) {
-  std::vector<weft::BufferView> const parameters = model.parameters();
-  std::vector<weft::Buffer> const gradients = gradients_like(parameters);
+/// Seconds that a step's forward and backward take here: the median of a few.
+double measure_compute(weft::Communicator& world, Options const& options, GptModel& model,
+                       BatchSampler const& sampler) {
+  LocalTensors tensors(model.parameters(), options.seed);
+  tensors.add_gradients();
   std::array<double, 3> seconds{};
   for (int i = -1; i < static_cast<int>(seconds.size()); ++i) {  // -1 warms caches up
-    Batch const batch = sampler.sample(i + 1);
+    std::vector<Batch> const batches = sampler.sample(i + 1, options.accumulate);
     world.barrier();
     auto const start = std::chrono::steady_clock::now();
-    (void)model.forward(batch);
-    model.backward(
-        batch, [&](std::size_t index) { return gradients[index].view(); }, [](std::size_t) {});
+    for (Batch const& batch : batches) {
+      (void)model.forward(batch, tensors);
+      model.backward(batch, tensors);
+    }
     std::chrono::duration<double> const took = std::chrono::steady_clock::now() - start;
     seconds[static_cast<std::size_t>(std::max(i, 0))] = took.count();
   }
@@ -34,14 +36,14 @@ double measure_compute(weft::Communicator& world, GptModel& model, BatchSampler 
   return seconds[seconds.size() / 2];
 }
 
-weft::BucketPlan plan_of(GptModel const& model, weft::BucketLimits const& limits) {
+weft::BucketPlan plan_of(GptModel const& model, Options const& options) {
   std::vector<weft::TensorSpec> specs;
-  for (weft::BufferView const& parameter : model.parameters()) {
-    specs.push_back({parameter.count, parameter.dtype});
+  for (GptParameters::Tensor const& tensor : model.parameters().tensors()) {
+    specs.push_back({tensor.count, options.parameter_type()});
   }
   std::vector<std::size_t> order(specs.size());
   std::iota(order.rbegin(), order.rend(), std::size_t{0});
-  return weft::BucketPlan::build(specs, order, limits);
+  return weft::BucketPlan::build(specs, order, options.bucketer().limits);
 }
 
 /// Solves the ring formula Σ 2(n−1)·latency + 2(n−1)/n·bytes/bandwidth = seconds over the buckets.
@@ -72,9 +74,9 @@ std::optional<weft::EmulatedLink> choose_link(weft::Communicator& world, Options
     throw weft::Error(weft::ErrorCode::invalid_argument,
                       "--link auto needs at least 2 ranks, there is 1; add --ranks 2");
   }
-  std::array<double, 1> seconds{measure_compute(world, model, sampler)};
+  std::array<double, 1> seconds{measure_compute(world, options, model, sampler)};
   world.all_reduce(std::span<double>(seconds), std::span<double>(seconds), weft::ReduceOp::max);
-  weft::EmulatedLink link = link_for(seconds[0] / 2.0, plan_of(model, options.bucketer().limits), world.size());
+  weft::EmulatedLink link = link_for(seconds[0] / 2.0, plan_of(model, options), world.size());
   std::array<double, 1> bandwidth{link.bytes_per_second};
   world.broadcast(std::span<double>(bandwidth), 0);
   link.bytes_per_second = bandwidth[0];

@@ -1,5 +1,7 @@
 #include "options.hpp"
 
+#include <map>
+
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -23,6 +25,20 @@ CLI::Validator within(double least, double most) {
           fmt::format("{:g} - {:g}", least, most)};
 }
 
+std::map<std::string, weft::LrDecay> decays() {
+  return {{"constant", weft::LrDecay::constant},
+          {"linear", weft::LrDecay::linear},
+          {"cosine", weft::LrDecay::cosine},
+          {"inverse-sqrt", weft::LrDecay::inverse_square_root}};
+}
+
+template <typename OneOf>
+weft::OptimizerOptions with(OneOf one, Options const& options) {
+  one.lr = options.lr;
+  if (options.weight_decay) one.weight_decay = *options.weight_decay;
+  return one;
+}
+
 void add_options(CLI::App& app, Options& options, std::string& link) {
   CLI::Range const size(1, 1 << 20);
   CLI::Validator const megabytes = within(0.001, 65536.0);
@@ -39,9 +55,7 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
   app.add_option("--steps", options.steps, "optimizer steps in all")
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
-  app.add_option("--lr", options.lr, "learning rate after 10 steps of warm-up")
-      ->check(within(1e-12, 1e3))
-      ->capture_default_str();
+  app.add_option("--lr", options.lr, "learning rate after warm-up")->check(within(1e-12, 1e3))->capture_default_str();
   app.add_option("--seed", options.seed, "seed of weights, batches and sample")
       ->check(within(0, 9007199254740992.0))
       ->capture_default_str();
@@ -62,6 +76,39 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
                  "ddp: every rank keeps all; zero1: optimizer states are sharded; zero2: gradients too")
       ->check(CLI::IsMember({"ddp", "zero1", "zero2"}))
       ->capture_default_str();
+  app.add_option(
+         "--precision", options.precision,
+         "of parameters and gradients: fp32, bf16, or fp16 with a loss scale; arithmetic and originals are fp32")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->capture_default_str();
+  app.add_option("--loss-scale", options.loss_scale, "loss scale of fp16 at the start; halves at an overflow")
+      ->check(within(1, 1e30))
+      ->capture_default_str();
+  app.add_option("--growth-interval", options.growth_interval, "steps without overflow after which it doubles")
+      ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str();
+  app.add_option("--optimizer", options.optimizer, "adamw, adam, sgd (momentum 0.9), lamb, lion or adagrad")
+      ->check(CLI::IsMember({"adamw", "adam", "sgd", "lamb", "lion", "adagrad"}))
+      ->capture_default_str();
+  app.add_option("--weight-decay", options.weight_decay, "instead of the optimizer's default")->check(within(0, 1e3));
+  app.add_option("--state", options.state, "of the optimizer: fp32, or 8bit in blocks")
+      ->check(CLI::IsMember({"fp32", "8bit"}))
+      ->capture_default_str();
+  app.add_option("--accumulate", options.accumulate,
+                 "passes per step and rank whose gradients add up before they are sent")
+      ->check(size)
+      ->capture_default_str();
+  app.add_option("--clip", options.clip, "scales gradients to at most this norm, over all ranks (0: no)")
+      ->check(within(0, 1e30))
+      ->capture_default_str();
+  app.add_flag("--recompute", options.recompute,
+               "keep only each block's input, and compute the rest again in backward");
+  app.add_option("--warmup", options.warmup, "steps over which the learning rate rises")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("--decay", options.decay,
+                 "of the learning rate, to the last of --steps: constant, linear, cosine or inverse-sqrt")
+      ->transform(CLI::CheckedTransformer(decays()));
   app.add_flag("--compare", options.compare,
                "run the same steps also without overlap, without buckets and with blocking MPI");
   app.add_option("--trace", options.trace, "write compute and communication intervals as Chrome/Perfetto JSON");
@@ -86,6 +133,13 @@ void check(Options const& options) {
   if (options.compare && options.strategy != "ddp") {
     throw CLI::ValidationError("--strategy", "--compare compares ways to run ddp; leave one of them out");
   }
+  if (options.compare && (options.precision != "fp32" || options.accumulate != 1 || options.clip > 0)) {
+    throw CLI::ValidationError("--compare", "compares fp32 steps of one pass without clipping");
+  }
+  if (options.decay != weft::LrDecay::constant && options.warmup >= options.steps) {
+    throw CLI::ValidationError("--warmup",
+                               fmt::format("{} of {} steps leave none to decay", options.warmup, options.steps));
+  }
   check_batch(options, options.ranks);
 }
 
@@ -102,11 +156,38 @@ weft::BucketerOptions Options::bucketer() const {
   return bucketer;
 }
 
+weft::DataType Options::parameter_type() const {
+  if (precision == "bf16") return weft::DataType::bf16;
+  return precision == "fp16" ? weft::DataType::f16 : weft::DataType::f32;
+}
+
+weft::OptimizerOptions Options::optimizer_options() const {
+  if (optimizer == "adam") return with(weft::AdamOptions{}, *this);
+  if (optimizer == "sgd") return with(weft::SgdOptions{.momentum = 0.9}, *this);
+  if (optimizer == "lamb") return with(weft::LambOptions{}, *this);
+  if (optimizer == "lion") return with(weft::LionOptions{}, *this);
+  if (optimizer == "adagrad") return with(weft::AdagradOptions{}, *this);
+  return with(weft::AdamWOptions{}, *this);
+}
+
+weft::OptimizerSettings Options::optimizer_settings() const {
+  return {.state = state == "8bit" ? weft::StateType::block8 : weft::StateType::f32};
+}
+
+weft::LrSchedule Options::schedule() const {
+  return {.peak_lr = lr, .warmup_steps = warmup, .total_steps = steps, .decay = decay};
+}
+
 void check_batch(Options const& options, int ranks) {
-  if (options.batch % ranks != 0) {
-    throw weft::Error(weft::ErrorCode::invalid_argument,
-                      fmt::format("--batch {} cannot be shared equally by {} ranks; take a multiple of {}",
-                                  options.batch, ranks, ranks));
+  int const shares = ranks * options.accumulate;
+  if (options.batch % shares != 0) {
+    throw weft::Error(
+        weft::ErrorCode::invalid_argument,
+        options.accumulate == 1
+            ? fmt::format("--batch {} cannot be shared equally by {} ranks; take a multiple of {}", options.batch,
+                          ranks, shares)
+            : fmt::format("--batch {} cannot be shared equally by {} ranks in {} passes each; take a multiple of {}",
+                          options.batch, ranks, options.accumulate, shares));
   }
 }
 

@@ -7,6 +7,8 @@
 
 #include <weft/bucketer.hpp>
 #include <weft/communicator.hpp>
+#include <weft/lr_schedule.hpp>
+#include <weft/optimizer.hpp>
 
 #include "gpt_config.hpp"
 
@@ -31,6 +33,18 @@ struct Options {
   bool compare = false;
   std::string strategy = "ddp";  ///< what is sharded: ddp: nothing, zero1, zero2: weft::ZeroOptimizer's stages
 
+  std::string precision = "fp32";  ///< parameters and gradients; bf16 and fp16 have f32 originals, arithmetic is f32
+  double loss_scale = 65536;       ///< of fp16, at the start
+  int growth_interval = 2000;      ///< steps without overflow after which it doubles
+  std::string optimizer = "adamw";
+  std::optional<double> weight_decay;  ///< absent: the optimizer's default
+  std::string state = "fp32";          ///< of the optimizer, or 8bit
+  int accumulate = 1;                  ///< passes whose gradients add up before they are sent
+  double clip = 0;                     ///< largest norm of a step's gradients; 0: any
+  bool recompute = false;
+  int warmup = 10;
+  weft::LrDecay decay = weft::LrDecay::constant;
+
   std::string trace;
   std::string report_json;
   std::string save;
@@ -41,13 +55,17 @@ struct Options {
   std::set<std::string> given;  ///< names of the options that were on the command line, as "--width"
 
   [[nodiscard]] weft::BucketerOptions bucketer() const;
+  [[nodiscard]] weft::DataType parameter_type() const;
+  [[nodiscard]] weft::OptimizerOptions optimizer_options() const;
+  [[nodiscard]] weft::OptimizerSettings optimizer_settings() const;
+  [[nodiscard]] weft::LrSchedule schedule() const;
 };
 
 /// Parses and checks what can be checked without ranks. Prints help (returns nothing, exit code 0) or one line on
 /// stderr (exit code 2).
 [[nodiscard]] std::optional<Options> parse_options(int argc, char const* const* argv, int& exit_code);
 
-/// @throws weft::Error{invalid_argument} when the ranks cannot share the batch equally.
+/// @throws weft::Error{invalid_argument} when ranks and passes cannot share the batch equally.
 void check_batch(Options const& options, int ranks);
 
 }  // namespace train_gpt

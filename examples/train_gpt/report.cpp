@@ -163,12 +163,17 @@ void write_report(std::string const& path, Options const& options, GptModel cons
   GptConfig const& config = options.model;
   Json json{{"program", "train_gpt"},
             {"model",
-             {{"parameters", model.parameter_count()},
+             {{"parameters", model.parameters().count()},
               {"layers", config.layers},
               {"width", config.width},
               {"heads", config.heads},
               {"seq", config.seq}}},
             {"strategy", options.strategy},
+            {"precision", options.precision},
+            {"optimizer", options.optimizer},
+            {"accumulate", options.accumulate},
+            {"clip", options.clip},
+            {"recompute", options.recompute},
             {"batch", options.batch},
             {"steps", options.steps},
             {"lr", options.lr},
@@ -193,7 +198,9 @@ void add_to_trace(weft::Trace& trace, int step, StepTimes const& times, std::spa
   for (weft::Interval const& part : times.forward) {
     trace.add(Lane::compute, fmt::format("step {}: forward", step + 1), part);
   }
-  trace.add(Lane::compute, fmt::format("step {}: backward", step + 1), times.backward);
+  for (weft::Interval const& part : times.backward) {
+    trace.add(Lane::compute, fmt::format("step {}: backward", step + 1), part);
+  }
   for (weft::Interval const& update : times.optimizer) {
     trace.add(Lane::compute, fmt::format("step {}: optimizer", step + 1), update);
   }

@@ -6,7 +6,7 @@
 
 #include <weft/overlap.hpp>
 
-#include "train_step.hpp"
+#include "step_times.hpp"
 
 namespace train_gpt {
 

@@ -17,7 +17,7 @@
 #include "progress.hpp"
 #include "report.hpp"
 #include "sample.hpp"
-#include "strategy.hpp"
+#include "strategies/strategy.hpp"
 
 namespace train_gpt {
 namespace {
@@ -27,13 +27,13 @@ void print_start(Inputs const& inputs, GptModel const& model, int ranks,
   Options const& options = inputs.options;
   fmt::print(
       "GPT with {:.1f} M parameters ({} layers of width {}), {} bytes of {}, {} ranks, batch {} x {} bytes, link: {}\n",
-      static_cast<double>(model.parameter_count()) / 1e6, options.model.layers, options.model.width,
+      static_cast<double>(model.parameters().count()) / 1e6, options.model.layers, options.model.width,
       inputs.text.bytes.size(), inputs.text.source, ranks, options.batch, options.model.seq, describe(link));
   std::fflush(stdout);
 }
 
 /// Rank 0's words after training.
-void print_end(Inputs const& inputs, GptModel& model, RunRecord const& run) {
+void print_end(Inputs const& inputs, GptModel const& model, RunRecord const& run) {
   Options const& options = inputs.options;
   fmt::print("\n{}", weft::format_overlap_report(run.steps.back().overlap,
                                                  fmt::format("Last step, rank 0, link: {}", run.link)));
@@ -41,9 +41,6 @@ void print_end(Inputs const& inputs, GptModel& model, RunRecord const& run) {
   fmt::print("\nMedians of {} steps\n{}", run.counted().size(), comparison_table(std::span(&summary, 1)));
   if (!options.report_json.empty()) {
     write_report(options.report_json, options, model, std::span(&summary, 1));
-  }
-  if (options.sample > 0) {
-    fmt::print("\nSample:\n{}\n", printable(generate(model, options.prompt, options.sample, options.seed)));
   }
   std::fflush(stdout);
 }
@@ -61,12 +58,11 @@ void check_finite(float loss, int step) {
 void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, BatchSampler const& sampler,
            std::optional<weft::EmulatedLink> const& link) {
   Options const& options = inputs.options;
+  std::unique_ptr<Strategy> const strategy =
+      make_strategy(connect(world, link), options, model,
+                    LocalTensors(model.parameters(), options.seed).take(options.parameter_type()));
   if (inputs.checkpoint) {
-    restore_parameters(*inputs.checkpoint, model);
-  }
-  std::unique_ptr<Strategy> const strategy = make_strategy(connect(world, link), options, model);
-  if (inputs.checkpoint) {
-    strategy->restore(*inputs.checkpoint);
+    restore(*inputs.checkpoint, model.parameters(), *strategy);
   }
   int const first = inputs.checkpoint ? inputs.checkpoint->step : 0;
   RunRecord run{options.strategy == "ddp" ? "weft" : options.strategy,
@@ -78,7 +74,8 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
   weft::Trace trace;
 
   for (int step = first; step < options.steps; ++step) {
-    StepTimes const times = strategy->step(sampler.sample(step), learning_rate(options.lr, step));
+    StepTimes const times =
+        strategy->step(sampler.sample(step, options.accumulate), options.schedule().at(strategy->applied_steps()));
     std::vector<Traffic> const traffic = strategy->traffic();
 
     run.steps.push_back({step, mean_over_ranks(world, times.loss), overlap_of(times, traffic)});
@@ -90,14 +87,12 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
       progress.show(run.steps.back(), run.tokens_per_step);
     }
   }
-  strategy->finish();
   if (world.rank() == 0) {
     progress.done();
   }
   if (!options.save.empty()) {  // first: nothing that goes wrong below may cost the training
     Checkpoint const checkpoint =
-        capture(options, inputs.text_fingerprint, options.steps, model,
-                [&](std::size_t index, std::size_t which) { return strategy->moment(index, which); });
+        capture(options, inputs.text_fingerprint, options.steps, model.parameters(), *strategy);
     if (world.rank() == 0) {
       save_checkpoint(options.save, checkpoint);
     }
@@ -107,6 +102,13 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
   }
   if (world.rank() == 0) {
     print_end(inputs, model, run);
+  }
+  if (options.sample > 0) {
+    std::string const sample = generate(model, strategy->tensors(), options.prompt, options.sample, options.seed);
+    if (world.rank() == 0) {
+      fmt::print("\nSample:\n{}\n", printable(sample));
+      std::fflush(stdout);
+    }
   }
 }
 
@@ -123,17 +125,15 @@ void run_rank(weft::Communicator& world, Inputs const& inputs) {
   use_one_blas_thread();
   check_batch(options, world.size());
   check_same_everywhere(world, inputs);
-  int const local_batch = options.batch / world.size();
-  auto const workspace = GptModel::make_workspace(options.model, local_batch);
-  GptModel model(options.model, local_batch, workspace);
-  model.initialise(options.seed);
+  int const pass_batch = options.batch / world.size() / options.accumulate;
+  GptModel model(options.model, {.max_batch = pass_batch, .recompute = options.recompute});
   BatchSampler const sampler(inputs.text, options.model.seq, options.batch, options.seed, world.rank(), world.size());
   std::optional<weft::EmulatedLink> const link = choose_link(world, options, model, sampler);
   if (world.rank() == 0) {
     print_start(inputs, model, world.size(), link);
   }
   if (options.compare) {
-    compare(world, options, model, sampler, link, workspace);
+    compare(world, options, model, sampler, link);
   } else {
     train(world, inputs, model, sampler, link);
   }

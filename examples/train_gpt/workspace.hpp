@@ -9,7 +9,6 @@ namespace train_gpt {
 
 /// What one block keeps for backward; sizes in floats per token row unless said otherwise.
 struct BlockActivations {
-  std::vector<float> input;          ///< width: the residual stream before the block
   std::vector<float> norm1;          ///< width
   std::vector<float> mean1, rstd1;   ///< 1
   std::vector<float> qkv;            ///< 3·width
@@ -24,25 +23,23 @@ struct BlockActivations {
 
 class Workspace {
  public:
-  Workspace(GptConfig const& config, int max_batch) {
+  /// With `recompute` only the residual stream before each block is kept; the rest is one block's, computed again
+  /// before its backward (Chen, Xu, Zhang, Guestrin: Training Deep Nets with Sublinear Memory Cost, 2016).
+  Workspace(GptConfig const& config, int max_batch, bool recompute)
+      : blocks_(recompute ? 1 : static_cast<std::size_t>(config.layers)) {
     auto const rows = static_cast<std::size_t>(max_batch) * static_cast<std::size_t>(config.seq);
     auto const width = static_cast<std::size_t>(config.width);
-    blocks.resize(static_cast<std::size_t>(config.layers));
-    for (BlockActivations& block : blocks) {
-      for (auto* matrix : {&block.input, &block.norm1, &block.attended, &block.middle, &block.norm2}) {
-        matrix->resize(rows * width);
-      }
-      for (auto* column : {&block.mean1, &block.rstd1, &block.mean2, &block.rstd2}) {
-        column->resize(rows);
-      }
+    for (BlockActivations& block : blocks_) {
+      for (auto* matrix : {&block.norm1, &block.attended, &block.middle, &block.norm2}) matrix->resize(rows * width);
+      for (auto* column : {&block.mean1, &block.rstd1, &block.mean2, &block.rstd2}) column->resize(rows);
       block.qkv.resize(rows * 3 * width);
       block.probabilities.resize(rows * static_cast<std::size_t>(config.heads) * static_cast<std::size_t>(config.seq));
       block.hidden.resize(rows * 4 * width);
       block.activated.resize(rows * 4 * width);
     }
-    for (auto* matrix : {&output, &norm, &d_residual, &d_narrow}) {
-      matrix->resize(rows * width);
-    }
+    inputs.resize(static_cast<std::size_t>(config.layers));
+    for (std::vector<float>& input : inputs) input.resize(rows * width);
+    for (auto* matrix : {&output, &norm, &d_residual, &d_narrow}) matrix->resize(rows * width);
     mean.resize(rows);
     rstd.resize(rows);
     logits.resize(rows * static_cast<std::size_t>(GptConfig::kVocabulary));
@@ -50,13 +47,19 @@ class Workspace {
     d_scores.resize(static_cast<std::size_t>(config.seq) * static_cast<std::size_t>(config.seq));
   }
 
-  std::vector<BlockActivations> blocks;
-  std::vector<float> output;  ///< the residual stream after the last block
+  [[nodiscard]] bool recomputes() const noexcept { return blocks_.size() < inputs.size(); }
+  [[nodiscard]] BlockActivations& block(std::size_t layer) { return blocks_[recomputes() ? 0 : layer]; }
+
+  std::vector<std::vector<float>> inputs;  ///< the residual stream before each block
+  std::vector<float> output;               ///< and after the last
   std::vector<float> norm, mean, rstd, logits;
   std::vector<float> d_residual;  ///< gradient of the residual stream, walking backwards
   std::vector<float> d_narrow;    ///< width per row
   std::vector<float> d_wide;      ///< 4·width per row
   std::vector<float> d_scores;    ///< seq·seq
+
+ private:
+  std::vector<BlockActivations> blocks_;
 };
 
 }  // namespace train_gpt

@@ -6,6 +6,7 @@
 #include "weft/buffer.hpp"
 #include "weft/communicator.hpp"
 #include "weft/config.hpp"
+#include "weft/convert.hpp"
 #include "weft/data_parallel.hpp"
 #include "weft/data_type.hpp"
 #include "weft/device.hpp"

@@ -13,7 +13,16 @@ namespace {
 using train_gpt::Checkpoint;
 
 Checkpoint example() {
-  Checkpoint checkpoint{{.layers = 1, .width = 8, .heads = 2, .seq = 4}, 6, 0.1F, 77, 0xFEDCBA9876543210ULL, 12, {}};
+  Checkpoint checkpoint{{.layers = 1, .width = 8, .heads = 2, .seq = 4},
+                        6,
+                        0.1F,
+                        77,
+                        0xFEDCBA9876543210ULL,
+                        "lion",
+                        12,
+                        11,
+                        {1024, 3, 1},
+                        {}};
   std::mt19937 random(5);
   for (int i = 0; i < 301; ++i) checkpoint.values.push_back(static_cast<float>(random()) * 1e-9F);
   return checkpoint;
@@ -44,6 +53,9 @@ TEST(Checkpoint, LoadsWhatWasSaved) {
   EXPECT_EQ(loaded.seed, saved.seed);
   EXPECT_EQ(loaded.text_fingerprint, saved.text_fingerprint);
   EXPECT_EQ(loaded.step, saved.step);
+  EXPECT_EQ(loaded.optimizer, saved.optimizer);
+  EXPECT_EQ(loaded.applied, saved.applied);
+  EXPECT_EQ(loaded.scaler, saved.scaler);
   EXPECT_EQ(loaded.values, saved.values);
   EXPECT_FALSE(std::filesystem::exists(folder.file("a.tmp")));
 }

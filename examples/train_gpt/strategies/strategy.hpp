@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <weft/communicator.hpp>
+
+#include "gpt_model.hpp"
+#include "local_tensors.hpp"
+#include "options.hpp"
+#include "run_record.hpp"
+#include "step_control.hpp"
+
+namespace train_gpt {
+
+/// How ranks share the work of a step: what each keeps and what they send. Every member but traffic(), applied_steps(),
+/// state_count() and control() is collective.
+class Strategy {
+ public:
+  explicit Strategy(Options const& options) : control_(options) {}
+  virtual ~Strategy() = default;
+  Strategy(Strategy const&) = delete;
+  Strategy& operator=(Strategy const&) = delete;
+
+  /// Forward and backward of each batch, of equal sizes, whose gradients add up; then the update.
+  [[nodiscard]] virtual StepTimes step(std::span<Batch const> batches, double lr) = 0;
+  /// What was communicated during the last step.
+  [[nodiscard]] virtual std::vector<Traffic> traffic() const = 0;
+  /// For forward passes between steps, which all ranks make alike.
+  [[nodiscard]] virtual Tensors& tensors() = 0;
+
+  [[nodiscard]] virtual std::int64_t applied_steps() const = 0;  ///< those that did not overflow
+  virtual void set_applied_steps(std::int64_t steps) = 0;
+  /// Of tensor `index`, whole: the values that updates go into, and the optimizer's states. Setting comes before the
+  /// first step, with equal values on all ranks.
+  [[nodiscard]] virtual std::size_t state_count() const = 0;
+  [[nodiscard]] virtual std::vector<float> values(std::size_t index) = 0;
+  virtual void set_values(std::size_t index, std::span<float const> values) = 0;
+  [[nodiscard]] virtual std::vector<float> state(std::size_t index, std::size_t which) = 0;
+  virtual void set_state(std::size_t index, std::size_t which, std::span<float const> values) = 0;
+
+  [[nodiscard]] StepControl& control() noexcept { return control_; }
+
+ private:
+  StepControl control_;
+};
+
+/// options.strategy's. `start`: the parameters' first values, of options.parameter_type(). `model` must outlive it.
+[[nodiscard]] std::unique_ptr<Strategy> make_strategy(weft::Communicator communicator, Options const& options,
+                                                      GptModel& model, std::vector<weft::Buffer> start);
+
+std::unique_ptr<Strategy> make_replicated(weft::Communicator communicator, Options const& options, GptModel& model,
+                                          std::vector<weft::Buffer> start);
+std::unique_ptr<Strategy> make_zero(weft::Communicator communicator, Options const& options, GptModel& model,
+                                    std::vector<weft::Buffer> start);
+
+}  // namespace train_gpt

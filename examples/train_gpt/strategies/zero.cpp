@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <weft/sharded_gradients.hpp>
+#include <weft/zero_optimizer.hpp>
+
+#include "passes.hpp"
+#include "strategies/strategy.hpp"
+#include "unit_cast.hpp"
+
+namespace train_gpt {
+namespace {
+
+/// A forward pass waits for each parameter where it first needs it.
+class ZeroTensors final : public Tensors {
+ public:
+  ZeroTensors(GptParameters const& parameters, weft::ZeroOptimizer& zero, ComputeClock& clock)
+      : zero_(zero), clock_(clock), cast_(parameters), arrived_(parameters.tensors().size(), 0) {}
+
+  /// Parameters travel again.
+  void begin_step() { std::fill(arrived_.begin(), arrived_.end(), 0); }
+  void set_accumulating(bool accumulating) noexcept { accumulating_ = accumulating; }
+
+  void enter(Pass, std::size_t) override { cast_.enter(); }
+  [[nodiscard]] float const* parameter(std::size_t index) override {
+    if (arrived_[index] == 0) clock_.pause([&] { zero_.wait_parameter(index); });
+    arrived_[index] = 1;
+    return cast_.parameter(index, zero_.parameter(index));
+  }
+  [[nodiscard]] float* gradient(std::size_t index) override {
+    return cast_.gradient(index, zero_.gradient(index), accumulating_);
+  }
+  void gradient_done(std::size_t index) override {
+    cast_.store_gradient(index, zero_.gradient(index));
+    zero_.mark_ready(index);
+  }
+  [[nodiscard]] float keep() const override { return accumulating_ ? 1.0F : 0.0F; }
+
+ private:
+  weft::ZeroOptimizer& zero_;
+  ComputeClock& clock_;
+  UnitCast cast_;
+  std::vector<char> arrived_;  ///< by tensor, in this step
+  bool accumulating_ = false;
+};
+
+/// Every rank updates its shard of everything.
+class Zero final : public Strategy {
+ public:
+  Zero(weft::Communicator communicator, Options const& options, GptModel& model, std::vector<weft::Buffer> const& start)
+      : Strategy(options),
+        communicator_(std::move(communicator)),
+        model_(model),
+        zero_(communicator_, {{views_of(start), options.optimizer_options()}}, zero_options(options)),
+        tensors_(model.parameters(), zero_, clock_) {}
+
+  [[nodiscard]] StepTimes step(std::span<Batch const> batches, double lr) override;
+  [[nodiscard]] std::vector<Traffic> traffic() const override {
+    return {{"all_gather", gathers_}, {"reduce_scatter", reductions_}};
+  }
+  [[nodiscard]] Tensors& tensors() override {
+    zero_.wait_parameters();
+    return tensors_;
+  }
+
+  [[nodiscard]] std::int64_t applied_steps() const override { return zero_.step_count(); }
+  void set_applied_steps(std::int64_t steps) override { zero_.set_step_count(steps); }
+  [[nodiscard]] std::size_t state_count() const override { return zero_.state_names(0).size(); }
+  [[nodiscard]] std::vector<float> values(std::size_t index) override { return zero_.master(index); }
+  void set_values(std::size_t index, std::span<float const> values) override { zero_.set_parameter(index, values); }
+  [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which) override {
+    return zero_.state(index, which);
+  }
+  void set_state(std::size_t index, std::size_t which, std::span<float const> values) override {
+    zero_.set_state(index, which, values);
+  }
+
+ private:
+  static weft::ZeroOptions zero_options(Options const& options) {
+    weft::ZeroOptions zero;
+    zero.stage = options.strategy == "zero1" ? weft::ZeroStage::optimizer_states : weft::ZeroStage::gradients;
+    zero.optimizer = options.optimizer_settings();
+    zero.buckets = options.bucketer();
+    zero.buckets.rebuild = options.resume.empty();  // states are loaded into shards that stay
+    return zero;
+  }
+  void update(StepTimes& times);
+  void record(weft::TimePoint start);
+
+  weft::Communicator communicator_;
+  GptModel& model_;
+  weft::ZeroOptimizer zero_;
+  ComputeClock clock_;
+  ZeroTensors tensors_;
+  std::optional<weft::TimePoint> last_end_;
+  std::vector<weft::BucketTiming> gathers_;
+  std::vector<weft::BucketTiming> reductions_;
+};
+
+/// Begins where the last step ended: the parameters that it updated have travelled since, under nothing at first.
+StepTimes Zero::step(std::span<Batch const> batches, double lr) {
+  StepTimes times;
+  times.start = last_end_.value_or(std::chrono::steady_clock::now());
+  times.forward.reserve(zero_.parameter_count() + batches.size());
+  tensors_.begin_step();
+  float const share = 1.0F / static_cast<float>(batches.size());
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    auto const pass = [&] {
+      times.loss += share * run_pass(model_, batches[i], tensors_, share * control().loss_scale(), clock_, times);
+    };
+    tensors_.set_accumulating(i > 0);
+    if (i + 1 < batches.size()) {
+      zero_.no_sync(pass);
+    } else {
+      pass();
+    }
+  }
+  zero_.set_lr(lr);
+  update(times);
+  times.end = std::chrono::steady_clock::now();
+  record(times.start);
+  last_end_ = times.end;
+  return times;
+}
+
+void Zero::update(StepTimes& times) {
+  if (control().needs_norm()) {
+    zero_.reduce();
+    clock_.begin(times.optimizer);
+    std::vector<weft::BufferView> shards;
+    for (std::size_t i = 0; i < zero_.parameter_count(); ++i) {
+      if (zero_.shard(i).count > 0) shards.push_back(zero_.gradient_shard(i));
+    }
+    auto const norm = weft::gradient_norm(communicator_, shards, weft::NormType::l2, control().inv_scale());
+    clock_.end();
+    zero_.step(control().inputs(norm));
+    control().end_step();
+  } else {
+    zero_.step();
+  }
+  times.optimizer.insert(times.optimizer.end(), zero_.updates().begin(), zero_.updates().end());
+}
+
+/// The all_gathers that the step before launched, and this one's reduce_scatters.
+void Zero::record(weft::TimePoint start) {
+  auto const reductions = zero_.reductions();
+  reductions_.assign(reductions.begin(), reductions.end());
+  gathers_.clear();
+  for (weft::BucketTiming gather : zero_.gathers()) {
+    gather.ready = std::max(gather.ready, start);
+    gather.started = std::max(gather.started, start);
+    gather.finished = std::max(gather.finished, start);
+    gathers_.push_back(gather);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_zero(weft::Communicator communicator, Options const& options, GptModel& model,
+                                    std::vector<weft::Buffer> start) {
+  return std::make_unique<Zero>(std::move(communicator), options, model, start);
+}
+
+}  // namespace train_gpt

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "weft/buffer.hpp"
+
+namespace weft {
+
+/// to[i] = from[i], rounded to nearest, ties to even: between f32, bf16 and f16 on the CPU. The views do not overlap.
+/// Blocks, allocates nothing; thread-safe on different memory. @throws Error{invalid_argument} where counts differ or
+/// memory is missing, Error{unsupported} for another type or device.
+void convert(ConstBufferView from, BufferView to);
+
+}  // namespace weft
