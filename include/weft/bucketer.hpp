@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,6 +45,9 @@ struct BucketerOptions {
   std::optional<Stream> stream{};  ///< absent: the Bucketer owns one communication stream
   BucketPolicy policy = BucketPolicy::caps;
   std::optional<TransferCost> transfer_cost{};  ///< for BucketPolicy::optimal instead of measuring
+  /// Where results are sharded: called on the stream with this rank's part of a bucket right behind its collective,
+  /// unless that failed; finish() waits for it. Must not throw.
+  std::function<void(BufferView)> on_shard{};
 };
 
 /// What happened to one bucket in the last finished step.

@@ -14,6 +14,7 @@
 #include "weft/event.hpp"
 #include "weft/flight_recorder.hpp"
 #include "weft/grad_scaler.hpp"
+#include "weft/gradient_policy.hpp"
 #include "weft/gradients.hpp"
 #include "weft/group.hpp"
 #include "weft/launch.hpp"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "weft/bucketer.hpp"
+#include "weft/gradient_policy.hpp"
 #include "weft/optimizer.hpp"
 #include "weft/overlap.hpp"
 
@@ -22,8 +23,9 @@ enum class ZeroStage {
 
 struct ZeroOptions {
   ZeroStage stage = ZeroStage::gradients;
-  BucketerOptions buckets{};  ///< but for `collective`, which the stage decides
+  BucketerOptions buckets{};  ///< but for `collective`, which the stage decides, and on_shard
   OptimizerSettings optimizer{};
+  GradientPolicy gradients{};
 };
 
 /// Elements [first, first + count) of a tensor.
@@ -45,6 +47,10 @@ struct ShardRange {
 /// A bucket is reduce_scattered as soon as it and all earlier ones are full, while backward goes on. step() updates
 /// each bucket's shard as soon as it has arrived, then sends the updated parameters, those of the last bucket first:
 /// what backward finished last the next forward needs first. They travel while the next forward runs.
+///
+/// With options.gradients a shard is judged right behind its reduction, while backward goes on and its memory is still
+/// in cache; step() waits for all of them, asks all ranks (two numbers), and then updates shard by shard from the last
+/// bucket on, each sent as soon as it is updated: two passes over a shard's gradients, one over everything else.
 ///
 /// Parameters are numbered over all groups. What may be touched:
 ///   parameter(i)   read from wait_parameter(i) to the next step(); written by step() only
@@ -80,8 +86,12 @@ class ZeroOptimizer {
 
   /// Ends the step: reduces what is left (parameters without a gradient have one of zeros), updates this rank's shard
   /// and returns while the parameters still travel. Within no_sync() it ends a micro-step and sends nothing. All ranks
-  /// call it, with inputs of equal value.
+  /// call it, with inputs of equal value. @throws before anything is sent Error{invalid_argument} for inputs that
+  /// options.gradients decides.
   void step(StepInputs const& inputs = {});
+  /// Of the last step's unscaled gradients, the same on every rank; not finite: that step was skipped. Zero where
+  /// options.gradients asks for nothing.
+  [[nodiscard]] GradientNorm gradient_norm() const noexcept;
 
   /// The first half of step(), which all ranks call: returns once all gradients are reduced. Until step(),
   /// gradient_shard() may be read and changed (to look for overflow, to clip).

@@ -8,6 +8,7 @@ BucketSender::BucketSender(Communicator& communicator, BucketerOptions const& op
     : communicator_(communicator),
       collective_(options.collective),
       op_(options.op),
+      on_shard_(options.on_shard),
       call_{options.stream ? *options.stream : Stream::cpu({.name = "weft-comm", .cpu = {}}), {}} {}
 
 std::size_t BucketSender::shards() const noexcept {
@@ -27,6 +28,11 @@ Work BucketSender::send(BufferView const& whole) {
 Work BucketSender::send(BucketStorage const& storage, std::size_t index) {
   BufferView const whole = storage.bucket(index);
   Work work = send(whole);
+  if (on_shard_ && sharded()) {
+    stream().enqueue([part = mine(whole), work, look = on_shard_] {
+      if (!work.error()) look(part);
+    });
+  }
   if (collective_ == BucketCollective::reduce_scatter_and_release) {
     // Right behind the collective, where nobody waits for it; not if it failed, for peers may still be reading.
     stream().enqueue([whole, kept = mine(whole), work] {
@@ -36,8 +42,8 @@ Work BucketSender::send(BucketStorage const& storage, std::size_t index) {
   return work;
 }
 
-void BucketSender::wait_for_releases() {
-  if (collective_ == BucketCollective::reduce_scatter_and_release) stream().synchronize();
+void BucketSender::wait_for_followers() {
+  if (on_shard_ || collective_ == BucketCollective::reduce_scatter_and_release) stream().synchronize();
 }
 
 }  // namespace weft

@@ -17,13 +17,14 @@ class BucketSender {
   [[nodiscard]] std::size_t shards() const noexcept;
   [[nodiscard]] Stream& stream() noexcept { return *call_.stream; }
 
-  /// Collective, asynchronous: bucket `index`, and frees what this rank does not own where the options say so.
+  /// Collective, asynchronous: bucket `index`, and behind it what the options say: on_shard, and freeing what this rank
+  /// does not own.
   Work send(BucketStorage const& storage, std::size_t index);
   /// The collective alone, of any memory that divides into shards().
   Work send(BufferView const& whole);
 
-  /// Waits until what sent buckets do not need any longer is freed.
-  void wait_for_releases();
+  /// Waits until what follows sent buckets is done.
+  void wait_for_followers();
 
  private:
   [[nodiscard]] BufferView mine(BufferView const& whole) const noexcept;
@@ -31,6 +32,7 @@ class BucketSender {
   Communicator& communicator_;
   BucketCollective collective_;
   ReduceOp op_;
+  std::function<void(BufferView)> on_shard_;
   CollectiveOptions call_;
 };
 

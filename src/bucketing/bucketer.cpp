@@ -234,7 +234,7 @@ void Bucketer::Impl::wait_for_all() {
       if (!first) first = std::current_exception();
     }
   }
-  if (launched_ > 0) sender_.wait_for_releases();
+  if (launched_ > 0) sender_.wait_for_followers();
   if (first) std::rethrow_exception(first);
 }
 
@@ -307,7 +307,7 @@ void Bucketer::Impl::drain() noexcept {
       if (!failure_) log(LogLevel::warn, fmt::format("bucketer: destroyed before finish(): {}", error.what()));
     }
   }
-  if (launched_ > 0) sender_.wait_for_releases();
+  if (launched_ > 0) sender_.wait_for_followers();
 }
 
 Bucketer::Bucketer(Communicator& communicator, std::vector<TensorSpec> specs, BucketerOptions const& options)

@@ -33,19 +33,21 @@ void check_gradients(std::span<BufferView const> gradients) {
 
 }  // namespace
 
+void add_parts(NormParts& parts, BufferView const& gradient, NormType type, float factor) {
+  auto const one = kernels::measure_gradient(gradient.data, gradient.count, gradient.dtype, factor);
+  if (!one.finite) {
+    parts.not_finite = 1;
+  } else if (type == NormType::l2) {
+    parts.norm += one.sum_of_squares;
+  } else {
+    parts.norm = std::max<double>(parts.norm, one.largest);
+  }
+}
+
 NormParts measure_parts(std::span<BufferView const> gradients, NormType type, float factor) {
   check_gradients(gradients);
   NormParts parts;
-  for (auto const& gradient : gradients) {
-    auto const one = kernels::measure_gradient(gradient.data, gradient.count, gradient.dtype, factor);
-    if (!one.finite) {
-      parts.not_finite = 1;
-    } else if (type == NormType::l2) {
-      parts.norm += one.sum_of_squares;
-    } else {
-      parts.norm = std::max<double>(parts.norm, one.largest);
-    }
-  }
+  for (auto const& gradient : gradients) add_parts(parts, gradient, type, factor);
   return parts;
 }
 

@@ -26,6 +26,13 @@ void ShardOptimizer::use_plan(BucketPlan const& plan, int rank, int ranks) {
   }
   pieces_ = pieces_of(plan, rank, ranks);
   for (ShardPiece const& piece : pieces_) shards_[piece.tensor] = {piece.first, piece.count};
+  by_bucket_.clear();
+  auto first = pieces_.cbegin();
+  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+    auto const last = std::find_if(first, pieces_.cend(), [b](ShardPiece const& piece) { return piece.bucket != b; });
+    by_bucket_.emplace_back(first, last);
+    first = last;
+  }
 }
 
 void ShardOptimizer::fix(BucketStorage const& parameters) {

@@ -30,6 +30,8 @@ class ShardOptimizer {
   [[nodiscard]] std::size_t parameter_count() const noexcept { return group_of_.size(); }
   /// In plan order; none is empty.
   [[nodiscard]] std::span<ShardPiece const> pieces() const noexcept { return pieces_; }
+  /// The same, bucket by bucket.
+  [[nodiscard]] std::span<std::span<ShardPiece const> const> by_bucket() const noexcept { return by_bucket_; }
   [[nodiscard]] ShardRange shard(std::size_t index) const noexcept { return shards_[index]; }
   [[nodiscard]] std::size_t bucket_of(std::size_t index) const noexcept { return bucket_of_[index]; }
 
@@ -77,8 +79,9 @@ class ShardOptimizer {
   std::vector<std::size_t> bucket_of_;  ///< by parameter
   std::vector<ShardRange> shards_;      ///< by parameter
   std::vector<ShardPiece> pieces_;
-  std::optional<Optimizer> optimizer_;     ///< of the pieces; none before shards are fixed
-  std::vector<std::size_t> optimized_as_;  ///< by parameter: its piece's index in optimizer_, or kNone
+  std::vector<std::span<ShardPiece const>> by_bucket_;  ///< into pieces_
+  std::optional<Optimizer> optimizer_;                  ///< of the pieces; none before shards are fixed
+  std::vector<std::size_t> optimized_as_;               ///< by parameter: its piece's index in optimizer_, or kNone
   std::int64_t first_step_ = 0;
 };
 

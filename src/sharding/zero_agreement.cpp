@@ -8,6 +8,18 @@
 #include "weft/error.hpp"
 
 namespace weft {
+namespace {
+
+std::string describe(GradScaler const* scaler) {
+  return scaler == nullptr ? "none" : fmt::format("of scale {}", scaler->scale());
+}
+
+std::string describe_clipping(GradientPolicy const& policy) {
+  return policy.max_norm ? fmt::format("{}, norm type {}", *policy.max_norm, static_cast<int>(policy.norm_type))
+                         : "none";
+}
+
+}  // namespace
 
 void check_groups(int rank, std::vector<ParameterGroup> const& groups, ZeroOptions const& options) {
   if (options.stage != ZeroStage::optimizer_states && options.stage != ZeroStage::gradients) {
@@ -42,6 +54,8 @@ void check_agreement(Communicator& communicator, std::vector<ParameterGroup> con
               {"optimizer.master_weights", fmt::format("{}", options.optimizer.master_weights)},
               {"optimizer.zero_gradients", fmt::format("{}", options.optimizer.zero_gradients)},
               {"optimizer.state", std::to_string(static_cast<int>(options.optimizer.state))},
+              {"gradients.scaler", describe(options.gradients.scaler)},
+              {"gradients.max_norm", describe_clipping(options.gradients)},
               {"the number of groups", std::to_string(groups.size())}};
   compare(communicator, facts, "zero optimizer");
   facts.clear();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bucketing/bucket_storage.hpp"
+#include "sharding/gradient_judge.hpp"
 #include "sharding/parameter_gathers.hpp"
 #include "sharding/shard_optimizer.hpp"
 #include "weft/error.hpp"
@@ -27,6 +28,7 @@ class ZeroOptimizer::Impl {
   [[nodiscard]] Bucketer const& bucketer() const noexcept { return bucketer_; }
   [[nodiscard]] ShardOptimizer& shards() noexcept { return shards_; }
   [[nodiscard]] ParameterGathers const& gathers() const noexcept { return gathers_; }
+  [[nodiscard]] GradientJudge const& judge() const noexcept { return judge_; }
   [[nodiscard]] std::span<Interval const> updates() const noexcept { return updates_; }
   [[nodiscard]] BufferView parameter(std::size_t index) const {
     check_index(index, "parameter");
@@ -62,7 +64,10 @@ class ZeroOptimizer::Impl {
   void take_values(std::vector<ParameterGroup> const& groups);
   void adopt_plan();
   void launch_reductions();
-  void update_shards();
+  void update_as_they_arrive();
+  void update_and_gather_from_the_last();
+  void update_bucket(std::span<ShardPiece const> pieces);
+  void judge_again();
   void update_with_norms();
   void zero_rest();
   void launch_gathers();
@@ -81,6 +86,7 @@ class ZeroOptimizer::Impl {
   void guarded(Action&& action);
 
   Communicator& communicator_;
+  GradientJudge judge_;  ///< the stream of options_ uses it
   BucketerOptions options_;
   bool zero_gradients_;
   Bucketer bucketer_;
@@ -88,7 +94,7 @@ class ZeroOptimizer::Impl {
   ShardOptimizer shards_;
   ParameterGathers gathers_;
   std::vector<Interval> updates_;
-  bool reduced_ = false;        ///< reduce() came, step() did not
+  bool reduced_ = false;        ///< reduce() came, step() did not: gradients may have been changed
   std::exception_ptr failure_;  ///< why this is of no more use
 };
 

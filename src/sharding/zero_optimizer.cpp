@@ -17,12 +17,14 @@ std::vector<TensorSpec> specs_of(std::vector<ParameterGroup> const& groups) {
   return specs;
 }
 
-BucketerOptions bucketer_options(ZeroOptions const& options) {
+BucketerOptions bucketer_options(ZeroOptions const& options, GradientJudge& judge) {
   BucketerOptions buckets = options.buckets;
   buckets.collective = options.stage == ZeroStage::gradients ? BucketCollective::reduce_scatter_and_release
                                                              : BucketCollective::reduce_scatter;
   // Parameters travel on the gradients' stream, behind them.
   if (!buckets.stream) buckets.stream = Stream::cpu({.name = "weft-comm", .cpu = {}});
+  buckets.on_shard = nullptr;
+  if (judge.is_wanted()) buckets.on_shard = [&judge](BufferView shard) { judge.look_at(shard); };
   return buckets;
 }
 
@@ -39,7 +41,8 @@ std::vector<TensorSpec> agreed_specs(Communicator& communicator, std::vector<Par
 ZeroOptimizer::Impl::Impl(Communicator& communicator, std::vector<ParameterGroup> const& groups,
                           ZeroOptions const& options)
     : communicator_(communicator),
-      options_(bucketer_options(options)),
+      judge_(options.gradients),
+      options_(bucketer_options(options, judge_)),
       zero_gradients_(options.optimizer.zero_gradients),
       bucketer_(communicator, agreed_specs(communicator, groups, options), options_),
       parameters_(communicator, bucketer_.plan()),
@@ -93,6 +96,9 @@ void ZeroOptimizer::mark_ready(std::size_t index) {
 }
 void ZeroOptimizer::step(StepInputs const& inputs) {
   impl_->step(inputs);
+}
+GradientNorm ZeroOptimizer::gradient_norm() const noexcept {
+  return impl_->judge().norm();
 }
 void ZeroOptimizer::reduce() {
   impl_->reduce();

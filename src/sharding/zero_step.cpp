@@ -32,41 +32,68 @@ void ZeroOptimizer::Impl::reduce() {
   reduced_ = true;
 }
 
+// Gradients may have changed since they were reduced.
+void ZeroOptimizer::Impl::judge_again() {
+  judge_.begin();
+  for (ShardPiece const& piece : shards_.pieces()) judge_.look_at(gradient_of(piece));
+}
+
 void ZeroOptimizer::Impl::step(StepInputs const& inputs) {
   check_usable();
   if (!bucketer_.sync()) return bucketer_.finish();
+  bool const judges = judge_.is_wanted();
+  if (judges) judge_.check(inputs);
   guarded([&] {
-    if (!reduced_) {
+    if (reduced_) {
+      if (judges) judge_again();
+    } else {
       wait_parameters();
       launch_reductions();
-      if (!options_.overlap) {
+      if (judges || !options_.overlap) {
         bucketer_.finish();
         reduced_ = true;
       }
     }
-    shards_.begin_step(inputs);
+    shards_.begin_step(judges ? judge_.decide(communicator_, inputs) : inputs);
     updates_.clear();
-    if (shards_.needs_norms()) {
-      update_with_norms();
+    if (judges && options_.overlap && !shards_.needs_norms()) {
+      update_and_gather_from_the_last();
     } else {
-      update_shards();
+      if (shards_.needs_norms()) {
+        update_with_norms();
+      } else {
+        update_as_they_arrive();
+      }
+      if (!reduced_) bucketer_.finish();
+      launch_gathers();
     }
-    if (!reduced_) bucketer_.finish();
     if (zero_gradients_) zero_rest();
-    launch_gathers();
     if (!options_.overlap) wait_parameters();
   });
   reduced_ = false;
 }
 
-void ZeroOptimizer::Impl::update_shards() {
-  std::span<ShardPiece const> const pieces = shards_.pieces();
-  for (std::size_t p = 0; p < pieces.size();) {
-    wait_for_gradient(pieces[p]);
-    Clock::time_point const start = Clock::now();
-    std::size_t const bucket = pieces[p].bucket;
-    for (; p < pieces.size() && pieces[p].bucket == bucket; ++p) shards_.update(pieces[p], gradient_of(pieces[p]));
-    updates_.push_back({start, Clock::now()});
+// All of one bucket.
+void ZeroOptimizer::Impl::update_bucket(std::span<ShardPiece const> pieces) {
+  Clock::time_point const start = Clock::now();
+  for (ShardPiece const& piece : pieces) shards_.update(piece, gradient_of(piece));
+  updates_.push_back({start, Clock::now()});
+}
+
+void ZeroOptimizer::Impl::update_as_they_arrive() {
+  for (std::span<ShardPiece const> const pieces : shards_.by_bucket()) {
+    if (pieces.empty()) continue;
+    wait_for_gradient(pieces.front());
+    update_bucket(pieces);
+  }
+}
+
+// Every gradient is here, so updates can take the order in which the next forward needs parameters.
+void ZeroOptimizer::Impl::update_and_gather_from_the_last() {
+  std::span<std::span<ShardPiece const> const> const buckets = shards_.by_bucket();
+  for (std::size_t b = buckets.size(); b-- > 0;) {
+    if (!buckets[b].empty()) update_bucket(buckets[b]);
+    gathers_.launch(parameters_, b);
   }
 }
 

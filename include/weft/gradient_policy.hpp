@@ -1,0 +1,22 @@
+#pragma once
+
+#include <optional>
+
+#include "weft/grad_scaler.hpp"
+#include "weft/gradients.hpp"
+
+namespace weft {
+
+/// What a sharded step does with gradients between their reduction and the update. Whatever is asked for, gradients are
+/// judged once all of them are reduced, by what all ranks have: where an element on any rank is not finite, every rank
+/// skips the step. With neither, a step looks at nothing and may update before the last gradient has arrived.
+struct GradientPolicy {
+  /// Unscales by it, and sets its found_inf() on every rank where the step is skipped; found_inf() set before on one
+  /// rank counts for all. Call its update() after each step. Outlives the optimizer.
+  GradScaler* scaler = nullptr;
+  /// Clips unscaled gradients to this norm over all parameters and ranks: see clip_factor().
+  std::optional<double> max_norm{};
+  NormType norm_type = NormType::l2;
+};
+
+}  // namespace weft

@@ -1,0 +1,53 @@
+#include "sharding/gradient_judge.hpp"
+
+#include <cmath>
+
+#include "sharding/norm_of_all.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+namespace {
+
+float value_or(float const* pointer, float otherwise) noexcept {
+  return pointer != nullptr ? *pointer : otherwise;
+}
+
+}  // namespace
+
+GradientJudge::GradientJudge(GradientPolicy const& policy) : policy_(policy) {
+  if (policy.max_norm) static_cast<void>(clip_factor(0, *policy.max_norm));
+}
+
+void GradientJudge::check(StepInputs const& inputs) const {
+  bool const both_scale = policy_.scaler != nullptr && (inputs.inv_scale != nullptr || inputs.found_inf != nullptr);
+  bool const both_clip = policy_.max_norm && inputs.clip != nullptr;
+  if (!both_scale && !both_clip) return;
+  throw Error(ErrorCode::invalid_argument,
+              both_scale
+                  ? "step: the policy's scaler unscales and finds overflows; pass neither inv_scale nor found_inf"
+                  : "step: the policy's max_norm clips; pass no clip");
+}
+
+void GradientJudge::look_at(BufferView shard) {
+  // Scaled gradients' squares would leave f32 far earlier than the gradients themselves.
+  add_parts(parts_, shard, policy_.norm_type, policy_.scaler != nullptr ? policy_.scaler->inv_scale() : 1);
+}
+
+StepInputs GradientJudge::decide(Communicator& communicator, StepInputs const& inputs) {
+  if (policy_.scaler != nullptr && policy_.scaler->found_inf() != 0) parts_.not_finite = 1;
+  norm_ = norm_of(parts_of_all(communicator, parts_, policy_.norm_type), policy_.norm_type);
+  begin();
+  if (policy_.scaler == nullptr) norm_.norm *= std::abs(value_or(inputs.inv_scale, 1));
+  found_inf_ = norm_.finite ? value_or(inputs.found_inf, 0) : 1;
+  if (policy_.scaler != nullptr) policy_.scaler->found_inf() = found_inf_;
+  StepInputs decided = inputs;
+  decided.found_inf = &found_inf_;
+  if (policy_.scaler != nullptr) decided.inv_scale = policy_.scaler->inputs().inv_scale;
+  if (policy_.max_norm) {
+    clip_ = norm_.finite ? clip_factor(norm_.norm, *policy_.max_norm) : 1;
+    decided.clip = &clip_;
+  }
+  return decided;
+}
+
+}  // namespace weft

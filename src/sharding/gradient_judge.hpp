@@ -1,0 +1,40 @@
+#pragma once
+
+#include "optim/gradient_parts.hpp"
+#include "weft/communicator.hpp"
+#include "weft/gradient_policy.hpp"
+#include "weft/optimizer.hpp"
+
+namespace weft {
+
+/// Looks at reduced shards while others are still under way, then decides with all ranks what the step multiplies them
+/// by, or that it is skipped. Stays where it is while updates run.
+class GradientJudge {
+ public:
+  /// @throws Error{invalid_argument} for a max_norm that is not above 0.
+  explicit GradientJudge(GradientPolicy const& policy);
+
+  /// Whether the policy asks for anything. If not, nothing but this is called.
+  [[nodiscard]] bool is_wanted() const noexcept { return policy_.scaler != nullptr || policy_.max_norm; }
+  /// @throws Error{invalid_argument} where the policy decides what the caller passes as well.
+  void check(StepInputs const& inputs) const;
+
+  /// Forgets what it has looked at since decide().
+  void begin() noexcept { parts_ = {}; }
+  /// One pass over a shard, f32, bf16 or f16. One thread at a time.
+  void look_at(BufferView shard);
+
+  /// Collective: by everything that was looked at, on all ranks. The result's pointers are good until the next call.
+  [[nodiscard]] StepInputs decide(Communicator& communicator, StepInputs const& inputs);
+  /// What decide() found, unscaled.
+  [[nodiscard]] GradientNorm const& norm() const noexcept { return norm_; }
+
+ private:
+  GradientPolicy policy_;
+  NormParts parts_;
+  GradientNorm norm_;
+  float clip_ = 1;
+  float found_inf_ = 0;
+};
+
+}  // namespace weft
