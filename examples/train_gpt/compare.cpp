@@ -39,7 +39,7 @@ class Comparison {
   template <typename Make>
   void add(char const* name, std::string const& link, Make const& make) {
     Variant variant(model_.parameters(), options_.seed);
-    variant.record = {name, link, world_.size(), static_cast<double>(options_.batch) * options_.model.seq, {}};
+    variant.record = {name, link, world_.size(), static_cast<double>(options_.batch) * options_.model.seq, {}, 0};
     std::vector<weft::BufferView> const& parameters = variant.weights.parameters();
     variant.synchroniser = make(parameters);
     variant.tensors =

@@ -110,6 +110,7 @@ Json json_of(RunSummary const& summary) {
             {"hidden_ms", run.median(&OverlapReport::hidden_ms)},
             {"hideable_ms", run.median(&OverlapReport::hideable_ms)},
             {"baseline_compute_ms", summary.baseline_compute_ms},
+            {"skipped_steps", run.skipped_steps},
             {"losses", Json::array()},
             {"steps", Json::array()},
             {"last_step_buckets", Json::array()}};

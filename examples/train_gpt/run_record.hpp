@@ -24,6 +24,7 @@ struct RunRecord {
   int ranks = 1;
   double tokens_per_step = 0;
   std::vector<StepRecord> steps;
+  int skipped_steps = 0;  ///< of fp16: gradients overflowed
 
   /// Medians over the steps that count: all but the first two (cold memory, gradients that move into their final
   /// order), as long as more than four are there.

@@ -39,6 +39,9 @@ void print_end(Inputs const& inputs, GptModel const& model, RunRecord const& run
                                                  fmt::format("Last step, rank 0, link: {}", run.link)));
   RunSummary const summary = summarise(run, nullptr, run);
   fmt::print("\nMedians of {} steps\n{}", run.counted().size(), comparison_table(std::span(&summary, 1)));
+  if (run.skipped_steps > 0) {
+    fmt::print("{} of these steps overflowed and were skipped\n", run.skipped_steps);
+  }
   if (!options.report_json.empty()) {
     write_report(options.report_json, options, model, std::span(&summary, 1));
   }
@@ -69,7 +72,9 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
                 describe(link),
                 world.size(),
                 static_cast<double>(options.batch) * options.model.seq,
-                {}};
+                {},
+                0};
+  std::int64_t const applied_before = strategy->applied_steps();
   Progress progress(first, options.steps);
   weft::Trace trace;
 
@@ -77,6 +82,7 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
     StepTimes const times =
         strategy->step(sampler.sample(step, options.accumulate), options.schedule().at(strategy->applied_steps()));
     std::vector<Traffic> const traffic = strategy->traffic();
+    run.skipped_steps = step + 1 - first - static_cast<int>(strategy->applied_steps() - applied_before);
 
     run.steps.push_back({step, mean_over_ranks(world, times.loss), overlap_of(times, traffic)});
     check_finite(run.steps.back().loss, step);

@@ -113,6 +113,15 @@ TEST(TrainGpt, BadInputIsOneLineAndAFailure) {
       {"--ranks 1 --link auto", 2, "--link auto"},
       {"--strategy zero9", 2, "zero9"},
       {"--ranks 2 --strategy zero1 --compare", 2, "--strategy"},
+      {"--ranks 2 --compare --clip 1", 2, "--compare"},
+      {"--ranks 2 --accumulate 3", 2, "2 ranks in 3 passes each; take a multiple of 6"},
+      {"--accumulate 0", 2, "--accumulate"},
+      {"--precision fp8", 2, "--precision"},
+      {"--optimizer adamax", 2, "--optimizer"},
+      {"--clip nan", 2, "--clip"},
+      {"--loss-scale 0", 2, "--loss-scale"},
+      {"--decay cosine --warmup 2", 2, "--warmup"},
+      {"--decay sometimes", 2, "--decay"},
   };
   for (auto const& [arguments, code, expected] : wrong) {
     ProgramResult const result = run_train_gpt("--steps 2 --layers 1 --width 30 --heads 2 --sample 0 " + arguments, 20);
@@ -181,6 +190,38 @@ TEST_P(Strategies, HaveTheLossesAndTheStateOfDdp) {
     std::vector<double> const expected = losses_of(folder, run + " --save " + folder.file("ddp"));
     EXPECT_EQ(losses_of(folder, run + strategy + caps + folder.file("sharded")), expected) << ranks << " ranks";
     EXPECT_TRUE(read_file(folder.file("sharded")) == read_file(folder.file("ddp"))) << ranks << " ranks";
+  }
+}
+
+TEST_P(Strategies, AgreeHoweverAStepIsMade) {
+  TemporaryFolder const folder;
+  std::string const strategy = std::string(" --strategy ") + GetParam();
+  for (std::string const options : {"--accumulate 2 --recompute --optimizer lion --state 8bit",
+                                    "--precision bf16 --optimizer sgd --decay linear"}) {
+    std::string const run = "--steps 12 --ranks 2 " + options;
+    if (options.find("8bit") == std::string::npos ||
+        GetParam() == std::string("ddp")) {  // rounded by where pieces begin
+      EXPECT_EQ(losses_of(folder, run + strategy), losses_of(folder, run)) << options;
+    } else {
+      EXPECT_NEAR(losses_of(folder, run + strategy).back(), losses_of(folder, run).back(), 0.05) << options;
+    }
+  }
+}
+
+TEST_P(Strategies, ResumeWhatOverflowedInAnotherStrategy) {
+  TemporaryFolder const folder;
+  std::string const run =
+      "--ranks 2 --precision fp16 --loss-scale 1e9 --growth-interval 4 --optimizer adagrad --clip 1 ";
+  std::vector<double> const straight = losses_of(folder, run + "--steps 30");
+  std::string const strategy = std::string(" --strategy ") + GetParam();
+  ASSERT_EQ(run_train_gpt(kSmall + run + "--steps 19 --save " + folder.file("part") + strategy).code, 0);
+  for (char const* rest : {"ddp", "zero2"}) {
+    std::vector<double> const resumed =
+        losses_of(folder, run + "--steps 30 --resume " + folder.file("part") + " --strategy " + rest);
+    ASSERT_EQ(resumed.size(), 11U);
+    for (std::size_t i = 0; i < resumed.size(); ++i) {
+      EXPECT_NEAR(resumed[i], straight[19 + i], 1e-5 * straight[19 + i]) << rest << ", step " << 19 + i;
+    }
   }
 }
 
