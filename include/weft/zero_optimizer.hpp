@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -26,6 +27,9 @@ struct ZeroOptions {
   BucketerOptions buckets{};  ///< but for `collective`, which the stage decides, and on_shard
   OptimizerSettings optimizer{};
   GradientPolicy gradients{};
+  /// What gradients are written, summed and sent in: f32 for 16-bit parameters adds up many micro-steps exactly. All
+  /// parameters are then of one type. Absent: each parameter's own.
+  std::optional<DataType> gradient_dtype{};
 };
 
 /// Elements [first, first + count) of a tensor.

@@ -10,6 +10,10 @@
 namespace weft {
 namespace {
 
+bool is_float(DataType dtype) {
+  return dtype == DataType::f32 || dtype == DataType::bf16 || dtype == DataType::f16;
+}
+
 std::string describe(GradScaler const* scaler) {
   return scaler == nullptr ? "none" : fmt::format("of scale {}", scaler->scale());
 }
@@ -26,13 +30,18 @@ void check_groups(int rank, std::vector<ParameterGroup> const& groups, ZeroOptio
     throw Error(ErrorCode::invalid_argument, fmt::format("zero optimizer: rank {}: stage {}; there are 1 and 2", rank,
                                                          static_cast<int>(options.stage)));
   }
+  if (options.gradient_dtype && !is_float(*options.gradient_dtype)) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("zero optimizer: rank {}: gradients of {}; f32, bf16 and f16 can be "
+                            "used",
+                            rank, to_string(*options.gradient_dtype)));
+  }
   std::size_t index = 0;
+  std::optional<DataType> first;
   for (ParameterGroup const& group : groups) {
     check(group.options);
     for (BufferView const& parameter : group.parameters) {
-      bool const known =
-          parameter.dtype == DataType::f32 || parameter.dtype == DataType::bf16 || parameter.dtype == DataType::f16;
-      if (!known || parameter.device.type != DeviceType::cpu) {
+      if (!is_float(parameter.dtype) || parameter.device.type != DeviceType::cpu) {
         throw Error(ErrorCode::unsupported,
                     fmt::format("zero optimizer: rank {}: parameter {} is {} on {}; f32, bf16 and f16 on cpu can be "
                                 "updated",
@@ -42,6 +51,13 @@ void check_groups(int rank, std::vector<ParameterGroup> const& groups, ZeroOptio
         throw Error(ErrorCode::invalid_argument,
                     fmt::format("zero optimizer: rank {}: parameter {} has {} elements but no memory", rank, index,
                                 parameter.count));
+      }
+      if (!first) first = parameter.dtype;
+      if (options.gradient_dtype && parameter.dtype != *first) {
+        throw Error(ErrorCode::unsupported,
+                    fmt::format("zero optimizer: rank {}: parameter {} is {} and parameter 0 {}; with gradient_dtype "
+                                "all are of one type",
+                                rank, index, to_string(parameter.dtype), to_string(*first)));
       }
       ++index;
     }
@@ -54,6 +70,7 @@ void check_agreement(Communicator& communicator, std::vector<ParameterGroup> con
               {"optimizer.master_weights", fmt::format("{}", options.optimizer.master_weights)},
               {"optimizer.zero_gradients", fmt::format("{}", options.optimizer.zero_gradients)},
               {"optimizer.state", std::to_string(static_cast<int>(options.optimizer.state))},
+              {"gradient_dtype", options.gradient_dtype ? std::string(to_string(*options.gradient_dtype)) : "none"},
               {"gradients.scaler", describe(options.gradients.scaler)},
               {"gradients.max_norm", describe_clipping(options.gradients)},
               {"the number of groups", std::to_string(groups.size())}};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -62,6 +63,7 @@ class ZeroOptimizer::Impl {
 
  private:
   void take_values(std::vector<ParameterGroup> const& groups);
+  [[nodiscard]] BucketPlan parameter_plan() const;
   void adopt_plan();
   void launch_reductions();
   void update_as_they_arrive();
@@ -89,6 +91,7 @@ class ZeroOptimizer::Impl {
   GradientJudge judge_;  ///< the stream of options_ uses it
   BucketerOptions options_;
   bool zero_gradients_;
+  std::optional<DataType> parameter_dtype_;  ///< where it is not the gradients'
   Bucketer bucketer_;
   BucketStorage parameters_;
   ShardOptimizer shards_;

@@ -33,7 +33,15 @@ std::vector<TensorSpec> agreed_specs(Communicator& communicator, std::vector<Par
                                      ZeroOptions const& options) {
   check_groups(communicator.rank(), groups, options);
   check_agreement(communicator, groups, options);
-  return specs_of(groups);
+  std::vector<TensorSpec> specs = specs_of(groups);
+  for (TensorSpec& spec : specs) spec.dtype = options.gradient_dtype.value_or(spec.dtype);
+  return specs;
+}
+
+// Absent: as the gradients.
+std::optional<DataType> parameter_dtype(std::vector<ParameterGroup> const& groups, ZeroOptions const& options) {
+  std::vector<TensorSpec> const specs = specs_of(groups);
+  return options.gradient_dtype && !specs.empty() ? std::optional(specs.front().dtype) : std::nullopt;
 }
 
 }  // namespace
@@ -44,13 +52,21 @@ ZeroOptimizer::Impl::Impl(Communicator& communicator, std::vector<ParameterGroup
       judge_(options.gradients),
       options_(bucketer_options(options, judge_)),
       zero_gradients_(options.optimizer.zero_gradients),
+      parameter_dtype_(parameter_dtype(groups, options)),
       bucketer_(communicator, agreed_specs(communicator, groups, options), options_),
-      parameters_(communicator, bucketer_.plan()),
+      parameters_(communicator, parameter_plan()),
       shards_(groups, options.optimizer),
       gathers_(communicator, *options_.stream) {
   take_values(groups);
   adopt_plan();
   if (!options_.rebuild) shards_.fix(parameters_);
+}
+
+// Parameters lie as their gradients do.
+BucketPlan ZeroOptimizer::Impl::parameter_plan() const {
+  BucketPlan plan = bucketer_.plan();
+  for (Bucket& bucket : plan.buckets) bucket.dtype = parameter_dtype_.value_or(bucket.dtype);
+  return plan;
 }
 
 void ZeroOptimizer::Impl::take_values(std::vector<ParameterGroup> const& groups) {

@@ -18,6 +18,7 @@ constexpr ZeroStage kStages[] = {ZeroStage::optimizer_states, ZeroStage::gradien
 struct Case {
   OptimizerOptions options;
   DataType dtype = DataType::f32;
+  std::optional<DataType> gradients{};  ///< absent: as the parameters
   std::optional<double> max_norm{};
   NormType norm_type = NormType::l2;
   bool scales = true;
@@ -90,17 +91,18 @@ GradScaler scaler_of(Case const& c) {
   return GradScaler({.init_scale = c.init_scale, .growth_interval = 2, .enabled = c.scales});
 }
 
-/// DataParallel, and each thing in a pass of its own.
+/// Replicas, and each thing in a pass of its own.
 Outcome train_in_passes(Communicator& world, Case const& c) {
   Model const model(c);
-  DataParallel ddp(world, model.views());
+  std::vector<TensorSpec> specs = small_model(c.gradients.value_or(c.dtype));
+  Bucketer ddp(world, specs);
   Optimizer optimizer(model.groups(c));
   GradScaler scaler = scaler_of(c);
   Outcome outcome;
   for (std::size_t step = 0; step < c.steps; ++step) {
     std::vector<BufferView> gradients;
     for (std::size_t i = model.views().size(); i-- > 0;) {
-      backward(c, ddp.gradient(i), ddp.parameter(i), world.rank(), world.size(), step, i, scaler.scale());
+      backward(c, ddp.gradient(i), model.views()[i], world.rank(), world.size(), step, i, scaler.scale());
       ddp.mark_ready(i);
     }
     ddp.finish();
@@ -117,7 +119,7 @@ Outcome train_in_passes(Communicator& world, Case const& c) {
   }
   for (std::size_t i = 0; i < model.views().size(); ++i) {
     outcome.masters.push_back(take(optimizer.master(i)));
-    outcome.parameters.push_back(take(ddp.parameter(i)));
+    outcome.parameters.push_back(take(model.views()[i]));
   }
   outcome.steps = optimizer.step_count();
   return outcome;
@@ -128,6 +130,7 @@ Outcome train_by_policy(Communicator& world, Case const& c, ZeroOptions options,
   GradScaler scaler = scaler_of(c);
   options.optimizer.zero_gradients = c.zero_gradients;
   options.gradients = {&scaler, c.max_norm, c.norm_type};
+  options.gradient_dtype = c.gradients;
   if (!c.scales) options.gradients.scaler = nullptr;
   ZeroOptimizer zero(world, model.groups(c), options);
   Outcome outcome;
@@ -244,6 +247,24 @@ TEST(ZeroPolicySteps, ScalesGrowAndFallAlikeOnAllRanks) {
   });
 }
 
+TEST(ZeroPolicySteps, GradientsMayBeWiderThanParameters) {
+  for (int const ranks : {1, 2, 3}) {
+    run_thread_ranks(ranks, [&](Communicator& world) {
+      for (DataType const dtype : {DataType::bf16, DataType::f16}) {
+        Case const c{.options = AdamWOptions{.lr = 0.01},
+                     .dtype = dtype,
+                     .gradients = DataType::f32,
+                     .overflows = true,
+                     .zero_gradients = true};
+        Outcome const expected = train_in_passes(world, c);
+        for (ZeroStage const stage : kStages) {
+          expect_equal(train_by_policy(world, c, small_buckets(stage)), expected, true);
+        }
+      }
+    });
+  }
+}
+
 TEST(ZeroPolicySteps, HoldsWithoutOverlapAfterReduceAndForInfNorms) {
   run_thread_ranks(2, [](Communicator& world) {
     for (NormType const type : {NormType::l2, NormType::inf}) {
@@ -325,6 +346,14 @@ TEST(ZeroPolicySteps, RefusesWhatIsDecidedTwiceAndRanksThatDiffer) {
       EXPECT_NE(std::string(error.what()).find("max_norm"), std::string::npos) << error.what();
     }
     options.gradients.max_norm = 1;
+    std::vector<BufferView> views = model.views();
+    Buffer const half = Buffer::host(10, DataType::bf16);
+    views.push_back(half.view());
+    options.gradient_dtype = DataType::f32;
+    EXPECT_THROW(ZeroOptimizer(world, {{views, SgdOptions{}}}, options), Error);  // parameters of two types
+    options.gradient_dtype = DataType::i32;
+    EXPECT_THROW(ZeroOptimizer(world, model.groups(c), options), Error);
+    options.gradient_dtype.reset();
     ZeroOptimizer zero(world, model.groups(c), options);
     EXPECT_THROW(zero.step({.inv_scale = &one}), Error);
     EXPECT_THROW(zero.step({.clip = &one}), Error);
