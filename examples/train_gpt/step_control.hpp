@@ -1,6 +1,7 @@
 #pragma once
 
 #include <weft/grad_scaler.hpp>
+#include <weft/gradient_policy.hpp>
 #include <weft/gradients.hpp>
 
 #include "options.hpp"
@@ -13,13 +14,15 @@ class StepControl {
  public:
   explicit StepControl(Options const& options);
 
-  /// false: gradients are used as they arrive, and `inputs()` are not needed.
+  /// false: gradients are used as they arrive.
   [[nodiscard]] bool needs_norm() const noexcept { return clip_ > 0 || scaled_; }
   [[nodiscard]] bool is_scaled() const noexcept { return scaled_; }
   [[nodiscard]] float loss_scale() const noexcept { return scaler_.scale(); }
   [[nodiscard]] float inv_scale() const noexcept { return scaler_.inv_scale(); }
 
-  /// For the optimizer's step with gradients of that norm, unscaled. Valid until end_step().
+  /// For a sharded optimizer, which then does all of it.
+  [[nodiscard]] weft::GradientPolicy policy() noexcept;
+  /// For a whole one's step with gradients of that norm, unscaled. Valid until end_step().
   [[nodiscard]] weft::StepInputs inputs(weft::GradientNorm const& norm);
   /// Adapts the loss scale.
   void end_step() { scaler_.update(); }

@@ -2,7 +2,6 @@
 #include <optional>
 #include <utility>
 
-#include <weft/sharded_gradients.hpp>
 #include <weft/zero_optimizer.hpp>
 
 #include "passes.hpp"
@@ -52,7 +51,7 @@ class Zero final : public Strategy {
       : Strategy(options),
         communicator_(std::move(communicator)),
         model_(model),
-        zero_(communicator_, {{views_of(start), options.optimizer_options()}}, zero_options(options)),
+        zero_(communicator_, {{views_of(start), options.optimizer_options()}}, zero_options(options, control())),
         tensors_(model.parameters(), zero_, clock_) {}
 
   [[nodiscard]] StepTimes step(std::span<Batch const> batches, double lr) override;
@@ -77,15 +76,15 @@ class Zero final : public Strategy {
   }
 
  private:
-  static weft::ZeroOptions zero_options(Options const& options) {
+  static weft::ZeroOptions zero_options(Options const& options, StepControl& control) {
     weft::ZeroOptions zero;
     zero.stage = options.strategy == "zero1" ? weft::ZeroStage::optimizer_states : weft::ZeroStage::gradients;
     zero.optimizer = options.optimizer_settings();
+    zero.gradients = control.policy();
     zero.buckets = options.bucketer();
     zero.buckets.rebuild = options.resume.empty();  // states are loaded into shards that stay
     return zero;
   }
-  void update(StepTimes& times);
   void record(weft::TimePoint start);
 
   weft::Communicator communicator_;
@@ -117,29 +116,13 @@ StepTimes Zero::step(std::span<Batch const> batches, double lr) {
     }
   }
   zero_.set_lr(lr);
-  update(times);
+  zero_.step();
+  control().end_step();
+  times.optimizer.assign(zero_.updates().begin(), zero_.updates().end());
   times.end = std::chrono::steady_clock::now();
   record(times.start);
   last_end_ = times.end;
   return times;
-}
-
-void Zero::update(StepTimes& times) {
-  if (control().needs_norm()) {
-    zero_.reduce();
-    clock_.begin(times.optimizer);
-    std::vector<weft::BufferView> shards;
-    for (std::size_t i = 0; i < zero_.parameter_count(); ++i) {
-      if (zero_.shard(i).count > 0) shards.push_back(zero_.gradient_shard(i));
-    }
-    auto const norm = weft::gradient_norm(communicator_, shards, weft::NormType::l2, control().inv_scale());
-    clock_.end();
-    zero_.step(control().inputs(norm));
-    control().end_step();
-  } else {
-    zero_.step();
-  }
-  times.optimizer.insert(times.optimizer.end(), zero_.updates().begin(), zero_.updates().end());
 }
 
 /// The all_gathers that the step before launched, and this one's reduce_scatters.
