@@ -13,6 +13,7 @@
 #include "weft/error.hpp"
 #include "weft/event.hpp"
 #include "weft/flight_recorder.hpp"
+#include "weft/fully_sharded.hpp"
 #include "weft/grad_scaler.hpp"
 #include "weft/gradient_policy.hpp"
 #include "weft/gradients.hpp"

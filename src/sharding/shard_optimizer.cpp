@@ -36,11 +36,18 @@ void ShardOptimizer::use_plan(BucketPlan const& plan, int rank, int ranks) {
 }
 
 void ShardOptimizer::fix(BucketStorage const& parameters) {
+  std::vector<BufferView> views;
+  for (ShardPiece const& piece : pieces_) {
+    views.push_back(parameters.tensor(piece.tensor).slice(piece.first, piece.count));
+  }
+  fix(views);
+}
+
+void ShardOptimizer::fix(std::span<BufferView const> pieces) {
   std::vector<ParameterGroup> groups;
   for (OptimizerOptions const& options : options_) groups.push_back({{}, options});
-  for (ShardPiece const& piece : pieces_) {
-    groups[group_of_[piece.tensor]].parameters.push_back(
-        parameters.tensor(piece.tensor).slice(piece.first, piece.count));
+  for (std::size_t p = 0; p < pieces_.size(); ++p) {
+    groups[group_of_[pieces_[p].tensor]].parameters.push_back(pieces[p]);
   }
   // The Optimizer counts over all groups, in each of which pieces keep their order.
   std::vector<std::size_t> next(groups.size(), 0);

@@ -25,6 +25,8 @@ class ShardOptimizer {
   /// From now on shards do not move: allocates states and takes masters from `parameters`, which are laid out by the
   /// plan and stay where they are.
   void fix(BucketStorage const& parameters);
+  /// The same of pieces that lie by themselves, one view for each of pieces().
+  void fix(std::span<BufferView const> pieces);
   [[nodiscard]] bool is_fixed() const noexcept { return optimizer_.has_value(); }
 
   [[nodiscard]] std::size_t parameter_count() const noexcept { return group_of_.size(); }

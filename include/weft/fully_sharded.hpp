@@ -1,0 +1,206 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "weft/bucketer.hpp"
+#include "weft/gradients.hpp"
+#include "weft/optimizer.hpp"
+#include "weft/overlap.hpp"
+#include "weft/zero_optimizer.hpp"
+
+namespace weft {
+
+/// What is gathered, used and reduced together: the parameters of a layer, say.
+struct ShardedUnit {
+  std::string name;  ///< what errors call it
+  std::vector<ParameterGroup> groups;
+};
+
+/// How hybrid sharding adds up gradients.
+enum class HybridSum {
+  /// reduce_scatter within a shard group, then all_reduce of the shard across replicas. Sends least between groups; of
+  /// averages over groups, in rank order, the average over replicas.
+  by_group,
+  /// reduce_scatter over all ranks, then all_gather across replicas: the bits of DataParallel.
+  rank_order,
+};
+
+struct FullyShardedOptions {
+  // Types: f32, bf16 or f16 each. Masters are f32 (optimizer.master_weights) whatever these are.
+  std::optional<DataType> parameter_type{};  ///< what is gathered; absent: each parameter's own
+  std::optional<DataType> gradient_type{};   ///< what backward writes; absent: what is gathered
+  std::optional<DataType> reduce_type{};     ///< what is sent and accumulated; absent: what backward writes
+
+  /// Units that are gathered ahead of the one in use, in the order of the step before (at first: forward in the order
+  /// given, backward in reverse).
+  std::size_t prefetch = 1;
+  /// Most bytes of gathered units at a time, all of them taken at construction; 0: what `prefetch` takes. Units that
+  /// are not in use make room where need be, those needed last first.
+  std::size_t gather_cap = 0;
+  /// false: a unit stays gathered from forward to backward, if the cap allows. A unit that is needed again at once
+  /// always does.
+  bool reshard_after_forward = true;
+  /// Units whose whole gradients are in memory: one that backward writes, the others on their way.
+  std::size_t gradient_units = 2;
+
+  /// Hybrid sharding: groups of so many consecutive ranks share a model out, groups are replicas. 0: all ranks.
+  int shard_size = 0;
+  HybridSum hybrid_sum = HybridSum::rank_order;
+
+  OptimizerSettings optimizer{};
+  /// To find mistakes: NaN is written over gathered parameters, whole gradients and gradient shards as soon as nobody
+  /// may use them any more.
+  bool poison = false;
+  std::optional<Stream> gather_stream{};  ///< absent: one of its own, as the next
+  std::optional<Stream> reduce_stream{};
+};
+
+/// Bytes on this rank; fixed but for `whole_gradients`.
+struct FullyShardedMemory {
+  std::size_t parameter_shards = 0;
+  std::size_t gradient_shards = 0;
+  std::size_t optimizer = 0;        ///< states and f32 masters
+  std::size_t gathered = 0;         ///< the pool that units are gathered into
+  std::size_t gradients = 0;        ///< the pool that backward writes into, and what gradients are converted into
+  std::size_t whole_gradients = 0;  ///< of all units, from the first no_sync() on
+};
+
+/// Trains replicas of a model none of which is ever whole: of each unit each rank owns an equal part (ZeRO stage 3;
+/// Zhao et al.: PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel, 2023). A unit is all_gathered before
+/// it is used and given up after; its gradients are reduce_scattered as soon as backward has written them. Both travel
+/// while others compute, by communicators and streams of their own, so that neither queues behind the other.
+///
+///   weft::FullySharded model(world, {{"embedding", {{tensors, weft::AdamWOptions{}}}}, {"layer 0", …}, …});
+///   for each unit u in order:          model.before_forward(u);  …reads parameter(i)…   model.after_forward(u);
+///   for each unit u in reverse order:  model.before_backward(u); …reads parameter(i), writes gradient(i)…
+///                                      model.after_backward(u);
+///   model.step();
+///
+/// Parameters are numbered over all groups of all units, groups likewise. What may be touched:
+///   parameter(i)   read from before_forward() to after_forward() of its unit, and from before_backward() to
+///                  after_backward(). Where it lies differs from use to use.
+///   gradient(i)    written from before_backward() to after_backward(): every element of it. holds_gradients() says
+///                  whether it has an earlier micro-step's gradient to add to; else its contents are undefined.
+/// All ranks make the same calls in the same order, about the same units; units may be used in any order, several times
+/// a step, or not at all (then their gradients are zeros).
+///
+/// Several passes before a step() accumulate: each is reduced and its average added to the shard, in the reduce type.
+/// Within no_sync() whole gradients add up locally instead.
+///
+/// Not thread-safe. After a failed collective every call but the destructor rethrows that failure.
+class FullySharded {
+ public:
+  /// Collective; copies rank 0's values. `world` is used only during construction.
+  /// @throws before anything is sent Error{unsupported|invalid_argument} naming rank, unit and parameter for what
+  /// Optimizer refuses, and for a unit larger than the cap; on every rank Error{mismatch} naming the first rank and
+  /// unit, parameter, group or option that differ from rank 0's; Error{out_of_memory}
+  FullySharded(Communicator& world, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options = {});
+  /// Local: waits for what is under way, bounded by the communicator's timeout.
+  ~FullySharded();
+  FullySharded(FullySharded&&) noexcept;
+  FullySharded& operator=(FullySharded&&) noexcept;
+
+  [[nodiscard]] std::size_t unit_count() const noexcept;
+  [[nodiscard]] std::size_t parameter_count() const noexcept;
+  /// @throws Error{invalid_argument} for a bad index, as everything that takes one.
+  [[nodiscard]] std::size_t unit_of(std::size_t index) const;
+
+  /// Bring a unit here, wait for it, and send for the next. Collective, as the other three.
+  /// @throws Error{invalid_argument} naming unit and call where it is out of turn (a unit already in use, backward
+  /// without forward), and where units in use leave no room under the cap.
+  void before_forward(std::size_t unit);
+  void before_backward(std::size_t unit);
+  /// Gives it up.
+  void after_forward(std::size_t unit);
+  /// Gives it up and sends its gradients.
+  void after_backward(std::size_t unit);
+
+  /// @throws Error{invalid_argument} naming the unit where it is not in use.
+  [[nodiscard]] BufferView parameter(std::size_t index) const;
+  [[nodiscard]] BufferView gradient(std::size_t index) const;
+  [[nodiscard]] bool holds_gradients(std::size_t unit) const;
+
+  /// Ends the step: updates this rank's shard of each unit as soon as its gradients have arrived, then sends for the
+  /// first units. Within no_sync() it ends a micro-step and does nothing. All ranks call it, with inputs of equal
+  /// value. @throws Error{invalid_argument} while a unit is in use, and without a backward since the last one.
+  void step(StepInputs const& inputs = {});
+
+  /// The first half of step(): returns once all gradients are reduced. Until step(), which must follow before the next
+  /// backward, gradient shards may be read and changed (to look for overflow, to clip).
+  void reduce();
+  /// What this rank owns of parameter `index`; never changes.
+  [[nodiscard]] ShardRange shard(std::size_t index) const;
+  [[nodiscard]] BufferView parameter_shard(std::size_t index) const;
+  [[nodiscard]] BufferView gradient_shard(std::size_t index) const;
+  /// Of all parameters; none is empty.
+  [[nodiscard]] std::vector<BufferView> gradient_shards() const;
+  /// Collective, after reduce(): of all shards of factor·g, counted once where groups are replicas.
+  [[nodiscard]] GradientNorm gradient_norm(NormType type = NormType::l2, float factor = 1);
+
+  /// Runs `body`, passes that may each end with step(), without sending gradients: they add up whole on every rank
+  /// until the next pass outside, or step(), sends them. The first time it is collective and takes memory for all
+  /// gradients.
+  template <typename Body>
+  void no_sync(Body&& body) {
+    struct Restore {
+      FullySharded& model;
+      bool sync;
+      ~Restore() { model.set_sync(sync); }
+    } const restore{*this, set_sync(false)};
+    std::forward<Body>(body)();
+  }
+
+  [[nodiscard]] std::size_t group_count() const noexcept;
+  [[nodiscard]] OptimizerOptions const& options(std::size_t group = 0) const;
+  void set_lr(double lr);  ///< of all groups
+  void set_lr(std::size_t group, double lr);
+  [[nodiscard]] std::int64_t step_count() const noexcept;  ///< steps that were applied
+  void set_step_count(std::int64_t step) noexcept;
+
+  // For checkpoints, as ZeroOptimizer's; no unit may be in use.
+
+  [[nodiscard]] std::span<std::string_view const> state_names(std::size_t index) const;
+  /// Collective: of the whole parameter, on every rank.
+  [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which);
+  [[nodiscard]] std::vector<float> master(std::size_t index);
+  /// Take this rank's part of `values`, which are of the whole parameter and the same on every rank.
+  void set_state(std::size_t index, std::size_t which, std::span<float const> values);
+  void set_parameter(std::size_t index, std::span<float const> values);
+
+  /// Local: of shard(index).
+  [[nodiscard]] std::vector<float> state_shard(std::size_t index, std::size_t which) const;
+  [[nodiscard]] std::vector<float> master_shard(std::size_t index) const;
+  void set_state_shard(std::size_t index, std::size_t which, std::span<float const> values);
+  /// Sets parameter_shard(index) too; share_parameters() must follow.
+  void set_master_shard(std::size_t index, std::span<float const> values);
+  /// All ranks call it: what was gathered before is given up.
+  void share_parameters();
+
+  /// Bytes of states and f32 masters on this rank.
+  [[nodiscard]] std::size_t state_bytes() const noexcept;
+  [[nodiscard]] FullyShardedMemory memory() const noexcept;
+  /// Bytes of units that are gathered or on their way now, and the most there ever were.
+  [[nodiscard]] std::size_t gathered_bytes() const noexcept;
+  [[nodiscard]] std::size_t peak_gathered_bytes() const noexcept;
+
+  /// Of the last step, in launch order: `ready` is when they were launched. A step's gathers include those that the
+  /// step() before it launched.
+  [[nodiscard]] std::span<BucketTiming const> gathers() const noexcept;
+  [[nodiscard]] std::span<BucketTiming const> reductions() const noexcept;
+  /// When the last step updated its shards of units.
+  [[nodiscard]] std::span<Interval const> updates() const noexcept;
+
+ private:
+  class Impl;
+  bool set_sync(bool sync);  ///< returns what it was
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft

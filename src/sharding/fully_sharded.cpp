@@ -1,0 +1,220 @@
+#include "weft/fully_sharded.hpp"
+
+#include <fmt/format.h>
+
+#include "optim/rule.hpp"
+#include "sharding/flat_memory.hpp"
+#include "sharding/fully_sharded_agreement.hpp"
+#include "sharding/fully_sharded_impl.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+namespace {
+
+void check_cap(std::vector<ShardedUnit> const& units, FullyShardedOptions const& options, std::size_t ranks) {
+  if (options.gather_cap == 0) return;
+  for (PlannedUnit const& unit : UnitLayout(units, options, ranks).planned()) {
+    if (unit.bytes <= options.gather_cap / kCacheLine * kCacheLine) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("fully sharded: unit '{}' is {} bytes gathered, more than gather_cap, {}", unit.name,
+                            unit.bytes, options.gather_cap));
+  }
+}
+
+// All that can be refused comes before memory is taken.
+ShardGroups agreed_groups(Communicator& world, std::vector<ShardedUnit> const& units,
+                          FullyShardedOptions const& options) {
+  check_units(world.rank(), units, options);
+  static_cast<void>(ShardGroups::checked_shard_size(world.size(), options));
+  check_cap(units, options, static_cast<std::size_t>(world.size()));
+  check_agreement(world, units, options);
+  return {world, options};
+}
+
+std::vector<ParameterGroup> groups_of(std::vector<ShardedUnit> const& units) {
+  std::vector<ParameterGroup> groups;
+  for (ShardedUnit const& unit : units) groups.insert(groups.end(), unit.groups.begin(), unit.groups.end());
+  return groups;
+}
+
+UnitGatherer::Options gatherer_options(UnitLayout const& layout, FullyShardedOptions const& options) {
+  GatherPolicy policy{options.gather_cap / kCacheLine * kCacheLine, options.prefetch, options.reshard_after_forward};
+  if (options.gather_cap == 0) policy.capacity = capacity_for(layout.planned(), policy);
+  return {policy, options.gather_stream ? *options.gather_stream : Stream::cpu({.name = "weft-gather", .cpu = {}}),
+          options.poison};
+}
+
+UnitReducer::Options reducer_options(FullyShardedOptions const& options) {
+  return {options.gradient_units,
+          options.reduce_stream ? *options.reduce_stream : Stream::cpu({.name = "weft-reduce", .cpu = {}}),
+          options.poison};
+}
+
+}  // namespace
+
+FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options)
+    : groups_(agreed_groups(world, units, options)),
+      layout_(units, options, static_cast<std::size_t>(world.size())),
+      shards_(groups_of(units), options.optimizer),
+      gatherer_(groups_.gathers, layout_, gatherer_options(layout_, options)),
+      reducer_(groups_, layout_, reducer_options(options)),
+      units_(units.size()) {
+  shards_.use_plan(layout_.plan(), groups_.shard_rank, groups_.shard_size);
+  std::vector<BufferView> views;
+  for (ShardPiece const& piece : shards_.pieces()) views.push_back(piece_of(piece, gatherer_.shard(piece.bucket)));
+  shards_.fix(views);
+  std::size_t at = 0;
+  for (std::size_t unit = 0; unit < units.size(); ++unit) {
+    first_piece_.push_back(at);
+    while (at < views.size() && layout_.place(shards_.pieces()[at].tensor).unit == unit) ++at;
+  }
+  first_piece_.push_back(at);
+  updates_.reserve(units.size() + 2);
+  take_values(world, units);
+}
+
+FullySharded::Impl::~Impl() {
+  gatherer_.drain(!failure_);
+  reducer_.drain(!failure_);
+}
+
+FullyShardedMemory FullySharded::Impl::memory() const noexcept {
+  return {gatherer_.shard_bytes(), reducer_.shard_bytes(), shards_.state_bytes(),
+          gatherer_.pool_bytes(),  reducer_.pool_bytes(),  reducer_.held_bytes()};
+}
+
+FullySharded::FullySharded(Communicator& world, std::vector<ShardedUnit> const& units,
+                           FullyShardedOptions const& options)
+    : impl_(std::make_unique<Impl>(world, units, options)) {}
+FullySharded::~FullySharded() = default;
+FullySharded::FullySharded(FullySharded&&) noexcept = default;
+FullySharded& FullySharded::operator=(FullySharded&&) noexcept = default;
+
+std::size_t FullySharded::unit_count() const noexcept {
+  return impl_->layout().unit_count();
+}
+std::size_t FullySharded::parameter_count() const noexcept {
+  return impl_->layout().parameter_count();
+}
+std::size_t FullySharded::unit_of(std::size_t index) const {
+  impl_->check_index(index, "unit_of");
+  return impl_->layout().place(index).unit;
+}
+void FullySharded::before_forward(std::size_t unit) {
+  impl_->before({unit, Phase::forward});
+}
+void FullySharded::before_backward(std::size_t unit) {
+  impl_->before({unit, Phase::backward});
+}
+void FullySharded::after_forward(std::size_t unit) {
+  impl_->after({unit, Phase::forward});
+}
+void FullySharded::after_backward(std::size_t unit) {
+  impl_->after({unit, Phase::backward});
+}
+BufferView FullySharded::parameter(std::size_t index) const {
+  return impl_->parameter(index);
+}
+BufferView FullySharded::gradient(std::size_t index) const {
+  return impl_->gradient(index);
+}
+bool FullySharded::holds_gradients(std::size_t unit) const {
+  return impl_->holds_gradients(unit);
+}
+void FullySharded::step(StepInputs const& inputs) {
+  impl_->step(inputs);
+}
+void FullySharded::reduce() {
+  impl_->reduce();
+}
+ShardRange FullySharded::shard(std::size_t index) const {
+  impl_->check_index(index, "shard");
+  return impl_->shards().shard(index);
+}
+BufferView FullySharded::parameter_shard(std::size_t index) const {
+  return impl_->parameter_shard(index);
+}
+BufferView FullySharded::gradient_shard(std::size_t index) const {
+  return impl_->gradient_shard(index);
+}
+std::vector<BufferView> FullySharded::gradient_shards() const {
+  return impl_->gradient_shards();
+}
+GradientNorm FullySharded::gradient_norm(NormType type, float factor) {
+  return impl_->gradient_norm(type, factor);
+}
+bool FullySharded::set_sync(bool sync) {
+  return impl_->set_sync(sync);
+}
+std::size_t FullySharded::group_count() const noexcept {
+  return impl_->shards().group_count();
+}
+OptimizerOptions const& FullySharded::options(std::size_t group) const {
+  return impl_->shards().options(group);
+}
+void FullySharded::set_lr(double lr) {
+  for (std::size_t group = 0; group < group_count(); ++group) set_lr(group, lr);
+}
+void FullySharded::set_lr(std::size_t group, double lr) {
+  impl_->shards().set_lr(group, lr);
+}
+std::int64_t FullySharded::step_count() const noexcept {
+  return impl_->shards().step_count();
+}
+void FullySharded::set_step_count(std::int64_t step) noexcept {
+  impl_->shards().set_step_count(step);
+}
+std::span<std::string_view const> FullySharded::state_names(std::size_t index) const {
+  impl_->check_index(index, "state_names");
+  return weft::state_names(impl_->shards().options_of(index));
+}
+std::vector<float> FullySharded::state(std::size_t index, std::size_t which) {
+  return impl_->state(index, which);
+}
+std::vector<float> FullySharded::master(std::size_t index) {
+  return impl_->master(index);
+}
+void FullySharded::set_state(std::size_t index, std::size_t which, std::span<float const> values) {
+  impl_->set_state(index, which, values);
+}
+void FullySharded::set_parameter(std::size_t index, std::span<float const> values) {
+  impl_->set_parameter(index, values);
+}
+std::vector<float> FullySharded::state_shard(std::size_t index, std::size_t which) const {
+  return impl_->state_shard(index, which);
+}
+std::vector<float> FullySharded::master_shard(std::size_t index) const {
+  return impl_->master_shard(index);
+}
+void FullySharded::set_state_shard(std::size_t index, std::size_t which, std::span<float const> values) {
+  impl_->set_state_shard(index, which, values);
+}
+void FullySharded::set_master_shard(std::size_t index, std::span<float const> values) {
+  impl_->set_master_shard(index, values);
+}
+void FullySharded::share_parameters() {
+  impl_->share_parameters();
+}
+std::size_t FullySharded::state_bytes() const noexcept {
+  return impl_->shards().state_bytes();
+}
+FullyShardedMemory FullySharded::memory() const noexcept {
+  return impl_->memory();
+}
+std::size_t FullySharded::gathered_bytes() const noexcept {
+  return impl_->gatherer().planner().live_bytes();
+}
+std::size_t FullySharded::peak_gathered_bytes() const noexcept {
+  return impl_->gatherer().planner().peak_bytes();
+}
+std::span<BucketTiming const> FullySharded::gathers() const noexcept {
+  return impl_->gatherer().timings();
+}
+std::span<BucketTiming const> FullySharded::reductions() const noexcept {
+  return impl_->reducer().timings();
+}
+std::span<Interval const> FullySharded::updates() const noexcept {
+  return impl_->updates();
+}
+
+}  // namespace weft

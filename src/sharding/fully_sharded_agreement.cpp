@@ -1,0 +1,114 @@
+#include "sharding/fully_sharded_agreement.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "sharding/facts.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+namespace {
+
+bool is_computable(DataType type) noexcept {
+  return type == DataType::f32 || type == DataType::bf16 || type == DataType::f16;
+}
+
+void check_type(int rank, char const* option, std::optional<DataType> const& type) {
+  if (!type || is_computable(*type)) return;
+  throw Error(ErrorCode::unsupported, fmt::format("fully sharded: rank {}: {} is {}; f32, bf16 and f16 can be", rank,
+                                                  option, to_string(*type)));
+}
+
+std::string text_of(std::optional<DataType> const& type) {
+  return type ? std::string(to_string(*type)) : "each its own";
+}
+
+void check_parameter(int rank, ShardedUnit const& unit, std::size_t index, BufferView const& parameter) {
+  if (!is_computable(parameter.dtype) || parameter.device.type != DeviceType::cpu) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("fully sharded: rank {}: parameter {}, in unit '{}', is {} on {}; f32, bf16 and f16 on cpu "
+                            "can be updated",
+                            rank, index, unit.name, to_string(parameter.dtype), to_string(parameter.device)));
+  }
+  if (parameter.data == nullptr && parameter.count != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("fully sharded: rank {}: parameter {}, in unit '{}', has {} elements but no memory", rank,
+                            index, unit.name, parameter.count));
+  }
+}
+
+Facts facts_of(FullyShardedOptions const& options) {
+  return {{"parameter_type", text_of(options.parameter_type)},
+          {"gradient_type", text_of(options.gradient_type)},
+          {"reduce_type", text_of(options.reduce_type)},
+          {"prefetch", std::to_string(options.prefetch)},
+          {"gather_cap", std::to_string(options.gather_cap)},
+          {"reshard_after_forward", fmt::format("{}", options.reshard_after_forward)},
+          {"gradient_units", std::to_string(options.gradient_units)},
+          {"shard_size", std::to_string(options.shard_size)},
+          {"hybrid_sum", std::to_string(static_cast<int>(options.hybrid_sum))},
+          {"optimizer.master_weights", fmt::format("{}", options.optimizer.master_weights)},
+          {"optimizer.zero_gradients", fmt::format("{}", options.optimizer.zero_gradients)},
+          {"optimizer.state", std::to_string(static_cast<int>(options.optimizer.state))}};
+}
+
+std::size_t parameters_in(ShardedUnit const& unit) {
+  std::size_t count = 0;
+  for (ParameterGroup const& group : unit.groups) count += group.parameters.size();
+  return count;
+}
+
+}  // namespace
+
+void check_units(int rank, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options) {
+  check_type(rank, "parameter_type", options.parameter_type);
+  check_type(rank, "gradient_type", options.gradient_type);
+  check_type(rank, "reduce_type", options.reduce_type);
+  if (options.gradient_units == 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("fully sharded: rank {}: gradient_units is 0; backward writes at least 1", rank));
+  }
+  std::size_t index = 0;
+  for (ShardedUnit const& unit : units) {
+    for (ParameterGroup const& group : unit.groups) {
+      check(group.options);
+      for (BufferView const& parameter : group.parameters) check_parameter(rank, unit, index++, parameter);
+    }
+  }
+}
+
+void check_agreement(Communicator& communicator, std::vector<ShardedUnit> const& units,
+                     FullyShardedOptions const& options) {
+  constexpr char const* kWho = "fully sharded";
+  Facts facts = facts_of(options);
+  facts.emplace_back("the number of units", std::to_string(units.size()));
+  compare(communicator, facts, kWho);
+
+  // A list is compared once all know that it is as long on every rank.
+  facts.clear();
+  for (ShardedUnit const& unit : units) {
+    facts.emplace_back(fmt::format("unit {}", facts.size()), fmt::format("'{}', {} parameters in {} groups", unit.name,
+                                                                         parameters_in(unit), unit.groups.size()));
+  }
+  if (!facts.empty()) compare(communicator, facts, kWho);
+
+  facts.clear();
+  std::size_t index = 0;
+  for (ShardedUnit const& unit : units) {
+    for (std::size_t g = 0; g < unit.groups.size(); ++g) {
+      ParameterGroup const& group = unit.groups[g];
+      facts.emplace_back(fmt::format("group {} of unit '{}'", g, unit.name),
+                         fmt::format("{} parameters, {}", group.parameters.size(), describe(group.options)));
+    }
+    for (ParameterGroup const& group : unit.groups) {
+      for (BufferView const& parameter : group.parameters) {
+        facts.emplace_back(fmt::format("parameter {}, in unit '{}'", index++, unit.name),
+                           fmt::format("{} x {}", parameter.count, to_string(parameter.dtype)));
+      }
+    }
+  }
+  if (!facts.empty()) compare(communicator, facts, kWho);
+}
+
+}  // namespace weft

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <vector>
+
+#include "sharding/shard_groups.hpp"
+#include "sharding/shard_optimizer.hpp"
+#include "sharding/unit_gatherer.hpp"
+#include "sharding/unit_layout.hpp"
+#include "sharding/unit_reducer.hpp"
+#include "weft/fully_sharded.hpp"
+
+namespace weft {
+
+/// Whose turn it is, and what follows from it: gathers, reductions and updates. Not thread-safe.
+class FullySharded::Impl {
+ public:
+  Impl(Communicator& world, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options);
+  ~Impl();
+
+  Impl(Impl const&) = delete;
+  Impl& operator=(Impl const&) = delete;
+
+  void before(Use const& use);
+  void after(Use const& use);
+  [[nodiscard]] BufferView parameter(std::size_t index) const;
+  [[nodiscard]] BufferView gradient(std::size_t index) const;
+  [[nodiscard]] bool holds_gradients(std::size_t unit) const;
+  void reduce();
+  void step(StepInputs const& inputs);
+  bool set_sync(bool sync);
+
+  [[nodiscard]] BufferView parameter_shard(std::size_t index) const;
+  [[nodiscard]] BufferView gradient_shard(std::size_t index) const;
+  [[nodiscard]] std::vector<BufferView> gradient_shards() const;
+  [[nodiscard]] GradientNorm gradient_norm(NormType type, float factor);
+
+  [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which);
+  [[nodiscard]] std::vector<float> master(std::size_t index);
+  [[nodiscard]] std::vector<float> state_shard(std::size_t index, std::size_t which) const;
+  [[nodiscard]] std::vector<float> master_shard(std::size_t index) const;
+  void set_state(std::size_t index, std::size_t which, std::span<float const> values);
+  void set_state_shard(std::size_t index, std::size_t which, std::span<float const> values);
+  void set_parameter(std::size_t index, std::span<float const> values);
+  void set_master_shard(std::size_t index, std::span<float const> values);
+  void share_parameters();
+
+  [[nodiscard]] UnitLayout const& layout() const noexcept { return layout_; }
+  [[nodiscard]] UnitGatherer const& gatherer() const noexcept { return gatherer_; }
+  [[nodiscard]] UnitReducer const& reducer() const noexcept { return reducer_; }
+  [[nodiscard]] ShardOptimizer& shards() noexcept { return shards_; }
+  [[nodiscard]] ShardOptimizer const& shards() const noexcept { return shards_; }
+  [[nodiscard]] std::span<Interval const> updates() const noexcept { return updates_; }
+  [[nodiscard]] FullyShardedMemory memory() const noexcept;
+
+  void check_index(std::size_t index, char const* call) const;
+
+ private:
+  enum class Turn { none, forward, backward };
+  struct UnitState {
+    Turn turn = Turn::none;
+    bool forwarded = false;  ///< since the last step
+  };
+
+  void take_values(Communicator& world, std::vector<ShardedUnit> const& units);
+  void begin_gradients(Use const& use);
+  void update(std::span<ShardPiece const> pieces);
+  void update_shards();
+  void update_with_norms();
+  void wait_for_reductions();
+  [[nodiscard]] std::span<ShardPiece const> pieces_of_unit(std::size_t unit) const noexcept;
+  [[nodiscard]] BufferView piece_of(ShardPiece const& piece, BufferView const& flat_shard) const noexcept;
+  [[nodiscard]] std::vector<float> whole_of(std::size_t index, std::span<float const> mine);
+  void check_unit(std::size_t unit, char const* call) const;
+  void check_whole(char const* call, std::size_t index, std::size_t count) const;
+  void check_idle(char const* call) const;
+  void check_usable() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+  [[noreturn]] void refuse(char const* call, std::size_t unit, char const* why) const;
+  template <typename Action>
+  void guarded(Action&& action);
+
+  ShardGroups groups_;
+  UnitLayout layout_;
+  ShardOptimizer shards_;
+  UnitGatherer gatherer_;
+  UnitReducer reducer_;
+  std::vector<std::size_t> first_piece_;  ///< by unit, and the end
+  std::vector<UnitState> units_;
+  std::vector<Interval> updates_;
+  bool sync_ = true;
+  bool any_backward_ = false;   ///< since the last step
+  bool reduced_ = false;        ///< reduce() came, step() did not
+  std::exception_ptr failure_;  ///< why this is of no more use
+};
+
+// Other ranks may have got further or less far than this one. The caller's mistakes are found before anything is sent.
+template <typename Action>
+void FullySharded::Impl::guarded(Action&& action) {
+  try {
+    action();
+  } catch (Error const& error) {
+    if (error.code() != ErrorCode::invalid_argument) failure_ = std::current_exception();
+    throw;
+  } catch (...) {
+    failure_ = std::current_exception();
+    throw;
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,217 @@
+// The turns of units, and the end of a step.
+#include <fmt/format.h>
+
+#include "sharding/fully_sharded_impl.hpp"
+#include "weft/error.hpp"
+#include "weft/sharded_gradients.hpp"
+
+namespace weft {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+char const* name_of_call(bool before, Phase phase) {
+  if (before) return phase == Phase::forward ? "before_forward" : "before_backward";
+  return phase == Phase::forward ? "after_forward" : "after_backward";
+}
+
+}  // namespace
+
+void FullySharded::Impl::refuse(char const* call, std::size_t unit, char const* why) const {
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("FullySharded::{}: unit {} '{}' {}", call, unit, layout_.name(unit), why));
+}
+
+void FullySharded::Impl::check_unit(std::size_t unit, char const* call) const {
+  if (unit < units_.size()) return;
+  throw Error(ErrorCode::invalid_argument, fmt::format("FullySharded::{}: unit {} of {}", call, unit, units_.size()));
+}
+
+void FullySharded::Impl::check_index(std::size_t index, char const* call) const {
+  if (index < layout_.parameter_count()) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("FullySharded::{}: index {} of {} parameters", call, index, layout_.parameter_count()));
+}
+
+void FullySharded::Impl::check_idle(char const* call) const {
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (units_[unit].turn == Turn::forward) refuse(call, unit, "is in use; call after_forward() first");
+    if (units_[unit].turn == Turn::backward) refuse(call, unit, "is in use; call after_backward() first");
+  }
+}
+
+void FullySharded::Impl::before(Use const& use) {
+  check_usable();
+  char const* const call = name_of_call(true, use.phase);
+  check_unit(use.unit, call);
+  UnitState& unit = units_[use.unit];
+  bool const backward = use.phase == Phase::backward;
+  if (unit.turn != Turn::none) refuse(call, use.unit, "is in use already");
+  if (backward && !unit.forwarded) refuse(call, use.unit, "had no forward since the last step");
+  if (backward && reduced_) refuse(call, use.unit, "comes after reduce(); call step() first");
+  guarded([&] {
+    gatherer_.begin(use);
+    if (backward) begin_gradients(use);
+    gatherer_.wait_for(use.unit);
+  });
+  unit.turn = backward ? Turn::backward : Turn::forward;
+}
+
+// Before the wait, for this one may block too.
+void FullySharded::Impl::begin_gradients(Use const& use) {
+  try {
+    reducer_.begin(use.unit, !sync_);
+  } catch (...) {
+    gatherer_.end(use);
+    throw;
+  }
+}
+
+void FullySharded::Impl::after(Use const& use) {
+  check_usable();
+  char const* const call = name_of_call(false, use.phase);
+  check_unit(use.unit, call);
+  UnitState& unit = units_[use.unit];
+  bool const backward = use.phase == Phase::backward;
+  if (unit.turn != (backward ? Turn::backward : Turn::forward)) {
+    refuse(call, use.unit,
+           backward ? "is not in use; call before_backward() first" : "is not in use; call before_forward() first");
+  }
+  unit.turn = Turn::none;
+  if (backward) any_backward_ = true;
+  unit.forwarded = true;
+  guarded([&] {
+    if (backward) reducer_.end(use.unit);
+    gatherer_.end(use);
+  });
+}
+
+BufferView FullySharded::Impl::parameter(std::size_t index) const {
+  check_index(index, "parameter");
+  std::size_t const unit = layout_.place(index).unit;
+  if (units_[unit].turn == Turn::none) {
+    refuse("parameter", unit, "is not in use; call before_forward() or before_backward() first");
+  }
+  return gatherer_.parameter(index);
+}
+
+BufferView FullySharded::Impl::gradient(std::size_t index) const {
+  check_index(index, "gradient");
+  std::size_t const unit = layout_.place(index).unit;
+  if (units_[unit].turn != Turn::backward) refuse("gradient", unit, "is not in backward; call before_backward() first");
+  return reducer_.gradient(index);
+}
+
+bool FullySharded::Impl::holds_gradients(std::size_t unit) const {
+  check_unit(unit, "holds_gradients");
+  return reducer_.is_held(unit);
+}
+
+bool FullySharded::Impl::set_sync(bool sync) {
+  bool const was = sync_;
+  if (!sync) {
+    check_usable();
+    check_idle("no_sync");
+    guarded([this] { reducer_.make_holdable(); });
+  }
+  sync_ = sync;
+  return was;
+}
+
+void FullySharded::Impl::reduce() {
+  check_usable();
+  if (reduced_ || !sync_) return;
+  check_idle("reduce");
+  guarded([this] {
+    reducer_.send_held();
+    wait_for_reductions();
+    reducer_.zero_unsent();
+  });
+  reduced_ = true;
+}
+
+void FullySharded::Impl::wait_for_reductions() {
+  for (std::size_t const unit : reducer_.sent()) reducer_.wait_for(unit);
+}
+
+void FullySharded::Impl::step(StepInputs const& inputs) {
+  check_usable();
+  check_idle("step");
+  if (!sync_) return;
+  if (!any_backward_) {
+    throw Error(ErrorCode::invalid_argument, "FullySharded::step: no unit had a backward since the last step");
+  }
+  guarded([&] {
+    reducer_.send_held();
+    if (!reduced_) reducer_.zero_unsent();
+    gatherer_.release_all();
+    shards_.begin_step(inputs);
+    updates_.clear();
+    if (shards_.needs_norms()) {
+      update_with_norms();
+    } else {
+      update_shards();
+    }
+    reducer_.end_step();
+    gatherer_.end_step();
+  });
+  for (UnitState& unit : units_) unit.forwarded = false;
+  any_backward_ = false;
+  reduced_ = false;
+}
+
+std::span<ShardPiece const> FullySharded::Impl::pieces_of_unit(std::size_t unit) const noexcept {
+  return shards_.pieces().subspan(first_piece_[unit], first_piece_[unit + 1] - first_piece_[unit]);
+}
+
+void FullySharded::Impl::update(std::span<ShardPiece const> pieces) {
+  if (pieces.empty()) return;
+  Clock::time_point const start = Clock::now();
+  for (ShardPiece const& piece : pieces) shards_.update(piece, piece_of(piece, reducer_.shard(piece.bucket)));
+  updates_.push_back({start, Clock::now()});
+}
+
+// In the order in which gradients arrive; those that had none come last.
+void FullySharded::Impl::update_shards() {
+  std::vector<bool> updated(units_.size(), false);
+  for (std::size_t const unit : reducer_.sent()) {
+    reducer_.wait_for(unit);
+    update(pieces_of_unit(unit));
+    updated[unit] = true;
+  }
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (!updated[unit]) update(pieces_of_unit(unit));
+  }
+}
+
+// Lamb scales a whole tensor by its norms, and its parts are on several ranks.
+void FullySharded::Impl::update_with_norms() {
+  wait_for_reductions();
+  std::vector<double> norms(2 * layout_.parameter_count(), 0);
+  Clock::time_point start = Clock::now();
+  for (ShardPiece const& piece : shards_.pieces()) {
+    auto const part = shards_.update_moments(piece, piece_of(piece, reducer_.shard(piece.bucket)));
+    norms[2 * piece.tensor] = part.parameter;
+    norms[2 * piece.tensor + 1] = part.direction;
+  }
+  updates_.push_back({start, Clock::now()});
+  std::span<double> const view(norms);
+  groups_.gathers.all_reduce(view, view, ReduceOp::sum).wait();
+  start = Clock::now();
+  for (ShardPiece const& piece : shards_.pieces()) {
+    shards_.apply(piece, {norms[2 * piece.tensor], norms[2 * piece.tensor + 1]});
+  }
+  updates_.push_back({start, Clock::now()});
+}
+
+GradientNorm FullySharded::Impl::gradient_norm(NormType type, float factor) {
+  check_usable();
+  if (!reduced_) {
+    throw Error(ErrorCode::invalid_argument, "FullySharded::gradient_norm: call reduce() first");
+  }
+  GradientNorm norm;
+  guarded([&] { norm = weft::gradient_norm(groups_.gathers, gradient_shards(), type, factor); });
+  return norm;
+}
+
+}  // namespace weft

@@ -1,0 +1,151 @@
+// What checkpoints take out of a FullySharded and put back, and its first values.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/optim/gradients.hpp"
+#include "sharding/fully_sharded_impl.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+namespace {
+
+// Elements from `first` on into those from `mine_first` on, as far as both have them.
+void take_overlap(std::span<float> mine, std::size_t mine_first, std::size_t first, BufferView const& values) {
+  std::size_t const begin = std::max(first, mine_first);
+  std::size_t const end = std::min(first + values.count, mine_first + mine.size());
+  if (begin >= end) return;
+  BufferView const from = values.slice(begin - first, end - begin);
+  kernels::convert(from.data, from.dtype, mine.data() + (begin - mine_first), DataType::f32, from.count);
+}
+
+}  // namespace
+
+// Rank 0's values reach everybody by way of a small buffer; each rank takes what it owns. Masters take the values as
+// they were given, before they are rounded to what is gathered.
+void FullySharded::Impl::take_values(Communicator& world, std::vector<ShardedUnit> const& units) {
+  constexpr std::size_t kElements = std::size_t{1} << 19U;
+  Buffer const chunk = Buffer::host(kElements, DataType::f32);
+  std::size_t index = 0;
+  for (ShardedUnit const& unit : units) {
+    for (ParameterGroup const& group : unit.groups) {
+      for (BufferView const& parameter : group.parameters) {
+        ShardRange const mine = shards_.shard(index);
+        std::vector<float> exact(mine.count);
+        for (std::size_t first = 0; first < parameter.count; first += kElements) {
+          BufferView const part = parameter.slice(first, std::min(kElements, parameter.count - first));
+          BufferView const values(chunk.data(), part.count, part.dtype);
+          std::memcpy(values.data, part.data, part.bytes());
+          world.broadcast(values, 0).wait();
+          take_overlap(exact, mine.first, first, values);
+        }
+        shards_.set_master("FullySharded", index++, exact);
+      }
+    }
+  }
+}
+
+BufferView FullySharded::Impl::piece_of(ShardPiece const& piece, BufferView const& flat_shard) const noexcept {
+  std::size_t const start = flat_shard.count * static_cast<std::size_t>(groups_.shard_rank);
+  return flat_shard.slice(layout_.place(piece.tensor).offset + piece.first - start, piece.count);
+}
+
+BufferView FullySharded::Impl::parameter_shard(std::size_t index) const {
+  check_index(index, "parameter_shard");
+  ShardRange const mine = shards_.shard(index);
+  std::size_t const flat = layout_.place(index).flat;
+  if (mine.count == 0) return {nullptr, 0, layout_.types(flat).parameter};
+  return piece_of({index, flat, mine.first, mine.count}, gatherer_.shard(flat));
+}
+
+BufferView FullySharded::Impl::gradient_shard(std::size_t index) const {
+  check_index(index, "gradient_shard");
+  ShardRange const mine = shards_.shard(index);
+  std::size_t const flat = layout_.place(index).flat;
+  if (mine.count == 0) return {nullptr, 0, layout_.types(flat).reduced};
+  return piece_of({index, flat, mine.first, mine.count}, reducer_.shard(flat));
+}
+
+std::vector<BufferView> FullySharded::Impl::gradient_shards() const {
+  std::vector<BufferView> views;
+  for (ShardPiece const& piece : shards_.pieces()) views.push_back(piece_of(piece, reducer_.shard(piece.bucket)));
+  return views;
+}
+
+std::vector<float> FullySharded::Impl::whole_of(std::size_t index, std::span<float const> mine) {
+  std::vector<std::size_t> counts;
+  for (int rank = 0; rank < groups_.shard_size; ++rank) {
+    counts.push_back(0);
+    for (ShardPiece const& piece : pieces_of(layout_.plan(), rank, groups_.shard_size)) {
+      if (piece.tensor == index) counts.back() = piece.count;
+    }
+  }
+  std::vector<float> whole(layout_.place(index).count);
+  guarded([&] { groups_.gathers.all_gather(mine, std::span<float>(whole), Parts{counts}).wait(); });
+  return whole;
+}
+
+void FullySharded::Impl::check_whole(char const* call, std::size_t index, std::size_t count) const {
+  check_index(index, call);
+  std::size_t const expected = layout_.place(index).count;
+  if (count == expected) return;
+  throw Error(ErrorCode::invalid_argument, fmt::format("FullySharded::{}: {} elements for parameter {}, which has {}",
+                                                       call, count, index, expected));
+}
+
+std::vector<float> FullySharded::Impl::state(std::size_t index, std::size_t which) {
+  check_usable();
+  return whole_of(index, state_shard(index, which));
+}
+
+std::vector<float> FullySharded::Impl::master(std::size_t index) {
+  check_usable();
+  return whole_of(index, master_shard(index));
+}
+
+std::vector<float> FullySharded::Impl::state_shard(std::size_t index, std::size_t which) const {
+  check_index(index, "state_shard");
+  shards_.check_state("state_shard", index, which);
+  return shards_.state(index, which);
+}
+
+std::vector<float> FullySharded::Impl::master_shard(std::size_t index) const {
+  check_index(index, "master_shard");
+  return shards_.master(index);
+}
+
+void FullySharded::Impl::set_state(std::size_t index, std::size_t which, std::span<float const> values) {
+  check_whole("set_state", index, values.size());
+  ShardRange const mine = shards_.shard(index);
+  shards_.set_state("set_state", index, which, values.subspan(mine.first, mine.count));
+}
+
+void FullySharded::Impl::set_state_shard(std::size_t index, std::size_t which, std::span<float const> values) {
+  check_index(index, "set_state_shard");
+  shards_.set_state("set_state_shard", index, which, values);
+}
+
+void FullySharded::Impl::set_parameter(std::size_t index, std::span<float const> values) {
+  check_whole("set_parameter", index, values.size());
+  share_parameters();
+  ShardRange const mine = shards_.shard(index);
+  shards_.set_master("set_parameter", index, values.subspan(mine.first, mine.count));
+}
+
+// What is gathered keeps the old values until share_parameters(): whether it is must not differ between ranks.
+void FullySharded::Impl::set_master_shard(std::size_t index, std::span<float const> values) {
+  check_usable();
+  check_index(index, "set_master_shard");
+  check_idle("set_master_shard");
+  guarded([this] { gatherer_.wait_for_all(); });
+  shards_.set_master("set_master_shard", index, values);
+}
+
+void FullySharded::Impl::share_parameters() {
+  check_usable();
+  check_idle("share_parameters");
+  guarded([this] { gatherer_.release_all(); });
+}
+
+}  // namespace weft

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+
+#include "weft/communicator.hpp"
+#include "weft/fully_sharded.hpp"
+
+namespace weft {
+
+/// The communicators of a two-dimensional split: `shard_size` consecutive ranks share a model out; ranks that own the
+/// same shard are replicas of one another.
+struct ShardGroups {
+  /// Collective. @throws Error{invalid_argument} for a shard_size that does not divide the ranks.
+  ShardGroups(Communicator& world, FullyShardedOptions const& options);
+
+  int ranks;       ///< in all
+  int shard_rank;  ///< which part this rank owns
+  int shard_size;
+  int replica;  ///< which replica this rank belongs to
+  int replicas;
+  Communicator gathers;                    ///< of a shard group
+  Communicator reductions;                 ///< of a shard group; of all ranks where sums are in rank order
+  std::optional<Communicator> replicated;  ///< of those that own the same shard; none where that is this rank only
+  bool rank_order;                         ///< sums of several replicas are
+
+  [[nodiscard]] static int checked_shard_size(int ranks, FullyShardedOptions const& options);
+};
+
+}  // namespace weft

@@ -1,0 +1,124 @@
+#include "sharding/unit_gatherer.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "core/log.hpp"
+#include "sharding/flat_memory.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+
+UnitGatherer::UnitGatherer(Communicator& communicator, UnitLayout const& layout, Options options)
+    : communicator_(communicator),
+      layout_(layout),
+      options_(std::move(options)),
+      planner_(layout.planned(), options_.policy),
+      pool_(allocate_bytes(communicator, options_.policy.capacity)),
+      works_(layout.flat_count()) {
+  auto const parts = static_cast<std::size_t>(communicator.size());
+  std::size_t bytes = 0;
+  for (std::size_t flat = 0; flat < layout.flat_count(); ++flat) {
+    bytes += layout.count(flat) / parts * size_of(layout.types(flat).parameter);
+  }
+  shard_memory_ = allocate_bytes(communicator, bytes);
+  std::size_t offset = 0;
+  for (std::size_t flat = 0; flat < layout.flat_count(); ++flat) {
+    shards_.push_back(view_at(shard_memory_, offset, layout.count(flat) / parts, layout.types(flat).parameter));
+    offset += shards_.back().bytes();
+  }
+}
+
+BufferView UnitGatherer::flat_at(std::size_t flat, std::size_t unit_offset) const noexcept {
+  return view_at(pool_, unit_offset + layout_.gathered_offset(flat), layout_.count(flat),
+                 layout_.types(flat).parameter);
+}
+
+BufferView UnitGatherer::parameter(std::size_t index) const noexcept {
+  UnitLayout::Place const& place = layout_.place(index);
+  if (place.count == 0) return {nullptr, 0, layout_.types(place.flat).parameter};
+  return flat_at(place.flat, planner_.offset(place.unit)).slice(place.offset, place.count);
+}
+
+void UnitGatherer::launch(std::size_t unit, std::size_t offset) {
+  for (std::size_t flat = layout_.first_flat(unit); flat < layout_.last_flat(unit); ++flat) {
+    if (layout_.count(flat) == 0) continue;
+    works_[flat] = communicator_.all_gather(shards_[flat], flat_at(flat, offset), {options_.stream, {}});
+    launches_.push_back({flat, works_[flat]});
+  }
+}
+
+// On the stream: the unit may still be on its way here, and what comes to this place next comes by the same stream.
+void UnitGatherer::poison(std::size_t unit, std::size_t offset) {
+  for (std::size_t flat = layout_.first_flat(unit); flat < layout_.last_flat(unit); ++flat) {
+    options_.stream.enqueue([view = flat_at(flat, offset), work = works_[flat]] {
+      if (!work.error()) overwrite(view);
+    });
+  }
+}
+
+void UnitGatherer::carry_out() {
+  for (GatherAction const& action : planner_.actions()) {
+    if (action.kind == GatherAction::Kind::gather) {
+      launch(action.unit, action.offset);
+    } else if (options_.poison) {
+      poison(action.unit, action.offset);
+    }
+  }
+  planner_.clear();
+}
+
+void UnitGatherer::wait_for(std::size_t unit) {
+  for (std::size_t flat = layout_.first_flat(unit); flat < layout_.last_flat(unit); ++flat) {
+    try {
+      works_[flat].wait();
+    } catch (Error const& error) {
+      throw Error(error.code(), fmt::format("gathering unit '{}': {}", layout_.name(unit), error.what()));
+    }
+  }
+}
+
+void UnitGatherer::wait_for_all() {
+  for (std::size_t unit = 0; unit < layout_.unit_count(); ++unit) wait_for(unit);
+}
+
+void UnitGatherer::begin(Use const& use) {
+  planner_.begin(use);
+  carry_out();
+}
+
+void UnitGatherer::end(Use const& use) {
+  planner_.end(use);
+  carry_out();
+}
+
+void UnitGatherer::release_all() {
+  planner_.release_all();
+  carry_out();
+  wait_for_all();
+}
+
+void UnitGatherer::end_step() {
+  timings_.clear();
+  for (Launch const& launched : launches_) {
+    WorkTimings const times = launched.work.timings();
+    timings_.push_back({layout_.plan().buckets[launched.flat].bytes(), times.enqueued, times.started, times.finished});
+  }
+  launches_.clear();
+  planner_.end_step();
+  carry_out();
+}
+
+void UnitGatherer::drain(bool log_failures) noexcept {
+  try {
+    wait_for_all();
+  } catch (std::exception const& error) {
+    if (log_failures) log(LogLevel::warn, fmt::format("fully sharded: destroyed too early: {}", error.what()));
+  }
+  options_.stream.synchronize();
+}
+
+}  // namespace weft

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "sharding/gather_planner.hpp"
+#include "sharding/unit_layout.hpp"
+#include "weft/bucketer.hpp"
+#include "weft/communicator.hpp"
+
+namespace weft {
+
+/// Gathers units from their shards into a pool of symmetric memory, and gives them up, as a GatherPlanner decides. Not
+/// thread-safe. Moving it must not interrupt a gather.
+class UnitGatherer {
+ public:
+  struct Options {
+    GatherPolicy policy;
+    Stream stream;
+    bool poison = false;
+  };
+
+  /// Collective. Layout and communicator must outlive it.
+  UnitGatherer(Communicator& communicator, UnitLayout const& layout, Options options);
+
+  /// This rank's part of a flat; zeros at first. Not to be written while gathers are under way.
+  [[nodiscard]] BufferView shard(std::size_t flat) const noexcept { return shards_[flat]; }
+
+  /// A turn begins: sends for what the planner says. wait_for() the unit before it is used.
+  void begin(Use const& use);
+  void wait_for(std::size_t unit);
+  void end(Use const& use);
+  /// Gives up every unit. Once it returns shards may be written.
+  void release_all();
+  /// Shards are new: sends for the first units of the next step, and closes the record of this one.
+  void end_step();
+  /// Shards are not read any more.
+  void wait_for_all();
+  /// Waits for what is under way; failures are logged if `log_failures`.
+  void drain(bool log_failures) noexcept;
+
+  /// Where a parameter lies while its unit is gathered.
+  [[nodiscard]] BufferView parameter(std::size_t index) const noexcept;
+  [[nodiscard]] GatherPlanner const& planner() const noexcept { return planner_; }
+  [[nodiscard]] std::size_t pool_bytes() const noexcept { return pool_.view().bytes(); }
+  [[nodiscard]] std::size_t shard_bytes() const noexcept { return shard_memory_.view().bytes(); }
+  [[nodiscard]] std::span<BucketTiming const> timings() const noexcept { return timings_; }
+
+ private:
+  struct Launch {
+    std::size_t flat;
+    Work work;
+  };
+
+  void carry_out();
+  void launch(std::size_t unit, std::size_t offset);
+  void poison(std::size_t unit, std::size_t offset);
+  [[nodiscard]] BufferView flat_at(std::size_t flat, std::size_t unit_offset) const noexcept;
+
+  Communicator& communicator_;
+  UnitLayout const& layout_;
+  Options options_;
+  GatherPlanner planner_;
+  Buffer pool_;
+  Buffer shard_memory_;
+  std::vector<BufferView> shards_;     ///< by flat
+  std::vector<Work> works_;            ///< by flat: its last gather
+  std::vector<Launch> launches_;       ///< since the step began
+  std::vector<BucketTiming> timings_;  ///< of the last step
+};
+
+}  // namespace weft

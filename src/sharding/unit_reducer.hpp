@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "sharding/block_map.hpp"
+#include "sharding/shard_groups.hpp"
+#include "sharding/unit_layout.hpp"
+#include "weft/bucketer.hpp"
+#include "weft/event.hpp"
+
+namespace weft {
+
+/// Where units' gradients are written, and their way into this rank's shards. Pool and shards are symmetric memory;
+/// what is done to a unit's gradients is queued on one stream. Not thread-safe.
+class UnitReducer {
+ public:
+  struct Options {
+    std::size_t units = 2;  ///< in memory at once
+    Stream stream;
+    bool poison = false;
+  };
+
+  /// Collective. Layout and groups must outlive it.
+  UnitReducer(ShardGroups& groups, UnitLayout const& layout, Options options);
+
+  /// Backward of a unit begins. Its gradients have a place: that of earlier micro-steps if they were held, one to be
+  /// held in if `hold`, else one in the pool. Blocks while those on their way leave no room.
+  /// @throws Error{invalid_argument} where the others are being written.
+  void begin(std::size_t unit, bool hold);
+  /// Its gradients are complete: they are sent, or held on to.
+  void end(std::size_t unit);
+  /// Sends what is held. Collective.
+  void send_held();
+  /// Collective, once: memory to hold gradients in.
+  void make_holdable();
+
+  /// Valid between begin() and end().
+  [[nodiscard]] BufferView gradient(std::size_t index) const noexcept;
+  [[nodiscard]] bool is_held(std::size_t unit) const noexcept { return states_[unit].held; }
+
+  /// Blocks until the sums of a unit, if it has any, are in its shards.
+  void wait_for(std::size_t unit);
+  /// Units with gradients since end_step(), in the order they were first sent.
+  [[nodiscard]] std::vector<std::size_t> const& sent() const noexcept { return sent_; }
+  /// Of a unit without gradients they are zeros.
+  void zero_unsent() const noexcept;
+  /// This rank's part of a flat's averages.
+  [[nodiscard]] BufferView shard(std::size_t flat) const noexcept { return shards_[flat]; }
+  /// The shards are used up; closes the record of this step.
+  void end_step();
+  /// Waits for what is under way; failures are logged if `log_failures`.
+  void drain(bool log_failures) noexcept;
+
+  [[nodiscard]] std::size_t shard_bytes() const noexcept { return shard_memory_.view().bytes(); }
+  [[nodiscard]] std::size_t pool_bytes() const noexcept { return pool_.view().bytes() + converted_.view().bytes(); }
+  [[nodiscard]] std::size_t held_bytes() const noexcept { return held_memory_.view().bytes(); }
+  [[nodiscard]] std::span<BucketTiming const> timings() const noexcept { return timings_; }
+
+ private:
+  struct State {
+    bool held = false;          ///< held_memory_ has gradients of earlier micro-steps
+    bool hold = false;          ///< and what backward writes now stays there
+    bool in_pool = false;       ///< what backward writes now is
+    std::size_t offset = 0;     ///< of what backward writes now, in the pool or in held_memory_
+    bool summed = false;        ///< its shards have sums of this step, or will have
+    std::vector<Work> works{};  ///< not waited for
+    Event done{};               ///< all that was queued for it
+  };
+  struct Sending {
+    std::size_t unit;
+    std::size_t offset;
+  };
+  struct Launch {
+    std::size_t flat;
+    Work first;
+    Work last;
+  };
+
+  [[nodiscard]] std::size_t pool_capacity(std::size_t units) const;
+  void send(std::size_t unit);
+  void send_flat(std::size_t unit, std::size_t flat);
+  [[nodiscard]] Launch reduce(std::size_t flat, BufferView const& whole, BufferView const& shard);
+  [[nodiscard]] Launch reduce_in_rank_order(std::size_t flat, BufferView const& whole, BufferView const& shard);
+  void retire_oldest();
+  [[nodiscard]] BufferView flat_of(std::size_t unit, std::size_t flat) const noexcept;
+
+  ShardGroups& groups_;
+  UnitLayout const& layout_;
+  Options options_;
+  BlockMap map_;
+  Buffer pool_;
+  Buffer converted_;  ///< a flat in the reduce type, where that is not what backward writes
+  Buffer shard_memory_;
+  Buffer held_memory_;
+  std::vector<std::size_t> held_offsets_;  ///< by unit
+  std::vector<BufferView> shards_;         ///< by flat
+  std::vector<State> states_;              ///< by unit
+  std::deque<Sending> sending_;            ///< in the pool, oldest first
+  std::vector<std::size_t> sent_;
+  std::vector<Launch> launches_;
+  std::vector<BucketTiming> timings_;
+};
+
+}  // namespace weft
