@@ -4,6 +4,7 @@
 #include "weft/bucket_plan.hpp"
 #include "weft/bucketer.hpp"
 #include "weft/buffer.hpp"
+#include "weft/checkpoint.hpp"
 #include "weft/communicator.hpp"
 #include "weft/config.hpp"
 #include "weft/convert.hpp"

@@ -1,0 +1,242 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <future>
+#include <map>
+#include <random>
+#include <utility>
+
+#include "checkpoint/file.hpp"
+#include "checkpoint/index.hpp"
+#include "checkpoint/layout.hpp"
+#include "checkpoint/save_folder.hpp"
+#include "checkpoint/shard_file.hpp"
+#include "checkpoint/together.hpp"
+#include "core/log.hpp"
+#include "weft/checkpoint.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+namespace {
+
+// The saving thread shares cores with training.
+Communicator own_communicator(Communicator& communicator) {
+  CommunicatorOptions options = communicator.options();
+  options.emulated_link.reset();
+  options.heap.reset();
+  options.progress = nullptr;
+  options.config->spin = std::chrono::microseconds{0};
+  options.name = "checkpoint";
+  return communicator.duplicate(options);
+}
+
+std::string shard_name(int rank, int ranks) {
+  return ranks == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", rank + 1, ranks);
+}
+
+std::string new_save_id() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+}  // namespace
+
+/// One save: what is to be written, in memory.
+struct PendingSave {
+  CheckpointIndex index;
+  std::vector<FilePart> mine;  ///< what this rank writes
+  Buffer values;               ///< of `mine`, one after the other
+};
+
+class CheckpointSaver::Impl {
+ public:
+  Impl(Communicator& communicator, std::filesystem::path folder, CheckpointSaverOptions const& options)
+      : communicator_(own_communicator(communicator)),
+        folder_(std::move(folder)),
+        collective_{{}, options.timeout},
+        stream_(Stream::cpu({.name = "weft-save", .cpu = {}})) {
+    together(
+        communicator_, [this] { prepare_folder(); }, collective_);
+  }
+  ~Impl() {
+    try {
+      wait();
+    } catch (std::exception const& error) {
+      log(LogLevel::warn, fmt::format("the last save failed: {}", error.what()));
+    }
+  }
+  Impl(Impl const&) = delete;
+  Impl& operator=(Impl const&) = delete;
+
+  void save(std::span<CheckpointTensor const> tensors, CheckpointInfo const& info);
+  void wait() {
+    if (running_.valid()) running_.get();
+  }
+  [[nodiscard]] bool saving() const {
+    return running_.valid() && running_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  }
+
+ private:
+  void prepare_folder();
+  [[nodiscard]] PendingSave take_copy(std::span<CheckpointTensor const> tensors, std::vector<IndexTensor> plan) const;
+  void write(PendingSave& pending);
+  void write_files(PendingSave& pending);
+  void gather_checksums(PendingSave& pending, std::vector<std::uint64_t> const& mine);
+
+  Communicator communicator_;
+  std::filesystem::path folder_;
+  CollectiveOptions collective_;
+  std::optional<File> lock_;  ///< on rank 0
+  std::future<void> running_;
+  Stream stream_;
+};
+
+void CheckpointSaver::Impl::prepare_folder() {
+  if (folder_.empty()) throw Error(ErrorCode::invalid_argument, "CheckpointSaver: the folder has no name");
+  if (communicator_.rank() != 0) return;
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  if (error) throw_system(folder_, "create", error.value());
+  lock_ = File::open_folder(folder_);
+  lock_->lock();
+  File::open_folder(std::filesystem::absolute(folder_ / ".").parent_path().parent_path()).sync();
+}
+
+void CheckpointSaver::Impl::save(std::span<CheckpointTensor const> tensors, CheckpointInfo const& info) {
+  wait();
+  auto const check = [&] {
+    check_tensors(tensors);
+    (void)to_json({.save = {}, .files = {}, .tensors = {}, .info = info});  // refuses what is no UTF-8
+  };
+  together(communicator_, check, collective_);
+  std::vector<IndexTensor> plan = plan_tensors(gather_texts(communicator_, describe(tensors), collective_));
+  auto pending = std::make_shared<PendingSave>();
+  together(
+      communicator_, [&] { *pending = take_copy(tensors, std::move(plan)); }, collective_);
+  pending->index.info = info;
+  auto task = std::make_shared<std::packaged_task<void()>>([this, pending] {
+    PendingSave taken = std::move(*pending);  // gone as soon as it is written
+    write(taken);
+  });
+  running_ = task->get_future();
+  stream_.enqueue([task] { (*task)(); });
+}
+
+PendingSave CheckpointSaver::Impl::take_copy(std::span<CheckpointTensor const> tensors,
+                                             std::vector<IndexTensor> plan) const {
+  PendingSave pending;
+  pending.index.tensors = std::move(plan);
+  pending.mine = parts_of(pending.index.tensors, static_cast<std::size_t>(communicator_.rank()));
+  std::map<std::pair<std::string_view, std::size_t>, ConstBufferView> sources;
+  for (CheckpointTensor const& one : tensors) {
+    if (one.values.count != 0) sources.emplace(std::pair(std::string_view(one.name), one.first), one.values);
+  }
+  pending.values = Buffer::host(checkpoint_copy_bytes(tensors), DataType::u8);
+  auto* to = static_cast<std::byte*>(pending.values.data());
+  for (FilePart const& one : pending.mine) {
+    IndexTensor const& tensor = pending.index.tensors[one.tensor];
+    if (tensor.tensor.count == 0) continue;
+    ConstBufferView const& from = sources.at({tensor.tensor.name, tensor.parts[one.part].first});
+    std::memcpy(to, from.data, from.bytes());
+    to += from.bytes();
+  }
+  return pending;
+}
+
+// On the saving thread, of every rank.
+void CheckpointSaver::Impl::write(PendingSave& pending) {
+  try {
+    write_files(pending);
+    // From here on all files of this save are on the disk, on every rank.
+    together(
+        communicator_,
+        [&] {
+          if (communicator_.rank() == 0) replace_file(folder_ / kIndexName, to_json(pending.index));
+        },
+        collective_);
+  } catch (...) {
+    if (communicator_.rank() == 0) remove_other_saves(folder_);
+    throw;
+  }
+  if (communicator_.rank() == 0) remove_other_saves(folder_);
+}
+
+void CheckpointSaver::Impl::write_files(PendingSave& pending) {
+  std::string header;  // the save's folder and name
+  together(
+      communicator_,
+      [&] {
+        if (communicator_.rank() != 0) return;
+        remove_other_saves(folder_);
+        header = next_save_name(folder_);
+        std::error_code error;
+        std::filesystem::create_directory(folder_ / header, error);
+        if (error) throw_system(folder_ / header, "create", error.value());
+        header += '\n' + new_save_id();
+      },
+      collective_);
+  header = broadcast_text(communicator_, header, collective_);
+  std::string const save = header.substr(0, header.find('\n'));
+  pending.index.save = header.substr(header.find('\n') + 1);
+  for (int rank = 0; rank < communicator_.size(); ++rank) {
+    pending.index.files.push_back(save + '/' + shard_name(rank, communicator_.size()));
+  }
+  std::vector<std::uint64_t> checksums;
+  together(
+      communicator_,
+      [&] {
+        auto const* const values = static_cast<std::byte const*>(pending.values.data());
+        checksums = write_shard(
+            folder_ / pending.index.files[static_cast<std::size_t>(communicator_.rank())],
+            {stored(pending.index.tensors, pending.mine), {{"format", "pt"}, {"weft.save", pending.index.save}}},
+            {values, pending.values.count()});
+        File::open_folder(folder_ / save).sync();
+        if (communicator_.rank() == 0) File::open_folder(folder_).sync();
+      },
+      collective_);
+  gather_checksums(pending, checksums);
+}
+
+// Rank 0 learns all.
+void CheckpointSaver::Impl::gather_checksums(PendingSave& pending, std::vector<std::uint64_t> const& mine) {
+  std::vector<IndexPart*> parts;  // of all ranks, in rank order
+  std::vector<std::size_t> counts;
+  for (int rank = 0; rank < communicator_.size(); ++rank) {
+    counts.push_back(0);
+    for (FilePart const& one : parts_of(pending.index.tensors, static_cast<std::size_t>(rank))) {
+      IndexTensor& tensor = pending.index.tensors[one.tensor];
+      parts.push_back(&tensor.parts[one.part]);
+      parts.back()->checksums.resize(block_count(parts.back()->count * size_of(tensor.tensor.dtype)));
+      counts.back() += parts.back()->checksums.size();
+    }
+  }
+  std::size_t total = 0;
+  for (std::size_t const count : counts) total += count;
+  std::vector<std::uint64_t> all(total);
+  communicator_.all_gather(std::span<std::uint64_t const>(mine), BufferView(std::span(all)), Parts{counts}, collective_)
+      .wait();
+  auto from = all.begin();
+  for (IndexPart* const part : parts) {
+    std::copy_n(from, part->checksums.size(), part->checksums.begin());
+    from += static_cast<std::ptrdiff_t>(part->checksums.size());
+  }
+}
+
+CheckpointSaver::CheckpointSaver(Communicator& communicator, std::filesystem::path folder,
+                                 CheckpointSaverOptions const& options)
+    : impl_(std::make_unique<Impl>(communicator, std::move(folder), options)) {}
+CheckpointSaver::~CheckpointSaver() = default;
+CheckpointSaver::CheckpointSaver(CheckpointSaver&&) noexcept = default;
+CheckpointSaver& CheckpointSaver::operator=(CheckpointSaver&&) noexcept = default;
+void CheckpointSaver::save(std::span<CheckpointTensor const> tensors, CheckpointInfo const& info) {
+  impl_->save(tensors, info);
+}
+void CheckpointSaver::wait() {
+  impl_->wait();
+}
+bool CheckpointSaver::saving() const {
+  return impl_->saving();
+}
+
+}  // namespace weft

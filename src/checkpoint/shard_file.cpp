@@ -1,0 +1,30 @@
+#include "checkpoint/shard_file.hpp"
+
+#include <algorithm>
+
+#include "checkpoint/index.hpp"
+#include "checkpoint/xxh64.hpp"
+
+namespace weft {
+
+std::vector<std::uint64_t> write_shard(std::filesystem::path const& path, SafetensorsHeader header,
+                                       std::span<std::byte const> values) {
+  File file = File::create(path);
+  std::string const start = encode_safetensors(header);
+  file.write(std::as_bytes(std::span(start)));
+  std::vector<std::uint64_t> checksums;
+  for (StoredTensor const& tensor : header.tensors) {
+    std::span<std::byte const> left = values.first(tensor.bytes());
+    values = values.subspan(tensor.bytes());
+    while (!left.empty()) {
+      std::span<std::byte const> const block = left.first(std::min(left.size(), kBlockBytes));
+      checksums.push_back(xxh64(block));
+      file.write(block);
+      left = left.subspan(block.size());
+    }
+  }
+  file.sync();
+  return checksums;
+}
+
+}  // namespace weft
