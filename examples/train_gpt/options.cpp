@@ -39,6 +39,23 @@ weft::OptimizerOptions with(OneOf one, Options const& options) {
   return one;
 }
 
+void add_unit_options(CLI::App& app, Options& options) {
+  app.add_option("--prefetch", options.prefetch, "zero3, hsdp: units gathered ahead of the one in use")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--gather-cap-mb", options.gather_cap_mb,
+                 "zero3, hsdp: most MiB of gathered units at a time (0: what --prefetch takes)")
+      ->check(within(0, 1 << 20))
+      ->capture_default_str();
+  app.add_flag("--keep-gathered", options.keep_gathered,
+               "zero3, hsdp: a unit stays from forward to backward if the cap allows");
+  app.add_option("--shard-size", options.shard_size, "hsdp: ranks in a group; divides their number (0: half of them)")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app.add_flag("--sum-by-group", options.sum_by_group,
+               "hsdp: gradients are averaged within groups first: less is sent between groups, other bits");
+}
+
 void add_options(CLI::App& app, Options& options, std::string& link) {
   CLI::Range const size(1, 1 << 20);
   CLI::Validator const megabytes = within(0.001, 65536.0);
@@ -73,9 +90,11 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
       ->check(megabytes)
       ->capture_default_str();
   app.add_option("--strategy", options.strategy,
-                 "ddp: every rank keeps all; zero1: optimizer states are sharded; zero2: gradients too")
-      ->check(CLI::IsMember({"ddp", "zero1", "zero2"}))
+                 "ddp: every rank keeps all; zero1: optimizer states are sharded; zero2: gradients too; zero3: "
+                 "parameters too; hsdp: as zero3 within groups of ranks, which are replicas")
+      ->check(CLI::IsMember({"ddp", "zero1", "zero2", "zero3", "hsdp"}))
       ->capture_default_str();
+  add_unit_options(app, options);
   app.add_option(
          "--precision", options.precision,
          "of parameters and gradients: fp32, bf16, or fp16 with a loss scale; arithmetic and originals are fp32")

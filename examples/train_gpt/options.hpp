@@ -31,7 +31,15 @@ struct Options {
   double first_bucket_mb = 1.0;
   double last_bucket_mb = 0.25;
   bool compare = false;
-  std::string strategy = "ddp";  ///< what is sharded: ddp: nothing, zero1, zero2: weft::ZeroOptimizer's stages
+  /// What is sharded: ddp: nothing; zero1, zero2: weft::ZeroOptimizer's stages; zero3, hsdp: weft::FullySharded over
+  /// all ranks, and within groups.
+  std::string strategy = "ddp";
+  // Of zero3 and hsdp.
+  int prefetch = 1;          ///< units
+  double gather_cap_mb = 0;  ///< 0: what prefetch takes
+  bool keep_gathered = false;
+  int shard_size = 0;         ///< ranks in a group of hsdp; 0: half of all
+  bool sum_by_group = false;  ///< hsdp
 
   std::string precision = "fp32";  ///< parameters and gradients; bf16 and fp16 have f32 originals, arithmetic is f32
   double loss_scale = 65536;       ///< of fp16, at the start

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "weft/bucketer.hpp"
-#include "weft/gradients.hpp"
+#include "weft/gradient_policy.hpp"
 #include "weft/optimizer.hpp"
 #include "weft/overlap.hpp"
 #include "weft/zero_optimizer.hpp"
@@ -55,6 +55,7 @@ struct FullyShardedOptions {
   HybridSum hybrid_sum = HybridSum::rank_order;
 
   OptimizerSettings optimizer{};
+  GradientPolicy gradients{};
   /// To find mistakes: NaN is written over gathered parameters, whole gradients and gradient shards as soon as nobody
   /// may use them any more.
   bool poison = false;
@@ -127,10 +128,15 @@ class FullySharded {
   [[nodiscard]] BufferView gradient(std::size_t index) const;
   [[nodiscard]] bool holds_gradients(std::size_t unit) const;
 
-  /// Ends the step: updates this rank's shard of each unit as soon as its gradients have arrived, then sends for the
-  /// first units. Within no_sync() it ends a micro-step and does nothing. All ranks call it, with inputs of equal
-  /// value. @throws Error{invalid_argument} while a unit is in use, and without a backward since the last one.
+  /// Ends the step: updates this rank's shard of each unit as soon as its gradients have arrived (with
+  /// options.gradients: once all of them have), and sends for the first units as soon as they are updated. Within
+  /// no_sync() it ends a micro-step and does nothing. All ranks call it, with inputs of equal value.
+  /// @throws Error{invalid_argument} while a unit is in use, without a backward since the last one, and for inputs that
+  /// options.gradients decides.
   void step(StepInputs const& inputs = {});
+  /// Of the last step's unscaled gradients, the same on every rank; not finite: that step was skipped. Zero where
+  /// options.gradients asks for nothing.
+  [[nodiscard]] GradientNorm gradient_norm() const noexcept;
 
   /// The first half of step(): returns once all gradients are reduced. Until step(), which must follow before the next
   /// backward, gradient shards may be read and changed (to look for overflow, to clip).
@@ -142,7 +148,7 @@ class FullySharded {
   /// Of all parameters; none is empty.
   [[nodiscard]] std::vector<BufferView> gradient_shards() const;
   /// Collective, after reduce(): of all shards of factor·g, counted once where groups are replicas.
-  [[nodiscard]] GradientNorm gradient_norm(NormType type = NormType::l2, float factor = 1);
+  [[nodiscard]] GradientNorm measure_gradients(NormType type = NormType::l2, float factor = 1);
 
   /// Runs `body`, passes that may each end with step(), without sending gradients: they add up whole on every rank
   /// until the next pass outside, or step(), sends them. The first time it is collective and takes memory for all

@@ -58,7 +58,10 @@ FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& un
       shards_(groups_of(units), options.optimizer),
       gatherer_(groups_.gathers, layout_, gatherer_options(layout_, options)),
       reducer_(groups_, layout_, reducer_options(options)),
-      units_(units.size()) {
+      judge_(options.gradients),
+      scaler_(options.gradients.scaler),
+      units_(units.size()),
+      updated_(units.size()) {
   shards_.use_plan(layout_.plan(), groups_.shard_rank, groups_.shard_size);
   std::vector<BufferView> views;
   for (ShardPiece const& piece : shards_.pieces()) views.push_back(piece_of(piece, gatherer_.shard(piece.bucket)));
@@ -140,8 +143,11 @@ BufferView FullySharded::gradient_shard(std::size_t index) const {
 std::vector<BufferView> FullySharded::gradient_shards() const {
   return impl_->gradient_shards();
 }
-GradientNorm FullySharded::gradient_norm(NormType type, float factor) {
-  return impl_->gradient_norm(type, factor);
+GradientNorm FullySharded::gradient_norm() const noexcept {
+  return impl_->judge().norm();
+}
+GradientNorm FullySharded::measure_gradients(NormType type, float factor) {
+  return impl_->measure_gradients(type, factor);
 }
 bool FullySharded::set_sync(bool sync) {
   return impl_->set_sync(sync);

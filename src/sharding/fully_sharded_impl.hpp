@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "sharding/gradient_judge.hpp"
 #include "sharding/shard_groups.hpp"
 #include "sharding/shard_optimizer.hpp"
 #include "sharding/unit_gatherer.hpp"
@@ -35,7 +36,7 @@ class FullySharded::Impl {
   [[nodiscard]] BufferView parameter_shard(std::size_t index) const;
   [[nodiscard]] BufferView gradient_shard(std::size_t index) const;
   [[nodiscard]] std::vector<BufferView> gradient_shards() const;
-  [[nodiscard]] GradientNorm gradient_norm(NormType type, float factor);
+  [[nodiscard]] GradientNorm measure_gradients(NormType type, float factor);
 
   [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which);
   [[nodiscard]] std::vector<float> master(std::size_t index);
@@ -52,6 +53,7 @@ class FullySharded::Impl {
   [[nodiscard]] UnitReducer const& reducer() const noexcept { return reducer_; }
   [[nodiscard]] ShardOptimizer& shards() noexcept { return shards_; }
   [[nodiscard]] ShardOptimizer const& shards() const noexcept { return shards_; }
+  [[nodiscard]] GradientJudge const& judge() const noexcept { return judge_; }
   [[nodiscard]] std::span<Interval const> updates() const noexcept { return updates_; }
   [[nodiscard]] FullyShardedMemory memory() const noexcept;
 
@@ -66,12 +68,17 @@ class FullySharded::Impl {
 
   void take_values(Communicator& world, std::vector<ShardedUnit> const& units);
   void begin_gradients(Use const& use);
-  void update(std::span<ShardPiece const> pieces);
-  void update_shards();
+  [[nodiscard]] StepInputs judged(StepInputs const& inputs);
+  void update(std::size_t unit);
+  void update_as_they_arrive();
+  void update_in_order();
   void update_with_norms();
   void wait_for_reductions();
   [[nodiscard]] std::span<ShardPiece const> pieces_of_unit(std::size_t unit) const noexcept;
   [[nodiscard]] BufferView piece_of(ShardPiece const& piece, BufferView const& flat_shard) const noexcept;
+  [[nodiscard]] BufferView gradient_of(ShardPiece const& piece) const noexcept {
+    return piece_of(piece, reducer_.shard(piece.bucket));
+  }
   [[nodiscard]] std::vector<float> whole_of(std::size_t index, std::span<float const> mine);
   void check_unit(std::size_t unit, char const* call) const;
   void check_whole(char const* call, std::size_t index, std::size_t count) const;
@@ -88,8 +95,11 @@ class FullySharded::Impl {
   ShardOptimizer shards_;
   UnitGatherer gatherer_;
   UnitReducer reducer_;
+  GradientJudge judge_;
+  GradScaler* scaler_;
   std::vector<std::size_t> first_piece_;  ///< by unit, and the end
   std::vector<UnitState> units_;
+  std::vector<char> updated_;  ///< by unit, in the step() under way
   std::vector<Interval> updates_;
   bool sync_ = true;
   bool any_backward_ = false;   ///< since the last step

@@ -1,6 +1,8 @@
 // The turns of units, and the end of a step.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sharding/fully_sharded_impl.hpp"
 #include "weft/error.hpp"
 #include "weft/sharded_gradients.hpp"
@@ -141,47 +143,75 @@ void FullySharded::Impl::step(StepInputs const& inputs) {
   if (!any_backward_) {
     throw Error(ErrorCode::invalid_argument, "FullySharded::step: no unit had a backward since the last step");
   }
+  bool const judges = judge_.is_wanted();
+  if (judges) judge_.check(inputs);
   guarded([&] {
-    reducer_.send_held();
-    if (!reduced_) reducer_.zero_unsent();
+    if (!reduced_) {
+      reducer_.send_held();
+      reducer_.zero_unsent();
+    }
     gatherer_.release_all();
-    shards_.begin_step(inputs);
+    shards_.begin_step(judges ? judged(inputs) : inputs);
     updates_.clear();
+    std::fill(updated_.begin(), updated_.end(), 0);
+    gatherer_.end_step();
     if (shards_.needs_norms()) {
       update_with_norms();
+    } else if (judges || reduced_) {
+      update_in_order();
     } else {
-      update_shards();
+      update_as_they_arrive();
     }
     reducer_.end_step();
-    gatherer_.end_step();
   });
   for (UnitState& unit : units_) unit.forwarded = false;
   any_backward_ = false;
   reduced_ = false;
 }
 
+// A shard is looked at while later ones are still under way.
+StepInputs FullySharded::Impl::judged(StepInputs const& inputs) {
+  judge_.begin();
+  for (std::size_t const unit : reducer_.sent()) {
+    reducer_.wait_for(unit);
+    for (ShardPiece const& piece : pieces_of_unit(unit)) judge_.look_at(gradient_of(piece));
+  }
+  if (scaler_ != nullptr && groups_.replicated) {  // replicas have equal shards, but not what one rank was told
+    std::span<float> const found(&scaler_->found_inf(), 1);
+    groups_.replicated->all_reduce(found, found, ReduceOp::max).wait();
+  }
+  return judge_.decide(groups_.gathers, inputs);
+}
+
 std::span<ShardPiece const> FullySharded::Impl::pieces_of_unit(std::size_t unit) const noexcept {
   return shards_.pieces().subspan(first_piece_[unit], first_piece_[unit + 1] - first_piece_[unit]);
 }
 
-void FullySharded::Impl::update(std::span<ShardPiece const> pieces) {
-  if (pieces.empty()) return;
-  Clock::time_point const start = Clock::now();
-  for (ShardPiece const& piece : pieces) shards_.update(piece, piece_of(piece, reducer_.shard(piece.bucket)));
-  updates_.push_back({start, Clock::now()});
+void FullySharded::Impl::update(std::size_t unit) {
+  std::span<ShardPiece const> const pieces = pieces_of_unit(unit);
+  if (!pieces.empty()) {
+    Clock::time_point const start = Clock::now();
+    for (ShardPiece const& piece : pieces) shards_.update(piece, gradient_of(piece));
+    updates_.push_back({start, Clock::now()});
+  }
+  updated_[unit] = 1;
+  gatherer_.launch_first(updated_);
 }
 
-// In the order in which gradients arrive; those that had none come last.
-void FullySharded::Impl::update_shards() {
-  std::vector<bool> updated(units_.size(), false);
+// Those that had no gradients come last.
+void FullySharded::Impl::update_as_they_arrive() {
   for (std::size_t const unit : reducer_.sent()) {
     reducer_.wait_for(unit);
-    update(pieces_of_unit(unit));
-    updated[unit] = true;
+    update(unit);
   }
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    if (!updated[unit]) update(pieces_of_unit(unit));
+    if (updated_[unit] == 0) update(unit);
   }
+}
+
+// Every gradient is here, so updates can take the order in which the next forward needs parameters.
+void FullySharded::Impl::update_in_order() {
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) update(unit);
 }
 
 // Lamb scales a whole tensor by its norms, and its parts are on several ranks.
@@ -190,7 +220,7 @@ void FullySharded::Impl::update_with_norms() {
   std::vector<double> norms(2 * layout_.parameter_count(), 0);
   Clock::time_point start = Clock::now();
   for (ShardPiece const& piece : shards_.pieces()) {
-    auto const part = shards_.update_moments(piece, piece_of(piece, reducer_.shard(piece.bucket)));
+    auto const part = shards_.update_moments(piece, gradient_of(piece));
     norms[2 * piece.tensor] = part.parameter;
     norms[2 * piece.tensor + 1] = part.direction;
   }
@@ -202,12 +232,14 @@ void FullySharded::Impl::update_with_norms() {
     shards_.apply(piece, {norms[2 * piece.tensor], norms[2 * piece.tensor + 1]});
   }
   updates_.push_back({start, Clock::now()});
+  std::fill(updated_.begin(), updated_.end(), 1);
+  gatherer_.launch_first(updated_);
 }
 
-GradientNorm FullySharded::Impl::gradient_norm(NormType type, float factor) {
+GradientNorm FullySharded::Impl::measure_gradients(NormType type, float factor) {
   check_usable();
   if (!reduced_) {
-    throw Error(ErrorCode::invalid_argument, "FullySharded::gradient_norm: call reduce() first");
+    throw Error(ErrorCode::invalid_argument, "FullySharded::measure_gradients: call reduce() first");
   }
   GradientNorm norm;
   guarded([&] { norm = weft::gradient_norm(groups_.gathers, gradient_shards(), type, factor); });

@@ -69,7 +69,7 @@ BufferView FullySharded::Impl::gradient_shard(std::size_t index) const {
 
 std::vector<BufferView> FullySharded::Impl::gradient_shards() const {
   std::vector<BufferView> views;
-  for (ShardPiece const& piece : shards_.pieces()) views.push_back(piece_of(piece, reducer_.shard(piece.bucket)));
+  for (ShardPiece const& piece : shards_.pieces()) views.push_back(gradient_of(piece));
   return views;
 }
 

@@ -60,15 +60,18 @@ void UnitGatherer::poison(std::size_t unit, std::size_t offset) {
   }
 }
 
-void UnitGatherer::carry_out() {
-  for (GatherAction const& action : planner_.actions()) {
-    if (action.kind == GatherAction::Kind::gather) {
-      launch(action.unit, action.offset);
-    } else if (options_.poison) {
-      poison(action.unit, action.offset);
-    }
+void UnitGatherer::carry_out(GatherAction const& action) {
+  if (action.kind == GatherAction::Kind::gather) {
+    launch(action.unit, action.offset);
+  } else if (options_.poison) {
+    poison(action.unit, action.offset);
   }
+}
+
+void UnitGatherer::carry_out() {
+  while (carried_out_ < planner_.actions().size()) carry_out(planner_.actions()[carried_out_++]);
   planner_.clear();
+  carried_out_ = 0;
 }
 
 void UnitGatherer::wait_for(std::size_t unit) {
@@ -109,7 +112,15 @@ void UnitGatherer::end_step() {
   }
   launches_.clear();
   planner_.end_step();
-  carry_out();
+}
+
+void UnitGatherer::launch_first(std::span<char const> updated) {
+  while (carried_out_ < planner_.actions().size()) {
+    GatherAction const& action = planner_.actions()[carried_out_];
+    if (action.kind == GatherAction::Kind::gather && updated[action.unit] == 0) return;
+    carry_out(action);
+    ++carried_out_;
+  }
 }
 
 void UnitGatherer::drain(bool log_failures) noexcept {

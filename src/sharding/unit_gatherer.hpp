@@ -33,8 +33,10 @@ class UnitGatherer {
   void end(Use const& use);
   /// Gives up every unit. Once it returns shards may be written.
   void release_all();
-  /// Shards are new: sends for the first units of the next step, and closes the record of this one.
+  /// Closes the record of this step, and decides which units are sent for first in the next one.
   void end_step();
+  /// Sends for those of them, in order, as far as their shards are `updated`; all of them before the next begin().
+  void launch_first(std::span<char const> updated);
   /// Shards are not read any more.
   void wait_for_all();
   /// Waits for what is under way; failures are logged if `log_failures`.
@@ -54,6 +56,7 @@ class UnitGatherer {
   };
 
   void carry_out();
+  void carry_out(GatherAction const& action);
   void launch(std::size_t unit, std::size_t offset);
   void poison(std::size_t unit, std::size_t offset);
   [[nodiscard]] BufferView flat_at(std::size_t flat, std::size_t unit_offset) const noexcept;
@@ -62,6 +65,7 @@ class UnitGatherer {
   UnitLayout const& layout_;
   Options options_;
   GatherPlanner planner_;
+  std::size_t carried_out_ = 0;  ///< of the planner's actions
   Buffer pool_;
   Buffer shard_memory_;
   std::vector<BufferView> shards_;     ///< by flat

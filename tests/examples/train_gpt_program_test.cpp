@@ -112,6 +112,8 @@ TEST(TrainGpt, BadInputIsOneLineAndAFailure) {
       {"--last-bucket-mb 0", 2, "--last-bucket-mb"},
       {"--ranks 1 --link auto", 2, "--link auto"},
       {"--strategy zero9", 2, "zero9"},
+      {"--strategy zero3 --prefetch -1", 2, "--prefetch"},
+      {"--strategy zero3 --gather-cap-mb nan", 2, "--gather-cap-mb"},
       {"--ranks 2 --strategy zero1 --compare", 2, "--strategy"},
       {"--ranks 2 --compare --clip 1", 2, "--compare"},
       {"--ranks 2 --accumulate 3", 2, "2 ranks in 3 passes each; take a multiple of 6"},
@@ -178,7 +180,7 @@ double active_ms(std::vector<Piece> const& a, std::vector<Piece> const* b) {
 
 class Strategies : public testing::TestWithParam<char const*> {};
 
-INSTANTIATE_TEST_SUITE_P(TrainGpt, Strategies, testing::Values("ddp", "zero1", "zero2"),
+INSTANTIATE_TEST_SUITE_P(TrainGpt, Strategies, testing::Values("ddp", "zero1", "zero2", "zero3", "hsdp"),
                          [](auto const& strategy) { return std::string(strategy.param); });
 
 TEST_P(Strategies, HaveTheLossesAndTheStateOfDdp) {
@@ -191,6 +193,30 @@ TEST_P(Strategies, HaveTheLossesAndTheStateOfDdp) {
     EXPECT_EQ(losses_of(folder, run + strategy + caps + folder.file("sharded")), expected) << ranks << " ranks";
     EXPECT_TRUE(read_file(folder.file("sharded")) == read_file(folder.file("ddp"))) << ranks << " ranks";
   }
+}
+
+TEST(TrainGpt, UnitsMayBeGatheredInAnyWay) {
+  TemporaryFolder const folder;
+  std::string const run = "--steps 12 --ranks 4 --accumulate 2 ";
+  std::vector<double> const expected = losses_of(folder, run);
+  for (char const* options : {"zero3 --prefetch 0", "zero3 --prefetch 3 --keep-gathered",
+                              "zero3 --gather-cap-mb 0.1 --prefetch 2 --recompute", "hsdp --shard-size 4",
+                              "hsdp --shard-size 1 --keep-gathered --gather-cap-mb 0.06"}) {
+    EXPECT_EQ(losses_of(folder, run + "--strategy " + options), expected) << options;
+  }
+  std::vector<double> const by_group = losses_of(folder, run + "--strategy hsdp --sum-by-group");
+  for (std::size_t step = 0; step < expected.size(); ++step) {
+    EXPECT_NEAR(by_group[step], expected[step], 1e-5 * expected[step]) << "step " << step;
+  }
+}
+
+TEST(TrainGpt, AUnitThatTheCapCannotHoldIsNamed) {
+  ProgramResult const result = run_train_gpt(kSmall + "--steps 2 --ranks 2 --strategy zero3 --gather-cap-mb 0.01", 20);
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.error.find("unit 'embedding' is"), std::string::npos) << result.error;
+  ProgramResult const groups = run_train_gpt(kSmall + "--steps 2 --ranks 4 --strategy hsdp --shard-size 3", 20);
+  EXPECT_EQ(groups.code, 2);
+  EXPECT_NE(groups.error.find("shard_size 3 does not divide 4 ranks"), std::string::npos) << groups.error;
 }
 
 TEST_P(Strategies, AgreeHoweverAStepIsMade) {

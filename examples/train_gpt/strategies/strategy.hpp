@@ -55,5 +55,7 @@ std::unique_ptr<Strategy> make_replicated(weft::Communicator communicator, Optio
                                           std::vector<weft::Buffer> start);
 std::unique_ptr<Strategy> make_zero(weft::Communicator communicator, Options const& options, GptModel& model,
                                     std::vector<weft::Buffer> start);
+std::unique_ptr<Strategy> make_fully_sharded(weft::Communicator communicator, Options const& options, GptModel& model,
+                                             std::vector<weft::Buffer> start);
 
 }  // namespace train_gpt

@@ -1,0 +1,179 @@
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <weft/fully_sharded.hpp>
+
+#include "passes.hpp"
+#include "strategies/strategy.hpp"
+#include "unit_cast.hpp"
+
+namespace train_gpt {
+namespace {
+
+/// A pass brings each of the model's units here for as long as it uses it.
+class UnitTensors final : public Tensors {
+ public:
+  UnitTensors(GptParameters const& parameters, weft::FullySharded& sharded, ComputeClock& clock)
+      : sharded_(sharded), clock_(clock), cast_(parameters) {}
+
+  void enter(Pass pass, std::size_t unit) override {
+    cast_.enter();
+    auto const wait = [&] {
+      if (pass == Pass::forward) {
+        sharded_.before_forward(unit);
+      } else {
+        sharded_.before_backward(unit);
+      }
+    };
+    if (training_) {
+      clock_.pause(wait);
+    } else {
+      wait();
+    }
+    adds_ = sharded_.holds_gradients(unit);
+  }
+  void leave(Pass pass, std::size_t unit) override {
+    if (pass == Pass::forward) {
+      sharded_.after_forward(unit);
+    } else {
+      sharded_.after_backward(unit);
+    }
+  }
+
+  [[nodiscard]] float const* parameter(std::size_t index) override {
+    return cast_.parameter(index, sharded_.parameter(index));
+  }
+  [[nodiscard]] float* gradient(std::size_t index) override {
+    return cast_.gradient(index, sharded_.gradient(index), adds_);
+  }
+  void gradient_done(std::size_t index) override { cast_.store_gradient(index, sharded_.gradient(index)); }
+  [[nodiscard]] float keep() const override { return adds_ ? 1.0F : 0.0F; }
+
+  void set_training(bool training) noexcept { training_ = training; }
+
+ private:
+  weft::FullySharded& sharded_;
+  ComputeClock& clock_;
+  UnitCast cast_;
+  bool adds_ = false;
+  bool training_ = false;  ///< the clock runs
+};
+
+std::vector<weft::ShardedUnit> units_of(GptParameters const& parameters, std::vector<weft::Buffer> const& start,
+                                        Options const& options) {
+  std::vector<weft::ShardedUnit> units;
+  for (GptParameters::Unit const& unit : parameters.units()) {
+    weft::ParameterGroup group{{}, options.optimizer_options()};
+    for (std::size_t i = unit.first; i < unit.first + unit.count; ++i) group.parameters.push_back(start[i].view());
+    units.push_back({unit.name, {std::move(group)}});
+  }
+  return units;
+}
+
+weft::FullyShardedOptions sharded_options(Options const& options, int ranks, StepControl& control) {
+  weft::FullyShardedOptions sharded;
+  sharded.prefetch = static_cast<std::size_t>(options.prefetch);
+  sharded.gather_cap = static_cast<std::size_t>(options.gather_cap_mb * (1 << 20));
+  sharded.reshard_after_forward = !options.keep_gathered;
+  sharded.hybrid_sum = options.sum_by_group ? weft::HybridSum::by_group : weft::HybridSum::rank_order;
+  if (options.strategy == "hsdp") {
+    int const half = ranks % 2 == 0 ? ranks / 2 : ranks;
+    sharded.shard_size = options.shard_size > 0 ? options.shard_size : half;
+  }
+  sharded.optimizer = options.optimizer_settings();
+  sharded.gradients = control.policy();
+  return sharded;
+}
+
+/// No rank ever has the whole model.
+class FullyShardedStrategy final : public Strategy {
+ public:
+  FullyShardedStrategy(weft::Communicator communicator, Options const& options, GptModel& model,
+                       std::vector<weft::Buffer> const& start)
+      : Strategy(options),
+        communicator_(std::move(communicator)),
+        model_(model),
+        sharded_(communicator_, units_of(model.parameters(), start, options),
+                 sharded_options(options, communicator_.size(), control())),
+        tensors_(model.parameters(), sharded_, clock_) {}
+
+  [[nodiscard]] StepTimes step(std::span<Batch const> batches, double lr) override;
+  [[nodiscard]] std::vector<Traffic> traffic() const override {
+    return {{"all_gather", gathers_}, {"reduce_scatter", reductions_}};
+  }
+  [[nodiscard]] Tensors& tensors() override { return tensors_; }
+
+  [[nodiscard]] std::int64_t applied_steps() const override { return sharded_.step_count(); }
+  void set_applied_steps(std::int64_t steps) override { sharded_.set_step_count(steps); }
+  [[nodiscard]] std::size_t state_count() const override { return sharded_.state_names(0).size(); }
+  [[nodiscard]] std::vector<float> values(std::size_t index) override { return sharded_.master(index); }
+  void set_values(std::size_t index, std::span<float const> values) override { sharded_.set_parameter(index, values); }
+  [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which) override {
+    return sharded_.state(index, which);
+  }
+  void set_state(std::size_t index, std::size_t which, std::span<float const> values) override {
+    sharded_.set_state(index, which, values);
+  }
+
+ private:
+  void record(weft::TimePoint start);
+
+  weft::Communicator communicator_;
+  GptModel& model_;
+  weft::FullySharded sharded_;
+  ComputeClock clock_;
+  UnitTensors tensors_;
+  std::optional<weft::TimePoint> last_end_;
+  std::vector<weft::BucketTiming> gathers_;
+  std::vector<weft::BucketTiming> reductions_;
+};
+
+/// Begins where the last step ended: the first units, which it updated, have travelled since.
+StepTimes FullyShardedStrategy::step(std::span<Batch const> batches, double lr) {
+  StepTimes times;
+  times.start = last_end_.value_or(std::chrono::steady_clock::now());
+  tensors_.set_training(true);
+  float const share = 1.0F / static_cast<float>(batches.size());
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    auto const pass = [&] {
+      times.loss += share * run_pass(model_, batches[i], tensors_, share * control().loss_scale(), clock_, times);
+    };
+    if (i + 1 < batches.size()) {
+      sharded_.no_sync(pass);
+    } else {
+      pass();
+    }
+  }
+  tensors_.set_training(false);
+  sharded_.set_lr(lr);
+  sharded_.step();
+  control().end_step();
+  times.optimizer.assign(sharded_.updates().begin(), sharded_.updates().end());
+  times.end = std::chrono::steady_clock::now();
+  record(times.start);
+  last_end_ = times.end;
+  return times;
+}
+
+/// The gathers that the step before launched count from its end on.
+void FullyShardedStrategy::record(weft::TimePoint start) {
+  auto const reductions = sharded_.reductions();
+  reductions_.assign(reductions.begin(), reductions.end());
+  gathers_.clear();
+  for (weft::BucketTiming gather : sharded_.gathers()) {
+    gather.ready = std::max(gather.ready, start);
+    gather.started = std::max(gather.started, start);
+    gather.finished = std::max(gather.finished, start);
+    gathers_.push_back(gather);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_fully_sharded(weft::Communicator communicator, Options const& options, GptModel& model,
+                                             std::vector<weft::Buffer> start) {
+  return std::make_unique<FullyShardedStrategy>(std::move(communicator), options, model, start);
+}
+
+}  // namespace train_gpt
