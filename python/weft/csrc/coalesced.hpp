@@ -16,8 +16,7 @@ struct Coalesced {
   Coalesced(Communicator& communicator, CollectiveOptions const& options) : group(communicator, options) {}
 
   /// Null: torch has no use for a call's own Work while it coalesces.
-  std::nullptr_t add(std::vector<at::Tensor> const& inputs, std::vector<at::Tensor> const& outputs,
-                     std::function<void()> land) {
+  std::nullptr_t add(at::TensorList inputs, at::TensorList outputs, std::function<void()> land) {
     tensors.insert(tensors.end(), inputs.begin(), inputs.end());
     results.insert(results.end(), outputs.begin(), outputs.end());
     lands.push_back(std::move(land));
@@ -25,7 +24,7 @@ struct Coalesced {
   }
 
   /// The same of messages, which are on their way already.
-  std::nullptr_t add(std::vector<at::Tensor> const& of_message, Messenger::Request const& request) {
+  std::nullptr_t add(at::TensorList of_message, Messenger::Request const& request) {
     results.insert(results.end(), of_message.begin(), of_message.end());
     messages.push_back(request);
     return nullptr;

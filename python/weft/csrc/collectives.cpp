@@ -174,7 +174,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::allgather(TensorLists& outputs, T
   FlatList const recv(list, here, "output");
   auto const send = row_major(input, recv, getRank(), here);
   return run(
-      kAllGather, {opts.asyncOp, opts.timeout}, {send}, list,
+      kAllGather, {opts.asyncOp, opts.timeout}, send, list,
       [&](Communicator& communicator, CollectiveOptions const& options) {
         return communicator.all_gather(view(send, here, "input"), recv.view(), options);
       },
@@ -185,7 +185,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::_allgather_base(at::Tensor& outpu
                                                                c10d::AllgatherOptions const& opts) {
   auto const here = place(kAllGatherBase);
   Pair const pair(output, input, getRank(), here);
-  return run(kAllGatherBase, {opts.asyncOp, opts.timeout}, {pair.source}, {output},
+  return run(kAllGatherBase, {opts.asyncOp, opts.timeout}, pair.source, output,
              [&](Communicator& communicator, CollectiveOptions const& options) {
                return communicator.all_gather(pair.send, pair.recv, options);
              });
@@ -247,7 +247,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::gather(TensorLists& outputs, Tens
     check_reachable(input, here, "input");
     auto const source = input.contiguous();
     auto const send = view(source, here, "input");
-    return run(kGather, {opts.asyncOp, opts.timeout}, {source}, {},
+    return run(kGather, {opts.asyncOp, opts.timeout}, source, {},
                [&](Communicator& communicator, CollectiveOptions const& options) {
                  return communicator.gather(send, {nullptr, 0, send.dtype}, root, options);
                });
@@ -257,7 +257,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::gather(TensorLists& outputs, Tens
   FlatList const recv(list, here, "output");
   auto const send = row_major(input, recv, getRank(), here);
   return run(
-      kGather, {opts.asyncOp, opts.timeout}, {send}, list,
+      kGather, {opts.asyncOp, opts.timeout}, send, list,
       [&](Communicator& communicator, CollectiveOptions const& options) {
         return communicator.gather(view(send, here, "input"), recv.view(), root, options);
       },
@@ -313,7 +313,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::_reduce_scatter_base(at::Tensor& 
                                                                     c10d::ReduceScatterOptions const& opts) {
   auto const here = place(kReduceScatterBase);
   Pair const pair(output, input, getRank(), here);
-  return run(kReduceScatterBase, {opts.asyncOp, opts.timeout}, {pair.source}, {output},
+  return run(kReduceScatterBase, {opts.asyncOp, opts.timeout}, pair.source, output,
              [&](Communicator& communicator, CollectiveOptions const& options) {
                return communicator.reduce_scatter(pair.send, pair.recv, reduction(opts.reduceOp, here), options);
              });
@@ -343,7 +343,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::alltoall_base(at::Tensor& output,
   auto const send = contiguous_view(input, here, "input");
   Split const to(input, input_splits, getSize(), here, "input");
   Split const from(output, output_splits, getSize(), here, "output");
-  return run(kAllToAllBase, {opts.asyncOp, opts.timeout}, {input}, {output},
+  return run(kAllToAllBase, {opts.asyncOp, opts.timeout}, input, output,
              [&](Communicator& communicator, CollectiveOptions const& options) {
                if (input_splits.empty() && output_splits.empty()) return communicator.all_to_all(send, recv, options);
                return communicator.all_to_all(send, {to.counts}, recv, {from.counts}, options);

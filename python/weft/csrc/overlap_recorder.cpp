@@ -24,7 +24,7 @@ ThreadSample sample_here() {
   return sample(clock);
 }
 
-std::size_t bytes_of(std::vector<at::Tensor> const& tensors) {
+std::size_t bytes_of(at::TensorList tensors) {
   std::size_t bytes = 0;
   for (auto const& tensor : tensors) bytes += tensor.nbytes();
   return bytes;
@@ -88,8 +88,8 @@ OverlapRecorder& overlap_recorder() {
   return *recorder;
 }
 
-OverlapRecorder::Watch::Watch(OverlapRecorder& recorder, char const* name, std::vector<at::Tensor> const& inputs,
-                              std::vector<at::Tensor> const& results, std::optional<Stream> const& stream)
+OverlapRecorder::Watch::Watch(OverlapRecorder& recorder, char const* name, at::TensorList inputs,
+                              at::TensorList results, std::optional<Stream> const& stream)
     : recorder_(recorder) {
   if (!recorder.is_on()) return;
   stream_ = stream;

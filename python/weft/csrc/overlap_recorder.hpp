@@ -73,8 +73,8 @@ class OverlapRecorder {
   class Watch {
    public:
     /// `stream`: where the call is about to be enqueued; none: it runs here.
-    Watch(OverlapRecorder& recorder, char const* name, std::vector<at::Tensor> const& inputs,
-          std::vector<at::Tensor> const& results, std::optional<Stream> const& stream);
+    Watch(OverlapRecorder& recorder, char const* name, at::TensorList inputs, at::TensorList results,
+          std::optional<Stream> const& stream);
     /// The call has been enqueued, or is done.
     void issued();
     /// It is a message, which has begun.

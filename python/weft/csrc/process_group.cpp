@@ -242,10 +242,9 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupWeft::endCoalescing() {
   return work;
 }
 
-c10::intrusive_ptr<ProcessGroupWork> ProcessGroupWeft::make_work(Operation const& what, Tensors const& inputs,
-                                                                 Tensors results) {
-  auto work =
-      c10::make_intrusive<ProcessGroupWork>(getRank(), what, sequence_, std::move(results), inputs, at::hasCallbacks());
+c10::intrusive_ptr<ProcessGroupWork> ProcessGroupWeft::make_work(Operation const& what, at::TensorList inputs,
+                                                                 at::TensorList results) {
+  auto work = c10::make_intrusive<ProcessGroupWork>(getRank(), what, sequence_, results, inputs, at::hasCallbacks());
   // The recorder tells waiting from computing by which thread runs.
   if (stream_ && !overlap_recorder().is_on()) work->runs_on(stream_);
   return work;

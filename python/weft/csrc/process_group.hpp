@@ -114,18 +114,18 @@ class ProcessGroupWeft final : public c10d::Backend {
   /// Runs `issue(communicator, options)`, which makes the call and returns its weft::Work, then `land()`, which puts
   /// its results in place. `inputs` and `results` are kept alive meanwhile.
   template <typename Issue, typename Land>
-  WorkHandle run(Operation const& what, How const& how, Tensors const& inputs, Tensors const& results, Issue&& issue,
+  WorkHandle run(Operation const& what, How const& how, at::TensorList inputs, at::TensorList results, Issue&& issue,
                  Land&& land);
   template <typename Issue>
-  WorkHandle run(Operation const& what, How const& how, Tensors const& inputs, Tensors const& results, Issue&& issue);
+  WorkHandle run(Operation const& what, How const& how, at::TensorList inputs, at::TensorList results, Issue&& issue);
 
   [[nodiscard]] std::shared_ptr<Messenger> messenger(Operation const& what);
   /// `issue(messenger)` sends or receives.
   template <typename Issue>
   WorkHandle post(Operation const& what, Tensors const& tensors, Issue const& issue);
 
-  [[nodiscard]] c10::intrusive_ptr<ProcessGroupWork> make_work(Operation const& what, Tensors const& inputs,
-                                                               Tensors results);
+  [[nodiscard]] c10::intrusive_ptr<ProcessGroupWork> make_work(Operation const& what, at::TensorList inputs,
+                                                               at::TensorList results);
   void complete_later(c10::intrusive_ptr<ProcessGroupWork> work, weft::Work core, Stream& on,
                       std::function<void()> land);
 

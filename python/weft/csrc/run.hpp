@@ -11,8 +11,8 @@
 namespace weft::torch_backend {
 
 template <typename Issue, typename Land>
-ProcessGroupWeft::WorkHandle ProcessGroupWeft::run(Operation const& what, How const& how, Tensors const& inputs,
-                                                   Tensors const& results, Issue&& issue, Land&& land) {
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::run(Operation const& what, How const& how, at::TensorList inputs,
+                                                   at::TensorList results, Issue&& issue, Land&& land) {
   std::lock_guard const lock(calls_mutex_);
   auto& communicator = this->communicator(what);
   auto options = collective_options(how);
@@ -25,7 +25,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::run(Operation const& what, How co
     if (coalesced_) return coalesced_->add(inputs, results, std::forward<Land>(land));
     watch.issued();
     if (how.async) {
-      if (&inputs != &results) work->keep(inputs);
+      if (inputs.data() != results.data()) work->keep(inputs);
       complete_later(work, std::move(core), *options.stream, std::forward<Land>(land));
       return work;
     }
@@ -38,8 +38,8 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::run(Operation const& what, How co
 }
 
 template <typename Issue>
-ProcessGroupWeft::WorkHandle ProcessGroupWeft::run(Operation const& what, How const& how, Tensors const& inputs,
-                                                   Tensors const& results, Issue&& issue) {
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::run(Operation const& what, How const& how, at::TensorList inputs,
+                                                   at::TensorList results, Issue&& issue) {
   return run(what, how, inputs, results, std::forward<Issue>(issue), [] {});
 }
 

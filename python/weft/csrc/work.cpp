@@ -21,14 +21,13 @@ void complete(c10::ivalue::Future& future, std::vector<at::Tensor> const& result
 
 }  // namespace
 
-ProcessGroupWork::ProcessGroupWork(int rank, Operation const& what, std::uint64_t sequence,
-                                   std::vector<at::Tensor> results, std::vector<at::Tensor> const& inputs,
-                                   bool profiled)
+ProcessGroupWork::ProcessGroupWork(int rank, Operation const& what, std::uint64_t sequence, at::TensorList results,
+                                   at::TensorList inputs, bool profiled)
     : Work(rank, what.type, profiled ? what.title : nullptr,
-           profiled ? std::optional<std::vector<at::Tensor>>(inputs) : std::nullopt),
+           profiled ? std::optional<std::vector<at::Tensor>>(inputs.vec()) : std::nullopt),
       sequence_(sequence),
       name_(what.name),
-      results_(std::move(results)) {}
+      results_(results.vec()) {}
 
 void ProcessGroupWork::finish_inline() {
   completed_ = true;

@@ -27,13 +27,13 @@ struct Operation {
 class ProcessGroupWork final : public c10d::Work {
  public:
   /// `tensors` are the results; `inputs` are shown to the profiler.
-  ProcessGroupWork(int rank, Operation const& what, std::uint64_t sequence, std::vector<at::Tensor> results,
-                   std::vector<at::Tensor> const& inputs, bool profiled);
+  ProcessGroupWork(int rank, Operation const& what, std::uint64_t sequence, at::TensorList results,
+                   at::TensorList inputs, bool profiled);
 
   /// Whoever waits may run what stands before the call's end on `stream`.
   void runs_on(std::weak_ptr<Stream> stream) { stream_ = std::move(stream); }
   /// Also keeps `tensors` alive.
-  void keep(std::vector<at::Tensor> tensors) { kept_ = std::move(tensors); }
+  void keep(at::TensorList tensors) { kept_ = tensors.vec(); }
 
   /// Ends a call that ran on the caller's thread, before anybody else has seen the Work.
   void finish_inline();

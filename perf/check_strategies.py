@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Runs train_gpt's strategies on an emulated link whose communication lasts about half of the computation, and judges how much
+of it each hides: at least 90 % of what could be hidden, in a step of at most 1.08 × its own bound.
+
+    check_strategies.py [--bin build/release/bin] [--rounds 3] [--steps 24] [--strategies ddp zero1 …] [--traces FOLDER]
+
+Rounds take turns with the strategies, and medians over them are judged. Exit code: 0 when every bar holds, 1 when one does not,
+2 when a run fails.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+STRATEGIES = {"ddp": [], "zero1": [], "zero2": [], "zero3": [], "hsdp": ["--shard-size", "1"]}
+HIDDEN, BOUND = 0.90, 1.08
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default="build/release/bin", help="folder of train_gpt")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
+    parser.add_argument("--traces", help="write FOLDER/STRATEGY.trace.json of the last round, for tools/plot_overlap.py")
+    parser.add_argument("--json", help="write every run's medians as JSON lines")
+    return parser.parse_args()
+
+
+def run(options, strategy, trace):
+    with tempfile.TemporaryDirectory() as folder:
+        report = os.path.join(folder, "report.json")
+        command = [os.path.join(options.bin, "train_gpt"), "--ranks", str(options.ranks), "--steps", str(options.steps), "--link", "auto",
+                   "--sample", "0", "--strategy", strategy, *STRATEGIES[strategy], "--report-json", report]
+        if trace:
+            command += ["--trace", trace]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=300)
+        if done.returncode != 0:
+            sys.exit(f"check_strategies: {' '.join(command)} left {done.returncode}: {done.stderr.strip()}")
+        with open(report, encoding="utf-8") as file:
+            return json.load(file)["runs"][0]
+
+
+def judge(strategy, runs):
+    median = {key: statistics.median(run[key] for run in runs)
+              for key in ("step_ms", "compute_ms", "communication_ms", "bound_ms")}
+    over = statistics.median(run["step_ms"] / run["bound_ms"] for run in runs)
+    hidden = statistics.median(run["hidden_ms"] / run["hideable_ms"] for run in runs)
+    holds = over <= BOUND and hidden >= HIDDEN
+    print(f"{'PASS' if holds else 'FAIL'}: {strategy:<6} step {median['step_ms']:7.1f} ms, compute {median['compute_ms']:7.1f}, communication "
+          f"{median['communication_ms']:7.1f}; hidden of hideable {100 * hidden:5.1f} % (at least {100 * HIDDEN:.0f}), step over bound "
+          f"{over:.3f} (at most {BOUND})", flush=True)
+    return holds
+
+
+def main():
+    options = parse()
+    runs = {strategy: [] for strategy in options.strategies}
+    for index in range(options.rounds):
+        for strategy in options.strategies:
+            trace = None
+            if options.traces and index == options.rounds - 1:
+                os.makedirs(options.traces, exist_ok=True)
+                trace = os.path.join(options.traces, f"{strategy}.trace.json")
+            runs[strategy].append(run(options, strategy, trace))
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            for strategy, list_of_runs in runs.items():
+                for one in list_of_runs:
+                    file.write(json.dumps({"strategy": strategy, **{k: v for k, v in one.items() if isinstance(v, (int, float, str))}}) + "\n")
+    return 0 if all([judge(strategy, list_of_runs) for strategy, list_of_runs in runs.items()]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
