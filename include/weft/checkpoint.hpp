@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,6 +33,8 @@ struct CheckpointTensor {
   std::vector<std::size_t> shape;  ///< of the whole tensor; none is one element
   std::size_t first = 0;
   ConstBufferView values;  ///< on the CPU, of a type that safetensors has: any but c128
+  /// Where values.data is null: writes elements [first, first + to.count) of the tensor. Local; save() calls it.
+  std::function<void(std::size_t first, BufferView const& to)> fill{};
 };
 
 /// Of tensors that every rank has whole, the part that `rank` of `ranks` writes: shares of equal bytes, of which none
@@ -39,7 +42,7 @@ struct CheckpointTensor {
 [[nodiscard]] std::vector<CheckpointTensor> share_of(std::span<CheckpointTensor const> whole, int rank, int ranks);
 
 /// Bytes that a save keeps of `tensors` until it is done: their values, once. File headers come on top: about 100 bytes
-/// a tensor.
+/// a tensor. Less where other ranks have the same ranges.
 [[nodiscard]] std::size_t checkpoint_copy_bytes(std::span<CheckpointTensor const> tensors);
 
 /// What a checkpoint says besides tensors.
@@ -73,8 +76,9 @@ class CheckpointSaver {
   CheckpointSaver& operator=(CheckpointSaver&&) noexcept;
 
   /// Copies `tensors` (checkpoint_copy_bytes() of them) and returns; a thread writes them. The ranks' ranges together
-  /// are every tensor, each element once. Rank 0's `info` counts. First waits for the save under way, and throws what
-  /// that one failed with, if it did, instead of saving.
+  /// are every tensor, each element once, but that several ranks may have the same range of the same values, which one
+  /// of them writes. Rank 0's `info` counts. First waits for the save under way, and throws what that one failed with,
+  /// if it did, instead of saving.
   /// @throws Error{invalid_argument|unsupported|mismatch} on every rank naming the tensor, before anything is written;
   /// Error{out_of_memory}
   void save(std::span<CheckpointTensor const> tensors, CheckpointInfo const& info);

@@ -32,6 +32,7 @@
 #include "weft/shared_heap.hpp"
 #include "weft/stream.hpp"
 #include "weft/trace.hpp"
+#include "weft/training_checkpoint.hpp"
 #include "weft/version.hpp"
 #include "weft/work.hpp"
 #include "weft/zero_optimizer.hpp"

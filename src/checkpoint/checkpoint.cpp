@@ -128,7 +128,7 @@ void Checkpoint::Impl::read_part(std::size_t tensor, std::size_t part, Checkpoin
     std::size_t const wanted = std::max(first, begin);
     std::size_t const count = std::min(last, end) - wanted;
     BufferView const to = range.into.slice(from.first + wanted - range.first, count);
-    convert(bytes.data() + (wanted - begin) * size_of(dtype), dtype, to.data, to.dtype, count);
+    convert_elements(bytes.data() + (wanted - begin) * size_of(dtype), dtype, to.data, to.dtype, count);
   }
 }
 

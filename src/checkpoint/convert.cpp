@@ -74,7 +74,7 @@ bool is_convertible(DataType from, DataType to) noexcept {
   return from == to || (is_floating_point(from) && is_floating_point(to));
 }
 
-void convert(void const* from, DataType from_type, void* to, DataType to_type, std::size_t count) {
+void convert_elements(void const* from, DataType from_type, void* to, DataType to_type, std::size_t count) {
   if (from_type == to_type) {
     std::memcpy(to, from, count * size_of(to_type));
     return;

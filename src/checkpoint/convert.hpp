@@ -10,6 +10,6 @@ namespace weft {
 [[nodiscard]] bool is_convertible(DataType from, DataType to) noexcept;
 
 /// Copies `count` elements, converted through f32 where types differ (to f64: exactly, from f32 and narrower).
-void convert(void const* from, DataType from_type, void* to, DataType to_type, std::size_t count);
+void convert_elements(void const* from, DataType from_type, void* to, DataType to_type, std::size_t count);
 
 }  // namespace weft

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -42,7 +42,8 @@ void check_tensor(CheckpointTensor const& one) {
     bad(ErrorCode::unsupported, one.name,
         fmt::format("lies on {}; copy it to the CPU first", to_string(values.device)));
   }
-  if (values.data == nullptr && values.count != 0) bad(ErrorCode::invalid_argument, one.name, "has no memory");
+  if (values.data == nullptr && values.count != 0 && !one.fill)
+    bad(ErrorCode::invalid_argument, one.name, "has no memory");
   auto const count = count_of(one.shape, size_of(values.dtype));
   if (!count) bad(ErrorCode::invalid_argument, one.name, "its shape has more elements than memory");
   if (one.first > *count || values.count > *count - one.first) {
@@ -51,25 +52,40 @@ void check_tensor(CheckpointTensor const& one) {
   }
 }
 
-// Adds what rank `rank` has of a tensor to what is known of it.
-void add_part(std::map<std::string, IndexTensor>& tensors, Json const& described, std::size_t rank) {
+/// What is known of a tensor after some ranks' descriptions.
+struct Known {
+  Checkpoint::Tensor tensor;
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> owners;  ///< of each range: ranks
+};
+
+void add_part(std::map<std::string, Known>& tensors, Json const& described, std::size_t rank) {
   auto const name = described[0].get<std::string>();
   auto const dtype = static_cast<DataType>(described[1].get<int>());
   auto const shape = described[2].get<std::vector<std::size_t>>();
   auto const [found, is_new] = tensors.try_emplace(name);
-  IndexTensor& one = found->second;
+  Checkpoint::Tensor& tensor = found->second.tensor;
   if (is_new) {
-    one.tensor = {name, shape, *count_of(shape, size_of(dtype)), dtype};
-  } else if (one.tensor.shape != shape || one.tensor.dtype != dtype) {
+    tensor = {name, shape, *count_of(shape, size_of(dtype)), dtype};
+  } else if (tensor.shape != shape || tensor.dtype != dtype) {
     bad(ErrorCode::mismatch, name,
         fmt::format("rank {} has shape {} of {}, a rank before it {} of {}", rank, Json(shape).dump(), to_string(dtype),
-                    Json(one.tensor.shape).dump(), to_string(one.tensor.dtype)));
+                    Json(tensor.shape).dump(), to_string(tensor.dtype)));
   }
   auto const first = described[3].get<std::size_t>();
   auto const count = described[4].get<std::size_t>();
-  if (count != 0 || (one.tensor.count == 0 && one.parts.empty())) {
-    one.parts.push_back({rank, part_name(one.tensor, first, count), first, count, {}});
+  if (count != 0 || tensor.count == 0) found->second.owners[{first, count}].push_back(rank);
+}
+
+// Of the ranks that have a range, the one that writes least so far writes it. `bytes`: what each writes.
+std::vector<IndexPart> choose_writers(Known const& known, std::vector<std::size_t>& bytes) {
+  std::vector<IndexPart> parts;
+  for (auto const& [range, ranks] : known.owners) {
+    std::size_t const writer = *std::min_element(ranks.begin(), ranks.end(),
+                                                 [&](std::size_t a, std::size_t b) { return bytes[a] < bytes[b]; });
+    bytes[writer] += range.second * size_of(known.tensor.dtype);
+    parts.push_back({writer, part_name(known.tensor, range.first, range.second), range.first, range.second, {}});
   }
+  return parts;
 }
 
 // Names of parts are a tensor's with a range, which another tensor may have as its own.
@@ -101,15 +117,16 @@ std::string describe(std::span<CheckpointTensor const> tensors) {
 }
 
 std::vector<IndexTensor> plan_tensors(std::span<std::string const> descriptions) {
-  std::map<std::string, IndexTensor> by_name;
+  std::map<std::string, Known> by_name;
   for (std::size_t rank = 0; rank < descriptions.size(); ++rank) {
     for (Json const& described : Json::parse(descriptions[rank])) add_part(by_name, described, rank);
   }
+  std::vector<std::size_t> bytes(descriptions.size(), 0);
   std::vector<IndexTensor> tensors;
-  for (auto& named : by_name) {
-    std::string const wrong = sort_and_check(named.second);
-    if (!wrong.empty()) bad(ErrorCode::mismatch, named.first, wrong + " in the ranks' ranges");
-    tensors.push_back(std::move(named.second));
+  for (auto const& [name, known] : by_name) {
+    tensors.push_back({known.tensor, choose_writers(known, bytes)});
+    std::string const wrong = sort_and_check(tensors.back());
+    if (!wrong.empty()) bad(ErrorCode::mismatch, name, wrong + " in the ranks' ranges");
   }
   check_names(tensors);
   return tensors;

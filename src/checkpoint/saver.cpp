@@ -35,6 +35,14 @@ std::string shard_name(int rank, int ranks) {
   return ranks == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", rank + 1, ranks);
 }
 
+void copy_values(CheckpointTensor const& from, std::byte* to) {
+  if (from.values.data == nullptr) {
+    from.fill(from.first, {to, from.values.count, from.values.dtype});
+  } else {
+    std::memcpy(to, from.values.data, from.values.bytes());
+  }
+}
+
 std::string new_save_id() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
@@ -128,18 +136,20 @@ PendingSave CheckpointSaver::Impl::take_copy(std::span<CheckpointTensor const> t
   PendingSave pending;
   pending.index.tensors = std::move(plan);
   pending.mine = parts_of(pending.index.tensors, static_cast<std::size_t>(communicator_.rank()));
-  std::map<std::pair<std::string_view, std::size_t>, ConstBufferView> sources;
+  std::map<std::pair<std::string_view, std::size_t>, CheckpointTensor const*> sources;
   for (CheckpointTensor const& one : tensors) {
-    if (one.values.count != 0) sources.emplace(std::pair(std::string_view(one.name), one.first), one.values);
+    if (one.values.count != 0) sources.emplace(std::pair(std::string_view(one.name), one.first), &one);
   }
-  pending.values = Buffer::host(checkpoint_copy_bytes(tensors), DataType::u8);
+  std::size_t bytes = 0;
+  for (StoredTensor const& one : stored(pending.index.tensors, pending.mine)) bytes += one.bytes();
+  pending.values = Buffer::host(bytes, DataType::u8);
   auto* to = static_cast<std::byte*>(pending.values.data());
   for (FilePart const& one : pending.mine) {
     IndexTensor const& tensor = pending.index.tensors[one.tensor];
     if (tensor.tensor.count == 0) continue;
-    ConstBufferView const& from = sources.at({tensor.tensor.name, tensor.parts[one.part].first});
-    std::memcpy(to, from.data, from.bytes());
-    to += from.bytes();
+    CheckpointTensor const& from = *sources.at({tensor.tensor.name, tensor.parts[one.part].first});
+    copy_values(from, to);
+    to += from.values.bytes();
   }
   return pending;
 }

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/checkpoint.hpp"
+#include "weft/fully_sharded.hpp"
+#include "weft/optimizer.hpp"
+#include "weft/zero_optimizer.hpp"
+
+namespace weft {
+
+/// What a checkpoint calls a parameter.
+struct NamedParameter {
+  std::string name;
+  std::vector<std::size_t> shape;
+};
+
+// Parameters and optimizer states of any strategy, into and out of a checkpoint of any. Of the parameter "w" a
+// checkpoint has, in f32:
+//
+//   "w"                    its values; of a 16-bit parameter with an f32 original that
+//   "optimizer.w.exp_avg"  and each other of its optimizer's states, by torch's name
+//
+// Whatever the strategy, the type of the parameters and the number of ranks were at the save, they may be others at the
+// load: only the optimizers must be alike. A run continues with equal bits if they are the same (8-bit states: if they
+// are also divided alike). `parameters` names all of the strategy's, in its order. `info.step` and `info.optimizer` are
+// filled in by save() and, of them, the step count is put back by load(); learning rates and loss scales are the
+// caller's, who has info.metadata for them.
+//
+// All are collective. @throws Error{invalid_argument} where `parameters` does not fit, and what CheckpointSaver::save()
+// and Checkpoint::read() throw.
+
+void save(CheckpointSaver& saver, ZeroOptimizer& zero, std::span<NamedParameter const> parameters,
+          CheckpointInfo info = {});
+void save(CheckpointSaver& saver, FullySharded& model, std::span<NamedParameter const> parameters,
+          CheckpointInfo info = {});
+/// Of replicas: each rank of `communicator`, the saver's, writes a share.
+void save(CheckpointSaver& saver, Communicator const& communicator, Optimizer& optimizer,
+          std::span<NamedParameter const> parameters, CheckpointInfo info = {});
+
+/// `zero` is as constructed, with options.buckets.rebuild = false.
+void load(Checkpoint const& checkpoint, Communicator& communicator, ZeroOptimizer& zero,
+          std::span<NamedParameter const> parameters);
+/// No unit of `model` is in use.
+void load(Checkpoint const& checkpoint, Communicator& communicator, FullySharded& model,
+          std::span<NamedParameter const> parameters);
+/// Writes parameters, their f32 originals and states, on every rank.
+void load(Checkpoint const& checkpoint, Communicator& communicator, Optimizer& optimizer,
+          std::span<NamedParameter const> parameters);
+
+}  // namespace weft
