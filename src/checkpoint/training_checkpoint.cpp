@@ -101,7 +101,8 @@ std::vector<float> read_range(Checkpoint const& checkpoint, NamedParameter const
                               ShardRange const& mine) {
   Checkpoint::Tensor const* const found = checkpoint.find(tensor);
   if (found != nullptr && found->count != elements_of(named)) {
-    bad(named.name, fmt::format("has {} elements, the checkpoint's {} has {}", elements_of(named), tensor, found->count));
+    bad(named.name,
+        fmt::format("has {} elements, the checkpoint's {} has {}", elements_of(named), tensor, found->count));
   }
   std::vector<float> values(mine.count);
   checkpoint.read({tensor, mine.first, std::span(values)});
