@@ -48,6 +48,9 @@ Facts facts_of(FullyShardedOptions const& options) {
           {"gradient_units", std::to_string(options.gradient_units)},
           {"shard_size", std::to_string(options.shard_size)},
           {"hybrid_sum", std::to_string(static_cast<int>(options.hybrid_sum))},
+          {"gradients.scaler", options.gradients.scaler != nullptr ? "some" : "none"},
+          {"gradients.max_norm", options.gradients.max_norm ? fmt::format("{}", *options.gradients.max_norm) : "none"},
+          {"gradients.norm_type", std::to_string(static_cast<int>(options.gradients.norm_type))},
           {"optimizer.master_weights", fmt::format("{}", options.optimizer.master_weights)},
           {"optimizer.zero_gradients", fmt::format("{}", options.optimizer.zero_gradients)},
           {"optimizer.state", std::to_string(static_cast<int>(options.optimizer.state))}};
@@ -69,6 +72,7 @@ void check_units(int rank, std::vector<ShardedUnit> const& units, FullyShardedOp
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("fully sharded: rank {}: gradient_units is 0; backward writes at least 1", rank));
   }
+  if (options.gradients.max_norm) static_cast<void>(clip_factor(0, *options.gradients.max_norm));
   std::size_t index = 0;
   for (ShardedUnit const& unit : units) {
     for (ParameterGroup const& group : unit.groups) {

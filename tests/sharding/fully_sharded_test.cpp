@@ -2,30 +2,404 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "sharding/fully_sharded_training.hpp"
 #include "weft/error.hpp"
 
 namespace weft::test {
 namespace {
 
-TEST(FullySharded, EqualsReplicasWithAWholeOptimizer) {
-  Training const training{
-      .specs = model(15, 60), .first = AdamWOptions{.lr = 0.01}, .second = SgdOptions{.lr = 0.1, .momentum = 0.9}};
+/// Units of one element, of primes, of nothing, of a bit more than lines.
+std::vector<TensorSpec> awkward() {
+  std::vector<TensorSpec> specs;
+  for (std::size_t const count : {1U, 0U, 7U, 13U, 101U, 0U, 0U, 1009U, 64U, 65U, 16U, 1U, 2048U, 1U, 3001U}) {
+    specs.push_back({count});
+  }
+  return specs;
+}
+
+/// Options that must not change a bit, drawn at random.
+FullyShardedOptions random_options(std::mt19937_64& random, int ranks) {
+  FullyShardedOptions options;
+  options.prefetch = random() % 5;
+  options.reshard_after_forward = random() % 2 == 0;
+  options.gradient_units = 1 + random() % 3;
+  if (random() % 2 == 0) options.gather_cap = 24'000 + random() % 60'000;  // the largest unit is a bit less
+  std::vector<int> divisors{0};
+  for (int size = 1; size <= ranks; ++size) {
+    if (ranks % size == 0) divisors.push_back(size);
+  }
+  options.shard_size = divisors[random() % divisors.size()];
+  options.poison = random() % 4 != 0;
+  return options;
+}
+
+std::string text_of(FullyShardedOptions const& o) {
+  return "prefetch " + std::to_string(o.prefetch) + ", reshard " + std::to_string(o.reshard_after_forward) +
+         ", gradient units " + std::to_string(o.gradient_units) + ", cap " + std::to_string(o.gather_cap) +
+         ", shard size " + std::to_string(o.shard_size) + ", poison " + std::to_string(o.poison);
+}
+
+struct Kind {
+  char const* name;
+  OptimizerOptions first;
+  OptimizerOptions second;
+};
+
+std::vector<Kind> elementwise() {
+  return {{"AdamW", AdamWOptions{.lr = 0.01}, AdamWOptions{.lr = 0.02, .weight_decay = 0, .amsgrad = true}},
+          {"Mixed", AdamOptions{.lr = 0.01, .weight_decay = 0.1}, SgdOptions{.lr = 0.1, .momentum = 0.9}},
+          {"LionAndAdagrad", LionOptions{.lr = 0.01}, AdagradOptions{.lr = 0.1, .weight_decay = 0.1}}};
+}
+
+class FullyShardedBits : public testing::TestWithParam<Kind> {};
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, FullyShardedBits, testing::ValuesIn(elementwise()),
+                         [](auto const& kind) { return kind.param.name; });
+
+TEST_P(FullyShardedBits, EqualReplicasWithAWholeOptimizerWhateverTheOptions) {
   for (int const ranks : {1, 2, 3, 4}) {
+    for (std::size_t const passes : {1U, 3U}) {
+      Training training{.specs = awkward(), .first = GetParam().first, .second = GetParam().second, .steps = 3};
+      training.passes = passes;
+      training.unused = passes == 1;
+      run_thread_ranks(ranks, [&](Communicator& world) {
+        auto const expected = train_replicated(world, training);
+        std::mt19937_64 random(80 + static_cast<std::uint64_t>(ranks));
+        for (int round = 0; round < 3; ++round) {
+          FullyShardedOptions const options = random_options(random, ranks);
+          std::size_t const largest = 1 + random() % 5;
+          EXPECT_EQ(train_fully_sharded(world, training, options, largest), expected)
+              << ranks << " ranks, passes " << passes << ", " << text_of(options) << ", up to " << largest
+              << " tensors a unit";
+        }
+      });
+    }
+  }
+}
+
+TEST(FullyShardedHybrid, SumsByGroupAreWithinRounding) {
+  Training const training{
+      .specs = awkward(), .first = SgdOptions{.lr = 0.1}, .second = SgdOptions{.lr = 0.1, .momentum = 0.9}};
+  run_thread_ranks(6, [&](Communicator& world) {
+    auto const expected = train_replicated(world, training);
+    for (int const shard_size : {2, 3, 6}) {
+      FullyShardedOptions options;
+      options.shard_size = shard_size;
+      options.hybrid_sum = HybridSum::by_group;
+      options.poison = true;
+      auto const got = train_fully_sharded(world, training, options);
+      if (shard_size == 6) {
+        EXPECT_EQ(got, expected);
+      }
+      ASSERT_EQ(got.size(), expected.size());
+      for (std::size_t at = 0; at < got.size(); at += sizeof(float)) {
+        float a = 0;
+        float b = 0;
+        std::memcpy(&a, got.data() + at, sizeof a);
+        std::memcpy(&b, expected.data() + at, sizeof b);
+        ASSERT_NEAR(a, b, 2e-6 * std::max(1.0F, std::abs(b))) << "shard size " << shard_size;
+      }
+      std::vector<std::byte> first = got;
+      world.broadcast(BufferView(first.data(), first.size(), DataType::u8), 0);
+      EXPECT_EQ(got, first) << "replicas differ";
+    }
+  });
+}
+
+TEST(FullyShardedHybrid, EachRankKeepsItsPartOfAGroup) {
+  run_thread_ranks(4, [](Communicator& world) {
+    std::vector<TensorSpec> const specs{{4096}, {8192}};
+    Parameters const parameters(specs);
+    for (int const shard_size : {1, 2, 4}) {
+      FullyShardedOptions options;
+      options.shard_size = shard_size;
+      FullySharded const model(world, {{"both", {{parameters.views(), AdamWOptions{}}}}}, options);
+      std::size_t const part = (4096U + 8192U) / static_cast<unsigned>(shard_size);
+      EXPECT_EQ(model.memory().parameter_shards, 4 * part);
+      EXPECT_EQ(model.memory().gradient_shards, 4 * part);
+      EXPECT_EQ(model.memory().optimizer, 8 * part);
+      std::size_t owned = 0;
+      for (std::size_t i = 0; i < 2; ++i) owned += model.shard(i).count;
+      EXPECT_EQ(owned, part);
+    }
+  });
+}
+
+TEST(FullySharded, LambsNormsAreOfWholeTensors) {
+  Training const training{.specs = awkward(),
+                          .first = LambOptions{.lr = 0.01, .weight_decay = 0.01},
+                          .second = AdamWOptions{.lr = 0.01},
+                          .steps = 6};
+  for (int const ranks : {1, 2, 4}) {
     run_thread_ranks(ranks, [&](Communicator& world) {
       auto const expected = train_replicated(world, training);
-      for (std::size_t const prefetch : {0U, 1U, 3U}) {
-        for (bool const reshard : {true, false}) {
-          FullyShardedOptions options;
-          options.prefetch = prefetch;
-          options.reshard_after_forward = reshard;
-          options.poison = true;
-          EXPECT_EQ(train_fully_sharded(world, training, options), expected)
-              << ranks << " ranks, prefetch " << prefetch << ", reshard " << reshard;
-        }
+      FullyShardedOptions options;
+      options.poison = true;
+      options.shard_size = ranks == 4 ? 2 : 0;
+      auto const got = train_fully_sharded(world, training, options);
+      ASSERT_EQ(got.size(), expected.size());
+      for (std::size_t at = 0; at < got.size(); at += sizeof(float)) {
+        float a = 0;
+        float b = 0;
+        std::memcpy(&a, got.data() + at, sizeof a);
+        std::memcpy(&b, expected.data() + at, sizeof b);
+        ASSERT_NEAR(a, b, 1e-6 * std::max(1.0F, std::abs(b)));
       }
     });
   }
+}
+
+// Every pass is reduced, and the averages are added: the reference does so one after the other.
+TEST(FullySharded, AccumulatesWithSync) {
+  Training const t{.specs = awkward(), .first = AdamWOptions{.lr = 0.01}, .second = LionOptions{.lr = 0.01}};
+  constexpr std::size_t kPasses = 3;
+  for (int const ranks : {1, 2, 4}) {
+    run_thread_ranks(ranks, [&](Communicator& world) {
+      Parameters const replica(t.specs);
+      DataParallel ddp(world, replica.views());
+      Optimizer optimizer(replica.groups(t.first, t.second));
+      FullyShardedOptions options;
+      options.poison = true;
+      options.shard_size = ranks == 4 ? 2 : 0;
+      Parameters const start(t.specs);
+      FullySharded model(world, units_of(start, t, 3), options);
+      for (std::size_t step = 0; step < 4; ++step) {
+        std::vector<std::vector<float>> sums(t.specs.size());
+        for (std::size_t pass = 0; pass < kPasses; ++pass) {
+          for (std::size_t i = 0; i < t.specs.size(); ++i) {
+            write_gradient(ddp.gradient(i), ddp.parameter(i), world.rank(), step * kPasses + pass, i);
+            ddp.mark_ready(i);
+          }
+          ddp.finish();
+          for (std::size_t i = 0; i < t.specs.size(); ++i) {
+            std::span<float const> const average = floats(ddp.gradient(i));
+            if (pass == 0) sums[i].assign(average.size(), 0);
+            for (std::size_t e = 0; e < average.size(); ++e) {
+              sums[i][e] = pass == 0 ? average[e] : sums[i][e] + average[e];
+            }
+          }
+          Training numbered = t;
+          numbered.passes = kPasses;
+          run_pass(model, numbered, world.rank(), step, pass);
+        }
+        std::vector<BufferView> views;
+        for (std::vector<float>& sum : sums) views.push_back(BufferView(std::span(sum)));
+        optimizer.step(views);
+        model.step();
+      }
+      EXPECT_EQ(gathered_bytes_of(model), bytes_of(t.specs.size(), [&](std::size_t i) { return ddp.parameter(i); }));
+    });
+  }
+}
+
+// Passes that all were local are sent by step() itself.
+TEST(FullySharded, StepSendsWhatWasHeld) {
+  Training const t{.specs = awkward(), .first = SgdOptions{.lr = 0.1}, .second = SgdOptions{.lr = 0.1}};
+  run_thread_ranks(2, [&](Communicator& world) {
+    auto const run = [&](bool held) {
+      Parameters const start(t.specs);
+      FullySharded model(world, units_of(start, t, 3), {.poison = true});
+      for (std::size_t step = 0; step < 3; ++step) {
+        auto const pass = [&] { run_pass(model, t, world.rank(), step, 0); };
+        if (held) {
+          EXPECT_EQ(model.memory().whole_gradients == 0, step == 0);
+          model.no_sync([&] {
+            pass();
+            model.step();  // ends a micro-step
+          });
+          EXPECT_TRUE(model.holds_gradients(0));
+        } else {
+          pass();
+        }
+        model.step();
+        EXPECT_FALSE(model.holds_gradients(0));
+      }
+      EXPECT_EQ(model.step_count(), 3);
+      return gathered_bytes_of(model);
+    };
+    EXPECT_EQ(run(true), run(false));
+  });
+}
+
+TEST(FullySharded, StaysUnderTheCap) {
+  Training const training{.specs = awkward(), .first = SgdOptions{.lr = 0.1}, .second = SgdOptions{.lr = 0.1}};
+  run_thread_ranks(2, [&](Communicator& world) {
+    Parameters const parameters(training.specs);
+    std::vector<ShardedUnit> const units = units_of(parameters, training, 3);
+    std::size_t largest = 0;
+    for (std::size_t cap = 64; largest == 0; cap += 64) {  // the least cap that is accepted
+      try {
+        FullySharded const model(world, units, {.gather_cap = cap});
+        largest = cap;
+      } catch (Error const& error) {
+        ASSERT_EQ(error.code(), ErrorCode::invalid_argument);
+        ASSERT_NE(std::string(error.what()).find("unit 'unit "), std::string::npos) << error.what();
+      }
+    }
+    for (bool const reshard : {true, false}) {
+      for (std::size_t const cap : {largest, largest + 640, 2 * largest}) {
+        FullySharded model(world, units,
+                           {.prefetch = 3, .gather_cap = cap, .reshard_after_forward = reshard, .poison = true});
+        EXPECT_EQ(model.memory().gathered, cap);
+        for (std::size_t step = 0; step < 3; ++step) {
+          run_pass(model, training, world.rank(), step, 0);
+          model.step();
+          EXPECT_LE(model.gathered_bytes(), cap);
+        }
+        EXPECT_LE(model.peak_gathered_bytes(), cap);
+        EXPECT_GE(model.peak_gathered_bytes(), largest);
+      }
+    }
+    FullySharded resharded(world, units, {.prefetch = 0});
+    FullySharded kept(world, units, {.prefetch = 0, .reshard_after_forward = false});
+    EXPECT_EQ(resharded.memory().gathered, largest);
+    EXPECT_GT(kept.memory().gathered, largest);
+  });
+}
+
+// Of recorded launches, not of speed: a unit's gather is launched before the one before it is used, and its reduction
+// before the next one's backward begins.
+TEST(FullySharded, LaunchesAheadOfUseAndBehindBackward) {
+  run_thread_ranks(2, [](Communicator& world) {
+    using Clock = std::chrono::steady_clock;
+    std::vector<TensorSpec> const specs{{1000}, {2000}, {3000}, {4000}};
+    Parameters const parameters(specs);
+    std::vector<ShardedUnit> units;
+    for (BufferView const& view : parameters.views()) units.push_back({"unit", {{{view}, SgdOptions{}}}});
+    FullySharded model(world, units);
+    std::vector<Clock::time_point> forward;
+    std::vector<Clock::time_point> backward(4);
+    for (int step = 0; step < 2; ++step) {
+      forward.clear();
+      for (std::size_t unit = 0; unit < 4; ++unit) {
+        model.before_forward(unit);
+        forward.push_back(Clock::now());
+        model.after_forward(unit);
+      }
+      for (std::size_t unit = 4; unit-- > 0;) {
+        model.before_backward(unit);
+        backward[unit] = Clock::now();
+        std::memset(model.gradient(unit).data, 0, model.gradient(unit).bytes());
+        model.after_backward(unit);
+      }
+      model.step();
+    }
+    // Units 0 1 2 3 (stays), then 2 1 0.
+    auto const gathers = model.gathers();
+    ASSERT_EQ(gathers.size(), 7U);
+    std::vector<std::size_t> bytes;
+    for (BucketTiming const& gather : gathers) bytes.push_back(gather.bytes / 4000);
+    EXPECT_EQ(bytes, (std::vector<std::size_t>{1, 2, 3, 4, 3, 2, 1}));
+    for (std::size_t unit = 1; unit < 4; ++unit) EXPECT_LE(gathers[unit].ready, forward[unit - 1]);
+    for (std::size_t unit = 0; unit < 3; ++unit) EXPECT_LE(gathers[6 - unit].ready, backward[unit + 1]);
+    EXPECT_LE(gathers[0].ready, forward[0]);
+    ASSERT_EQ(model.reductions().size(), 4U);
+    for (std::size_t at = 0; at < 4; ++at) {
+      BucketTiming const& reduction = model.reductions()[at];
+      EXPECT_EQ(reduction.bytes / 4000, 4 - at);
+      EXPECT_GE(reduction.finished, reduction.started);
+      EXPECT_LE(reduction.ready, at < 3 ? backward[2 - at] : reduction.finished);
+    }
+    EXPECT_EQ(model.updates().size(), 4U);
+  });
+}
+
+TEST(FullySharded, NormsAndClippingAreOfTheWholeModel) {
+  for (int const shard_size : {2, 4}) {
+    run_thread_ranks(4, [shard_size](Communicator& world) {
+      Training const t{.specs = awkward(), .first = SgdOptions{.lr = 0.1}, .second = SgdOptions{.lr = 0.1}};
+      Parameters const start(t.specs);
+      auto const units = units_of(start, t, 3);
+      FullySharded by_hand(world, units, {.shard_size = shard_size});
+      FullySharded by_policy(world, units, {.shard_size = shard_size, .gradients = {.max_norm = 0.5}});
+      for (std::size_t step = 0; step < 3; ++step) {
+        run_pass(by_hand, t, world.rank(), step, 0);
+        run_pass(by_policy, t, world.rank(), step, 0);
+        by_hand.reduce();
+        double square = 0;
+        for (BufferView const& shard : by_hand.gradient_shards()) {
+          for (float const value : floats(shard)) square += static_cast<double>(value) * value;
+        }
+        std::vector<double> sum{square};
+        world.all_reduce(std::span<double>(sum), std::span<double>(sum), ReduceOp::sum);
+        double const expected = std::sqrt(sum[0] * shard_size / 4);  // each shard is there 4 / shard_size times
+        GradientNorm const norm = by_hand.measure_gradients();
+        EXPECT_NEAR(norm.norm, expected, 1e-6 * expected);
+        float const clip = clip_factor(norm.norm, 0.5);
+        by_hand.step({.clip = &clip});
+        by_policy.step();
+        EXPECT_NEAR(by_policy.gradient_norm().norm, expected, 1e-6 * expected);
+      }
+      EXPECT_EQ(gathered_bytes_of(by_hand), gathered_bytes_of(by_policy));
+    });
+  }
+}
+
+TEST(FullySharded, AnOverflowAnywhereSkipsTheStepEverywhere) {
+  run_thread_ranks(4, [](Communicator& world) {
+    Training const t{.specs = awkward(), .first = AdamWOptions{.lr = 0.1}, .second = SgdOptions{.lr = 0.1}};
+    Parameters const start(t.specs);
+    GradScaler scaler({.init_scale = 1});
+    FullySharded model(world, units_of(start, t, 3), {.shard_size = 2, .gradients = {.scaler = &scaler}});
+    auto const before = gathered_bytes_of(model);
+    for (std::size_t step = 0; step < 3; ++step) {
+      run_pass(model, t, world.rank(), step, 0);
+      if (step == 0) {  // a gradient
+        model.reduce();
+        auto const shards = model.gradient_shards();
+        if (world.rank() >= 2 && world.rank() % 2 == 1) floats(shards.back()).back() = INFINITY;
+        if (world.rank() == 1) floats(shards.back()).back() = INFINITY;  // its replica has the same
+      }
+      if (step == 1 && world.rank() == 2) scaler.found_inf() = 1;  // what only one rank was told
+      model.step();
+      EXPECT_EQ(scaler.found_inf() != 0, step < 2) << "rank " << world.rank() << " step " << step;
+      scaler.update();
+      if (step < 2) {
+        EXPECT_EQ(model.step_count(), 0);
+        EXPECT_EQ(gathered_bytes_of(model), before);
+      }
+    }
+    EXPECT_EQ(model.step_count(), 1);
+    EXPECT_NE(gathered_bytes_of(model), before);
+  });
+}
+
+// Passes without backward between steps, units in another order, a unit left out: only the order of gathers changes.
+TEST(FullySharded, AnyOrderOfUseHasTheSameBits) {
+  Training const t{.specs = awkward(), .first = AdamWOptions{.lr = 0.01}, .second = SgdOptions{.lr = 0.1}};
+  run_thread_ranks(3, [&](Communicator& world) {
+    auto const run = [&](bool in_order) {
+      Parameters const start(t.specs);
+      FullySharded model(world, units_of(start, t, 2), {.prefetch = 2, .poison = true});
+      for (std::size_t step = 0; step < 5; ++step) {
+        if (!in_order && step % 2 == 1) {
+          for (std::size_t const unit : shuffled(model.unit_count(), step)) {  // evaluation
+            model.before_forward(unit);
+            model.after_forward(unit);
+          }
+        }
+        std::size_t const left_out = step % model.unit_count();
+        for (std::size_t unit = 0; unit < model.unit_count(); ++unit) {
+          model.before_forward(unit);
+          model.after_forward(unit);
+        }
+        std::vector<std::size_t> order = shuffled(model.unit_count(), in_order ? 1 : 100 + step);
+        for (std::size_t const unit : order) {
+          if (unit == left_out) continue;
+          model.before_backward(unit);
+          for (std::size_t const i : parameters_of(model, unit)) {
+            write_gradient(model.gradient(i), model.parameter(i), world.rank(), step, i);
+          }
+          model.after_backward(unit);
+        }
+        model.step();
+      }
+      return gathered_bytes_of(model);
+    };
+    EXPECT_EQ(run(true), run(false));
+  });
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ inline void run_pass(FullySharded& model, Training const& t, int rank, std::size
     for (std::size_t const i : parameters_of(model, unit)) {
       BufferView const gradient = model.gradient(i);
       if (t.skips(step, i)) {
-        if (gradient.count != 0) std::memset(gradient.data, 0, gradient.bytes());
+        if (gradient.count != 0 && !model.holds_gradients(unit)) std::memset(gradient.data, 0, gradient.bytes());
         continue;
       }
       write_gradient(gradient, model.parameter(i), rank, step * t.passes + number, i, model.holds_gradients(unit));
