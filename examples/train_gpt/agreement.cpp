@@ -54,6 +54,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(Inputs const& inputs) 
       {"--warmup", std::to_string(o.warmup)},
       {"--decay", std::to_string(static_cast<int>(o.decay))},
       {"--compare", o.compare ? "on" : "off"},
+      {"--checkpoint", o.checkpoint},
+      {"--checkpoint-every", std::to_string(o.checkpoint_every)},
       {"--trace", o.trace.empty() ? "off" : "on"},
       {"--resume", inputs.checkpoint ? fmt::format("from step {} ({:016x})", inputs.checkpoint->step, saved) : "off"},
   };

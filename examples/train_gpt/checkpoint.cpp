@@ -44,37 +44,6 @@ std::uint64_t checksum_of(std::string const& header, std::vector<float> const& v
   return checksum(checksum(kChecksumStart, header.data(), header.size()), values.data(), values.size() * sizeof(float));
 }
 
-std::string header_of(Checkpoint const& c) {
-  return Json{{"layers", c.model.layers},
-              {"width", c.model.width},
-              {"heads", c.model.heads},
-              {"seq", c.model.seq},
-              {"batch", c.batch},
-              {"lr", c.lr},
-              {"seed", c.seed},
-              {"text", c.text_fingerprint},
-              {"optimizer", c.optimizer},
-              {"step", c.step},
-              {"applied", c.applied},
-              {"scale", c.scaler.scale},
-              {"growth_tracker", c.scaler.growth_tracker},
-              {"hysteresis_left", c.scaler.hysteresis_left}}
-      .dump();
-}
-
-void read_header(Checkpoint& c, std::string const& header) {
-  Json const json = Json::parse(header);
-  c.model = {json.at("layers"), json.at("width"), json.at("heads"), json.at("seq")};
-  c.batch = json.at("batch");
-  c.lr = json.at("lr");
-  c.seed = json.at("seed");
-  c.text_fingerprint = json.at("text");
-  c.optimizer = json.at("optimizer");
-  c.step = json.at("step");
-  c.applied = json.at("applied");
-  c.scaler = {json.at("scale"), json.at("growth_tracker"), json.at("hysteresis_left")};
-}
-
 struct CloseFile {
   void operator()(std::FILE* file) const noexcept { std::fclose(file); }
 };
@@ -125,6 +94,43 @@ void take(Options const& options, char const* name, T& mine, T const& saved) {
 
 }  // namespace
 
+std::string header_of(Checkpoint const& c) {
+  return Json{{"layers", c.model.layers},
+              {"width", c.model.width},
+              {"heads", c.model.heads},
+              {"seq", c.model.seq},
+              {"batch", c.batch},
+              {"lr", c.lr},
+              {"seed", c.seed},
+              {"text", c.text_fingerprint},
+              {"optimizer", c.optimizer},
+              {"step", c.step},
+              {"applied", c.applied},
+              {"scale", c.scaler.scale},
+              {"growth_tracker", c.scaler.growth_tracker},
+              {"hysteresis_left", c.scaler.hysteresis_left}}
+      .dump();
+}
+
+Checkpoint read_header(std::string const& path, std::string const& header) {
+  try {
+    Json const json = Json::parse(header);
+    Checkpoint c;
+    c.model = {json.at("layers"), json.at("width"), json.at("heads"), json.at("seq")};
+    c.batch = json.at("batch");
+    c.lr = json.at("lr");
+    c.seed = json.at("seed");
+    c.text_fingerprint = json.at("text");
+    c.optimizer = json.at("optimizer");
+    c.step = json.at("step");
+    c.applied = json.at("applied");
+    c.scaler = {json.at("scale"), json.at("growth_tracker"), json.at("hysteresis_left")};
+    return c;
+  } catch (Json::exception const& broken) {
+    fail(path, fmt::format("header cannot be understood: {}", broken.what()));
+  }
+}
+
 void save_checkpoint(std::string const& given, Checkpoint const& checkpoint) {
   // A link's target is replaced, not the link.
   std::string const path = std::filesystem::weakly_canonical(given).string();
@@ -158,23 +164,18 @@ Checkpoint load_checkpoint(std::string const& path) {
                            sizeof preamble + preamble.header_bytes + preamble.value_bytes));
   }
   std::string header(preamble.header_bytes, '\0');
-  Checkpoint checkpoint;
-  checkpoint.values.resize(preamble.value_bytes / sizeof(float));
+  std::vector<float> values(preamble.value_bytes / sizeof(float));
   in.read(header.data(), static_cast<std::streamsize>(header.size()));
-  in.read(reinterpret_cast<char*>(checkpoint.values.data()), static_cast<std::streamsize>(preamble.value_bytes));
-  if (!in || checksum_of(header, checkpoint.values) != preamble.checksum) {
+  in.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(preamble.value_bytes));
+  if (!in || checksum_of(header, values) != preamble.checksum) {
     fail(path, "checksum differs; the file is damaged");
   }
-  try {
-    read_header(checkpoint, header);
-  } catch (Json::exception const& broken) {
-    fail(path, fmt::format("header cannot be understood: {}", broken.what()));
-  }
+  Checkpoint checkpoint = read_header(path, header);
+  checkpoint.values = std::move(values);
   return checkpoint;
 }
 
-Checkpoint capture(Options const& options, std::uint64_t text_fingerprint, int step, GptParameters const& parameters,
-                   Strategy& strategy) {
+Checkpoint describe_run(Options const& options, std::uint64_t text_fingerprint, int step, Strategy& strategy) {
   Checkpoint checkpoint{options.model,
                         options.batch,
                         options.lr,
@@ -186,6 +187,12 @@ Checkpoint capture(Options const& options, std::uint64_t text_fingerprint, int s
                         {},
                         {}};
   if (strategy.control().is_scaled()) checkpoint.scaler = strategy.control().scaler().state();
+  return checkpoint;
+}
+
+Checkpoint capture(Options const& options, std::uint64_t text_fingerprint, int step, GptParameters const& parameters,
+                   Strategy& strategy) {
+  Checkpoint checkpoint = describe_run(options, text_fingerprint, step, strategy);
   std::size_t const states = strategy.state_count();
   checkpoint.values.reserve((1 + states) * parameters.count());
   auto const append = [&](std::vector<float> const& values) {
@@ -196,6 +203,12 @@ Checkpoint capture(Options const& options, std::uint64_t text_fingerprint, int s
     for (std::size_t which = 0; which < states; ++which) append(strategy.state(i, which));
   }
   return checkpoint;
+}
+
+void restore_scaler(Checkpoint const& checkpoint, Strategy& strategy) {
+  if (strategy.control().is_scaled() && checkpoint.scaler.scale > 0) {
+    strategy.control().scaler().set_state(checkpoint.scaler);
+  }
 }
 
 void restore(Checkpoint const& checkpoint, GptParameters const& parameters, Strategy& strategy) {
@@ -217,8 +230,7 @@ void restore(Checkpoint const& checkpoint, GptParameters const& parameters, Stra
     for (std::size_t which = 0; which < states; ++which) strategy.set_state(i, which, take(count));
   }
   strategy.set_applied_steps(checkpoint.applied);
-  if (strategy.control().is_scaled() && checkpoint.scaler.scale > 0)
-    strategy.control().scaler().set_state(checkpoint.scaler);
+  restore_scaler(checkpoint, strategy);
 }
 
 void adopt(Options& options, Checkpoint const& checkpoint, std::uint64_t text_fingerprint) {

@@ -13,6 +13,7 @@
 #include <weft/error.hpp>
 #include <weft/launch.hpp>
 
+#include "folder_checkpoint.hpp"
 #include "trainer.hpp"
 
 namespace {
@@ -65,7 +66,10 @@ Inputs read_inputs(Options options) {
   inputs.text = train_gpt::load_text(options.data, options.model.seq);
   inputs.text_fingerprint = inputs.text.fingerprint();
   if (!options.resume.empty()) {
-    inputs.checkpoint = train_gpt::load_checkpoint(options.resume);
+    bool const folder = std::filesystem::is_directory(options.resume);
+    inputs.checkpoint =
+        folder ? train_gpt::load_folder_header(options.resume) : train_gpt::load_checkpoint(options.resume);
+    inputs.is_folder = folder;
     train_gpt::adopt(options, *inputs.checkpoint, inputs.text_fingerprint);
     train_gpt::check_length(inputs.text, options.model.seq);
     train_gpt::check_batch(options, options.ranks);

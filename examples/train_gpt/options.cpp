@@ -134,7 +134,16 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
   app.add_option("--report-json", options.report_json, "write every printed figure as JSON");
   auto* compare = app.get_option("--compare");
   app.add_option("--save", options.save, "write a checkpoint after the last step")->excludes(compare);
-  app.add_option("--resume", options.resume, "continue from a checkpoint")->excludes(compare);
+  app.add_option("--resume", options.resume,
+                 "continue from a file of --save, or, at any number of ranks, from a folder of --checkpoint")
+      ->excludes(compare);
+  auto* checkpoint =
+      app.add_option("--checkpoint", options.checkpoint,
+                     "folder for a sharded checkpoint, written while training goes on, after the last step")
+          ->excludes(compare);
+  app.add_option("--checkpoint-every", options.checkpoint_every, "and after every so many steps")
+      ->check(CLI::Range(1, 1 << 30))
+      ->needs(checkpoint);
   app.add_option("--sample", options.sample, "bytes of text to generate at the end")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();

@@ -56,7 +56,9 @@ struct Options {
   std::string trace;
   std::string report_json;
   std::string save;
-  std::string resume;
+  std::string resume;      ///< a --save's file or a --checkpoint's folder
+  std::string checkpoint;  ///< a folder
+  int checkpoint_every = 0;
   int sample = 160;  ///< bytes to generate at the end
   std::string prompt = "The ";
 

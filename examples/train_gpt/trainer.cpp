@@ -13,6 +13,7 @@
 
 #include "agreement.hpp"
 #include "compare.hpp"
+#include "folder_checkpoint.hpp"
 #include "link.hpp"
 #include "progress.hpp"
 #include "report.hpp"
@@ -64,9 +65,12 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
   std::unique_ptr<Strategy> const strategy =
       make_strategy(connect(world, link), options, model,
                     LocalTensors(model.parameters(), options.seed).take(options.parameter_type()));
-  if (inputs.checkpoint) {
+  if (inputs.checkpoint && inputs.is_folder) {
+    restore_folder(world, options.resume, *inputs.checkpoint, model.parameters(), *strategy);
+  } else if (inputs.checkpoint) {
     restore(*inputs.checkpoint, model.parameters(), *strategy);
   }
+  FolderCheckpoints checkpoints(world, options, inputs.text_fingerprint, model.parameters());
   int const first = inputs.checkpoint ? inputs.checkpoint->step : 0;
   RunRecord run{options.strategy == "ddp" ? "weft" : options.strategy,
                 describe(link),
@@ -86,6 +90,7 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
 
     run.steps.push_back({step, mean_over_ranks(world, times.loss), overlap_of(times, traffic)});
     check_finite(run.steps.back().loss, step);
+    checkpoints.after_step(step, *strategy);
     if (!options.trace.empty()) {
       add_to_trace(trace, step, times, traffic);
     }
@@ -103,6 +108,7 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
       save_checkpoint(options.save, checkpoint);
     }
   }
+  checkpoints.finish();
   if (!options.trace.empty()) {
     trace.write(world, options.trace);
   }

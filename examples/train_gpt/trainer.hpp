@@ -16,6 +16,7 @@ struct Inputs {
   Text text;
   std::uint64_t text_fingerprint = 0;
   std::optional<Checkpoint> checkpoint;
+  bool is_folder = false;  ///< its values are in options.resume
 };
 
 /// One rank's whole run; rank 0 prints. Collective.

@@ -39,6 +39,7 @@ class Checkpoint::Impl {
   }
 
   [[nodiscard]] CheckpointInfo const& info() const noexcept { return index_.info; }
+  [[nodiscard]] std::string const& save() const noexcept { return index_.save; }
   [[nodiscard]] std::span<Tensor const> tensors() const noexcept { return tensors_; }
   [[nodiscard]] Tensor const* find(std::string_view name) const noexcept {
     auto const found = std::lower_bound(tensors_.begin(), tensors_.end(), name,
@@ -139,6 +140,10 @@ Checkpoint Checkpoint::open(std::filesystem::path const& folder) {
 Checkpoint Checkpoint::open(Communicator& communicator, std::filesystem::path const& folder) {
   std::unique_ptr<Impl> impl;
   together(communicator, [&] { impl = std::make_unique<Impl>(folder); });
+  std::string const save = broadcast_text(communicator, impl->save());
+  together(communicator, [&] {
+    if (impl->save() != save) refuse(folder / kIndexName, "was replaced while the ranks opened it; open it again");
+  });
   return Checkpoint(std::move(impl));
 }
 

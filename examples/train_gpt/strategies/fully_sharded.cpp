@@ -116,6 +116,15 @@ class FullyShardedStrategy final : public Strategy {
     sharded_.set_state(index, which, values);
   }
 
+  void save(weft::CheckpointSaver& saver, std::span<weft::NamedParameter const> parameters,
+            weft::CheckpointInfo const& info) override {
+    weft::save(saver, sharded_, parameters, info);
+  }
+  void load(weft::Checkpoint const& checkpoint, weft::Communicator& world,
+            std::span<weft::NamedParameter const> parameters) override {
+    weft::load(checkpoint, world, sharded_, parameters);
+  }
+
  private:
   void record(weft::TimePoint start);
 

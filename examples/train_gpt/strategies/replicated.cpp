@@ -46,6 +46,15 @@ class Replicated final : public Strategy {
     optimizer_.set_state(index, which, values);
   }
 
+  void save(weft::CheckpointSaver& saver, std::span<weft::NamedParameter const> parameters,
+            weft::CheckpointInfo const& info) override {
+    weft::save(saver, communicator_, optimizer_, parameters, info);
+  }
+  void load(weft::Checkpoint const& checkpoint, weft::Communicator& world,
+            std::span<weft::NamedParameter const> parameters) override {
+    weft::load(checkpoint, world, optimizer_, parameters);
+  }
+
  private:
   void update_with_norm(StepTimes& times);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <weft/communicator.hpp>
+#include <weft/training_checkpoint.hpp>
 
 #include "gpt_model.hpp"
 #include "local_tensors.hpp"
@@ -40,6 +41,13 @@ class Strategy {
   virtual void set_values(std::size_t index, std::span<float const> values) = 0;
   [[nodiscard]] virtual std::vector<float> state(std::size_t index, std::size_t which) = 0;
   virtual void set_state(std::size_t index, std::size_t which, std::span<float const> values) = 0;
+
+  /// All of these to and from a checkpoint's folder, each rank its part; `parameters` are the model's. Loading comes
+  /// before the first step.
+  virtual void save(weft::CheckpointSaver& saver, std::span<weft::NamedParameter const> parameters,
+                    weft::CheckpointInfo const& info) = 0;
+  virtual void load(weft::Checkpoint const& checkpoint, weft::Communicator& world,
+                    std::span<weft::NamedParameter const> parameters) = 0;
 
   [[nodiscard]] StepControl& control() noexcept { return control_; }
 

@@ -75,6 +75,15 @@ class Zero final : public Strategy {
     zero_.set_state(index, which, values);
   }
 
+  void save(weft::CheckpointSaver& saver, std::span<weft::NamedParameter const> parameters,
+            weft::CheckpointInfo const& info) override {
+    weft::save(saver, zero_, parameters, info);
+  }
+  void load(weft::Checkpoint const& checkpoint, weft::Communicator& world,
+            std::span<weft::NamedParameter const> parameters) override {
+    weft::load(checkpoint, world, zero_, parameters);
+  }
+
  private:
   static weft::ZeroOptions zero_options(Options const& options, StepControl& control) {
     weft::ZeroOptions zero;

@@ -1,0 +1,117 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "program.hpp"
+
+// Sharded checkpoints of the program: any ranks and strategies continue what any others began.
+
+namespace weft::test {
+namespace {
+
+constexpr int kSteps = 40;
+constexpr int kSaved = 24;
+
+std::vector<double> losses_of(TemporaryFolder const& folder, std::string const& arguments) {
+  ProgramResult const result = run_train_gpt(
+      "--layers 2 --width 32 --heads 2 --seq 16 --batch 12 --lr 0.003 --sample 0 "
+      "--bucket-mb 0.03 --first-bucket-mb 0.01 --last-bucket-mb 0.01 --report-json " +
+      folder.file("report") + " " + arguments);
+  EXPECT_EQ(result.code, 0) << arguments << ": " << result.error;
+  if (result.code != 0) return {};
+  return nlohmann::json::parse(read_file(folder.file("report")))["runs"][0]["losses"];
+}
+
+std::string run_of(std::string const& strategy, int ranks, int steps) {
+  return "--strategy " + strategy + " --ranks " + std::to_string(ranks) + " --steps " + std::to_string(steps);
+}
+
+class Resumed : public testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(TrainGptResume, Resumed, testing::Values("ddp", "zero2", "zero3"),
+                         [](auto const& strategy) { return strategy.param; });
+
+TEST_P(Resumed, FollowTheUninterruptedRunAtAnyRanksUnderAnyStrategy) {
+  TemporaryFolder const folder;
+  std::string const checkpoint = folder.file("ck");
+  std::vector<double> const straight = losses_of(folder, run_of(GetParam(), 4, kSteps));
+  ASSERT_EQ(straight.size(), static_cast<std::size_t>(kSteps));
+  EXPECT_LT(straight.back(), 0.9 * straight.front());
+  (void)losses_of(folder, run_of(GetParam(), 4, kSaved) + " --checkpoint " + checkpoint + " --checkpoint-every 5");
+  for (std::string const strategy : {"ddp", "zero1", "zero2", "zero3", "hsdp"}) {
+    for (int const ranks : {2, 3, 4}) {
+      if (ranks == 4 && strategy == GetParam()) continue;  // of each other strategy, equal bits
+      std::vector<double> const rest = losses_of(folder, run_of(strategy, ranks, kSteps) + " --resume " + checkpoint);
+      ASSERT_EQ(rest.size(), static_cast<std::size_t>(kSteps - kSaved)) << strategy << " at " << ranks;
+      for (std::size_t step = 0; step < rest.size(); ++step) {
+        double const expected = straight[static_cast<std::size_t>(kSaved) + step];
+        EXPECT_NEAR(rest[step], expected, ranks == 4 ? 0 : 1e-4 * expected)
+            << strategy << " at " << ranks << ", step " << step;
+      }
+    }
+  }
+}
+
+TEST(TrainGptResume, SixteenBitsAndOverflowsContinueWithEqualBits) {
+  for (std::string const options :
+       {" --precision bf16 --optimizer lion", " --precision fp16 --loss-scale 1e30 --clip 1",
+        " --state 8bit --accumulate 3 --optimizer adagrad"}) {
+    TemporaryFolder const folder;
+    std::vector<double> const straight = losses_of(folder, run_of("zero1", 2, kSteps) + options);
+    (void)losses_of(folder, run_of("zero1", 2, kSaved) + options + " --checkpoint " + folder.file("ck"));
+    std::vector<double> const rest =
+        losses_of(folder, run_of("zero1", 2, kSteps) + options + " --resume " + folder.file("ck"));
+    ASSERT_EQ(straight.size(), static_cast<std::size_t>(kSteps)) << options;
+    EXPECT_EQ(rest, std::vector<double>(straight.begin() + kSaved, straight.end())) << options;
+  }
+}
+
+// A run that is ended anywhere continues from its last checkpoint.
+TEST(TrainGptResume, AnEndedRunContinues) {
+  TemporaryFolder const folder;
+  std::string const checkpoint = " --checkpoint " + folder.file("ck");
+  ProgramResult const ended =
+      run_train_gpt("--layers 2 --width 32 --heads 2 --seq 16 --batch 12 --lr 0.003 --sample 0 --checkpoint-every 3 " +
+                        run_of("zero2", 3, 1'000'000) + checkpoint,
+                    1);
+  EXPECT_EQ(ended.code, 124) << ended.error;
+  auto const index = nlohmann::json::parse(read_file(folder.file("ck/model.safetensors.index.json")));
+  int const step = index["weft"]["step"];
+  ASSERT_EQ(step % 3, 0);
+  std::vector<double> const straight = losses_of(folder, run_of("zero2", 3, step + 10));
+  std::vector<double> const rest = losses_of(folder, run_of("zero2", 3, step + 10) + " --resume " + folder.file("ck"));
+  ASSERT_EQ(straight.size(), static_cast<std::size_t>(step + 10));
+  EXPECT_EQ(rest, std::vector<double>(straight.begin() + step, straight.end()));
+}
+
+TEST(TrainGptResume, BadFoldersAreOneLine) {
+  TemporaryFolder const folder;
+  std::filesystem::create_directory(folder.file("empty"));
+  std::ofstream(folder.file("file")) << "x";
+  struct Bad {
+    std::string arguments;
+    int code;
+    std::string expected;
+  };
+  for (auto const& [arguments, code, expected] : std::vector<Bad>{
+           {"--resume " + folder.file("empty"), 1, "model.safetensors.index.json"},
+           {"--checkpoint " + folder.file("file/ck"), 1, "cannot create"},
+           {"--checkpoint " + folder.file("file"), 1, "cannot create"},
+           {"--checkpoint-every 3", 2, "--checkpoint"},
+           {"--checkpoint x --compare", 2, "--compare"},
+       }) {
+    ProgramResult const result = run_train_gpt(
+        "--layers 1 --width 16 --heads 1 --seq 8 --batch 2 --steps 2 --ranks 2 --sample 0 " + arguments, 20);
+    EXPECT_EQ(result.code, code) << arguments << result.error;
+    EXPECT_EQ(std::ranges::count(result.error, '\n'), 1) << arguments << ": " << result.error;
+    EXPECT_NE(result.error.find(expected), std::string::npos) << arguments << ": " << result.error;
+  }
+}
+
+}  // namespace
+}  // namespace weft::test
