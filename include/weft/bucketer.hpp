@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "weft/bucket_hook.hpp"
 #include "weft/bucket_plan.hpp"
 #include "weft/communicator.hpp"
 
@@ -32,6 +33,32 @@ enum class BucketPolicy {
   optimal,
 };
 
+/// What becomes of tensors that get no gradient in a step. On every rank one without counts as zero where another rank
+/// has one.
+enum class UnusedGradients {
+  zero,  ///< nobody asks: results are the reduced zeros
+  /// Ranks find out in each step, by one small all_reduce, who has which: a gradient that no rank has keeps its
+  /// contents, and has_gradient() is false. Copies such tensors while they travel.
+  find,
+  /// The same, found out in the first synchronised step (of all ranks, see begin_join()): from then on each rank has
+  /// gradients of the same tensors in every step, and buckets do not wait for the others. If it marks another one,
+  /// mark_ready() throws; if it leaves one out, that counts as zero, and finish() throws once the step has ended.
+  /// Both name the tensor; the Bucketer goes on.
+  fixed,
+};
+
+/// How steps are averaged once ranks have run out of data.
+enum class JoinDivisor {
+  all_ranks,     ///< by all ranks, those that ran out counting as zeros: a step weighs what its data weighs
+  active_ranks,  ///< by those that had data: of ReduceOp::avg results times size / active; other operations as they are
+};
+
+struct JoinOptions {
+  JoinDivisor divisor = JoinDivisor::all_ranks;
+  /// Nobody goes on alone: once a rank has run out, every rank's next step throws Error{mismatch} before it sends.
+  bool throw_on_early_termination = false;
+};
+
 struct BucketerOptions {
   BucketLimits limits{};
   ReduceOp op = ReduceOp::avg;
@@ -44,7 +71,9 @@ struct BucketerOptions {
   BucketCollective collective = BucketCollective::all_reduce;
   std::optional<Stream> stream{};  ///< absent: the Bucketer owns one communication stream
   BucketPolicy policy = BucketPolicy::caps;
-  std::optional<TransferCost> transfer_cost{};  ///< for BucketPolicy::optimal instead of measuring
+  std::optional<TransferCost> transfer_cost{};     ///< for BucketPolicy::optimal instead of measuring
+  UnusedGradients unused = UnusedGradients::zero;  ///< others only with BucketCollective::all_reduce
+  BucketHook hook{};                               ///< sends buckets; all ranks have one, or none has
   /// Where results are sharded: called on the stream with this rank's part of a bucket right behind its collective,
   /// unless that failed; finish() waits for it. Must not throw.
   std::function<void(BufferView)> on_shard{};
@@ -92,6 +121,12 @@ class Bucketer {
   /// Tensor `index` has its gradient of this step; do not touch it until finish().
   /// @throws Error{invalid_argument} for a bad index, one already marked, or after finish_launching().
   void mark_ready(std::size_t index);
+  /// Tensor `index` gets no gradient in this pass: instead of mark_ready(), so that its bucket need not wait for
+  /// finish(). Gradients of earlier micro-steps stay.
+  void mark_unused(std::size_t index);
+  /// Some rank had a gradient of tensor `index` in the last finished step (in the step that ends, after wait(index)).
+  /// Always true under UnusedGradients::zero.
+  [[nodiscard]] bool has_gradient(std::size_t index) const;
 
   /// Accumulation: while false, mark_ready() only records and finish() ends a micro-step without sending, so gradients
   /// add up locally; the next synchronised finish() sends the sums, of tensors marked in any of the micro-steps. A
@@ -110,6 +145,18 @@ class Bucketer {
   void wait(std::size_t index);
   /// The first half of finish(): launches what is left without waiting. finish() must follow.
   void finish_launching();
+
+  /// Uneven numbers of steps: between begin_join() and end_join(), which all ranks call, a rank that has made all its
+  /// synchronised steps calls shadow_step() until it returns false; the others take no notice. Costs one all_reduce of
+  /// 4 bytes a step, which nobody waits for but shadows (and everybody under throw_on_early_termination).
+  /// @throws Error{invalid_argument} when it is on already, in the middle of a step, and for what options rule out.
+  void begin_join(JoinOptions const& options = {});
+  /// Takes part in one step of the ranks that are not through, without gradients: with what micro-steps accumulated
+  /// here and nobody sent, if there is any, in which step this rank counts as active. True: results are in gradient(),
+  /// the same as on all ranks. False: every rank is through. @throws as finish() does.
+  [[nodiscard]] bool shadow_step();
+  /// Local. Returns how many synchronised steps this rank was active in since begin_join(). Never throws.
+  std::size_t end_join() noexcept;
 
   [[nodiscard]] BucketPlan const& plan() const noexcept;
   /// What the plan was made with, once BucketPolicy::optimal has: equal on all ranks.

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 
 #include "weft/stream.hpp"
@@ -41,5 +42,9 @@ class Work {
  private:
   std::shared_ptr<State> state_;
 };
+
+/// Enqueues `operation` on `stream`; the Work completes when it returns or throws. The operation and what it captured
+/// are destroyed before the Work completes, so whoever has waited knows them released.
+[[nodiscard]] Work enqueue_work(Stream const& stream, std::function<void()> operation);
 
 }  // namespace weft

@@ -22,6 +22,8 @@ enum Field : std::size_t {
   kCollective,
   kPolicy,
   kGivenCost,
+  kUnused,
+  kHook,
   kDigest,
   kFields
 };
@@ -73,9 +75,18 @@ std::string spec_difference(Summary const& reference, Summary const& other, std:
 }
 
 std::string option_difference(Summary const& reference, Summary const& other) {
-  constexpr std::array<char const*, kFields> names{
-      "",        "limits.first_bytes", "limits.bytes", "limits.last_bytes", "op",
-      "rebuild", "collective",         "policy",       "transfer_cost",     ""};
+  constexpr std::array<char const*, kFields> names{"",
+                                                   "limits.first_bytes",
+                                                   "limits.bytes",
+                                                   "limits.last_bytes",
+                                                   "op",
+                                                   "rebuild",
+                                                   "collective",
+                                                   "policy",
+                                                   "transfer_cost",
+                                                   "unused",
+                                                   "hook",
+                                                   ""};
   for (std::size_t field = kFirstBytes; field < kDigest; ++field) {
     if (reference[field] != other[field]) {
       return fmt::format("{} is {} there but {} on rank 0", names[field], other[field], reference[field]);
@@ -96,6 +107,8 @@ void check_agreement(Communicator& communicator, std::span<TensorSpec const> spe
                      static_cast<std::uint64_t>(options.collective),
                      static_cast<std::uint64_t>(options.policy),
                      options.transfer_cost ? 1U : 0U,
+                     static_cast<std::uint64_t>(options.unused),
+                     options.hook ? 1U : 0U,
                      digest_of(words_of(specs, specs.size()))};
   std::vector<std::uint64_t> const gathered = gather(communicator, mine);
   std::vector<Summary> ranks(static_cast<std::size_t>(communicator.size()));

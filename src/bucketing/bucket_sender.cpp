@@ -9,7 +9,8 @@ BucketSender::BucketSender(Communicator& communicator, BucketerOptions const& op
       collective_(options.collective),
       op_(options.op),
       on_shard_(options.on_shard),
-      call_{options.stream ? *options.stream : Stream::cpu({.name = "weft-comm", .cpu = {}}), {}} {}
+      call_{options.stream ? *options.stream : Stream::cpu({.name = "weft-comm", .cpu = {}}), {}},
+      hook_(options.hook) {}
 
 std::size_t BucketSender::shards() const noexcept {
   return sharded() ? static_cast<std::size_t>(communicator_.size()) : 1;
@@ -25,21 +26,28 @@ Work BucketSender::send(BufferView const& whole) {
   return communicator_.reduce_scatter(whole, mine(whole), op_, call_);
 }
 
-Work BucketSender::send(BucketStorage const& storage, std::size_t index) {
+BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t index) {
   BufferView const whole = storage.bucket(index);
-  Work work = send(whole);
+  Sent sent;
+  if (has_hook()) {
+    sent.begun = enqueue_work(stream(), [] {});
+    sent.done = hook_({index, storage.plan(), whole, mine(whole), op_, communicator_, stream()});
+    sent.done.wait_on(stream());  // whatever a hook did elsewhere, what follows here comes after
+  } else {
+    sent.done = send(whole);
+  }
   if (on_shard_ && sharded()) {
-    stream().enqueue([part = mine(whole), work, look = on_shard_] {
-      if (!work.error()) look(part);
+    stream().enqueue([part = mine(whole), done = sent.done, look = on_shard_] {
+      if (!done.error()) look(part);
     });
   }
   if (collective_ == BucketCollective::reduce_scatter_and_release) {
     // Right behind the collective, where nobody waits for it; not if it failed, for peers may still be reading.
-    stream().enqueue([whole, kept = mine(whole), work] {
-      if (!work.error()) release_outside(whole, kept);
+    stream().enqueue([whole, kept = mine(whole), done = sent.done] {
+      if (!done.error()) release_outside(whole, kept);
     });
   }
-  return work;
+  return sent;
 }
 
 void BucketSender::wait_for_followers() {

@@ -15,11 +15,19 @@ class BucketSender {
   [[nodiscard]] bool sharded() const noexcept { return collective_ != BucketCollective::all_reduce; }
   /// Equal parts that buckets are planned for.
   [[nodiscard]] std::size_t shards() const noexcept;
+  [[nodiscard]] bool has_hook() const noexcept { return static_cast<bool>(hook_); }
   [[nodiscard]] Stream& stream() noexcept { return *call_.stream; }
+  /// What of a bucket is reduced here: all of it, or this rank's part.
+  [[nodiscard]] BufferView mine(BufferView const& whole) const noexcept;
 
-  /// Collective, asynchronous: bucket `index`, and behind it what the options say: on_shard, and freeing what this rank
-  /// does not own.
-  Work send(BucketStorage const& storage, std::size_t index);
+  /// A bucket under way. Of one that has no elements both Works are default ones.
+  struct Sent {
+    Work done;
+    Work begun;  ///< where a hook sent it: completes when the stream came to it
+  };
+  /// Collective, asynchronous: bucket `index`, by the hook if there is one, and behind it what the options say:
+  /// on_shard, and freeing what this rank does not own. Throws what the hook does.
+  Sent send(BucketStorage const& storage, std::size_t index);
   /// The collective alone, of any memory that divides into shards().
   Work send(BufferView const& whole);
 
@@ -27,13 +35,12 @@ class BucketSender {
   void wait_for_followers();
 
  private:
-  [[nodiscard]] BufferView mine(BufferView const& whole) const noexcept;
-
   Communicator& communicator_;
   BucketCollective collective_;
   ReduceOp op_;
   std::function<void(BufferView)> on_shard_;
   CollectiveOptions call_;
+  BucketHook hook_;
 };
 
 }  // namespace weft

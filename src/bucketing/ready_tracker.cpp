@@ -10,9 +10,7 @@ namespace weft {
 
 void ReadyTracker::use(BucketPlan const& plan) {
   plan_order_.clear();
-  sizes_.clear();
   for (Bucket const& bucket : plan.buckets) {
-    sizes_.push_back(bucket.slots.size());
     for (BucketSlot const& slot : bucket.slots) plan_order_.push_back(slot.tensor);
   }
   std::size_t const tensors = plan_order_.size();
@@ -20,11 +18,16 @@ void ReadyTracker::use(BucketPlan const& plan) {
   for (std::size_t bucket = 0; bucket < plan.buckets.size(); ++bucket) {
     for (BucketSlot const& slot : plan.buckets[bucket].slots) bucket_of_[slot.tensor] = bucket;
   }
+  left_out_.resize(tensors);
+  sizes_.assign(plan.buckets.size(), 0);
+  for (std::size_t tensor = 0; tensor < tensors; ++tensor) {
+    if (left_out_[tensor] == 0) ++sizes_[bucket_of_[tensor]];
+  }
   missing_.resize(sizes_.size());
   marked_.resize(tensors);
   has_gradient_.resize(tensors);
   order_.reserve(tensors);
-  end_step();
+  end_pass();
 }
 
 void ReadyTracker::check_index(char const* call, std::size_t tensor) const {
@@ -35,15 +38,30 @@ void ReadyTracker::check_index(char const* call, std::size_t tensor) const {
                   : fmt::format("bucketer: {}({}): tensors are numbered 0 to {}", call, tensor, tensor_count() - 1));
 }
 
-bool ReadyTracker::mark(std::size_t tensor) {
-  check_index("mark_ready", tensor);
+void ReadyTracker::leave_out(std::vector<std::size_t> const& tensors) {
+  for (std::size_t const tensor : tensors) {
+    if (left_out_[tensor] == 0) --sizes_[bucket_of_[tensor]];
+    left_out_[tensor] = 1;
+  }
+  end_step();
+}
+
+bool ReadyTracker::mark(std::size_t tensor, bool with_gradient) {
+  check_index(with_gradient ? "mark_ready" : "mark_unused", tensor);
+  if (left_out_[tensor] != 0) {
+    if (!with_gradient) return false;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("bucketer: mark_ready({}): tensor {} had no gradient in the first step, and options.unused "
+                            "says that it never has one on this rank; UnusedGradients::find allows changes",
+                            tensor, tensor));
+  }
   if (marked_[tensor] != 0) {
     throw Error(
         ErrorCode::invalid_argument,
         fmt::format("bucketer: mark_ready({}): already marked in this step; call finish() between steps", tensor));
   }
   marked_[tensor] = 1;
-  has_gradient_[tensor] = 1;
+  if (with_gradient) has_gradient_[tensor] = 1;
   order_.push_back(tensor);
   if (!times_.empty()) times_[tensor] = std::chrono::steady_clock::now();
   return --missing_[bucket_of_[tensor]] == 0;
@@ -56,6 +74,10 @@ std::vector<std::uint64_t> ReadyTracker::observed_order() const {
     if (marked_[tensor] == 0) order.push_back(tensor);
   }
   return order;
+}
+
+bool ReadyTracker::any_gradient() const noexcept {
+  return std::find(has_gradient_.begin(), has_gradient_.end(), std::uint8_t{1}) != has_gradient_.end();
 }
 
 void ReadyTracker::note_times(bool wanted) {

@@ -12,21 +12,29 @@ namespace weft {
 /// Who has a gradient: which tensors were marked, in which order, and which buckets are full. Knows nothing of ranks.
 ///
 /// A step consists of one or more passes (micro-steps). Marks belong to a pass, gradients to the step. Allocates only
-/// in its constructor and use(). Not thread-safe.
+/// in its constructor and between steps. Not thread-safe.
 class ReadyTracker {
  public:
   explicit ReadyTracker(BucketPlan const& plan) { use(plan); }
 
-  /// Follows another plan of the same tensors. Between steps only.
+  /// Follows another plan of the same tensors: marks are forgotten, gradients are not. Before anything is sent in a
+  /// step.
   void use(BucketPlan const& plan);
 
-  /// Marks `tensor`; true when that filled its bucket. @throws Error{invalid_argument} for a bad index or a second mark
-  /// in one pass.
-  bool mark(std::size_t tensor);
+  /// Marks `tensor`, with a gradient or as one that gets none; true when that filled its bucket.
+  /// @throws Error{invalid_argument} for a bad index, a second mark in one pass, a gradient of one left out.
+  bool mark(std::size_t tensor, bool with_gradient = true);
+
+  /// Buckets wait no longer for `tensors`, in any pass. Between steps only.
+  void leave_out(std::vector<std::size_t> const& tensors);
+  /// Some tensor of `bucket` is not left out.
+  [[nodiscard]] bool awaits_any(std::size_t bucket) const noexcept { return sizes_[bucket] != 0; }
 
   [[nodiscard]] bool is_full(std::size_t bucket) const noexcept { return missing_[bucket] == 0; }
   /// Marked in any pass of this step.
   [[nodiscard]] bool has_gradient(std::size_t tensor) const noexcept { return has_gradient_[tensor] != 0; }
+  /// Something has a gradient in this step.
+  [[nodiscard]] bool any_gradient() const noexcept;
   /// Something was marked in this pass.
   [[nodiscard]] bool any_marked() const noexcept { return !order_.empty(); }
   [[nodiscard]] std::size_t bucket_of(std::size_t tensor) const noexcept { return bucket_of_[tensor]; }
@@ -50,9 +58,10 @@ class ReadyTracker {
  private:
   std::vector<std::size_t> bucket_of_;  ///< by tensor
   std::vector<std::size_t> plan_order_;
-  std::vector<std::size_t> sizes_;    ///< tensors, by bucket
+  std::vector<std::size_t> sizes_;    ///< tensors that are not left out, by bucket
   std::vector<std::size_t> missing_;  ///< tensors not yet marked in this pass, by bucket
   std::vector<std::uint8_t> marked_;
+  std::vector<std::uint8_t> left_out_;
   std::vector<std::uint8_t> has_gradient_;
   std::vector<std::size_t> order_;                            ///< tensors marked in this pass
   std::vector<std::chrono::steady_clock::time_point> times_;  ///< of marks, by tensor; empty: not noted

@@ -57,10 +57,7 @@ class Work::State {
   bool const held_back_ = false;
 };
 
-/// Enqueues `operation` on `stream`; the Work completes when it returns or throws. The operation and what it captured
-/// are destroyed before the Work completes, so whoever has waited knows them released.
-[[nodiscard]] Work enqueue_work(Stream const& stream, std::function<void()> operation);
-/// The same for an operation that was held back: completes `state`.
+/// As the public enqueue_work(), for an operation that was held back: completes `state`.
 void enqueue_work(Stream::Impl& stream, std::function<void()> operation, std::shared_ptr<Work::State> state);
 
 }  // namespace weft

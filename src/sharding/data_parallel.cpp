@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
 #include "weft/error.hpp"
 
 namespace weft {
@@ -20,13 +24,74 @@ std::vector<TensorSpec> specs_of(std::vector<BufferView> const& parameters) {
   return specs;
 }
 
+std::vector<BufferView> flat(std::vector<ParameterGroup> const& groups) {
+  std::vector<BufferView> parameters;
+  for (ParameterGroup const& group : groups) {
+    parameters.insert(parameters.end(), group.parameters.begin(), group.parameters.end());
+  }
+  return parameters;
+}
+
 }  // namespace
 
 DataParallel::DataParallel(Communicator& communicator, std::vector<BufferView> parameters,
                            BucketerOptions const& options)
-    : parameters_(std::move(parameters)), bucketer_(communicator, specs_of(parameters_), options) {
+    : communicator_(&communicator),
+      parameters_(std::move(parameters)),
+      bucketer_(communicator, specs_of(parameters_), options) {
   for (BufferView const& parameter : parameters_) {
     if (parameter.count != 0) communicator.broadcast(parameter, 0).wait();
+  }
+}
+
+DataParallel::DataParallel(Communicator& communicator, std::vector<ParameterGroup> const& groups,
+                           BucketerOptions const& options)
+    : DataParallel(communicator, flat(groups), options) {}
+
+void DataParallel::finish_and_update(Optimizer& optimizer, StepInputs const& inputs) {
+  if (optimizer.parameter_count() != parameters_.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("data parallel: an optimizer of {} parameters cannot update {}",
+                            optimizer.parameter_count(), parameters_.size()));
+  }
+  if (!bucketer_.sync()) return bucketer_.finish();
+  bucketer_.finish_launching();
+  optimizer.begin_step(inputs);
+  // finish() may move gradients, but not before it is called.
+  for (Bucket const& bucket : bucketer_.plan().buckets) {
+    for (BucketSlot const& slot : bucket.slots) {
+      bucketer_.wait(slot.tensor);
+      if (bucketer_.has_gradient(slot.tensor)) optimizer.update(slot.tensor, bucketer_.gradient(slot.tensor));
+    }
+  }
+  bucketer_.finish();
+}
+
+void DataParallel::join(JoinOptions const& options, std::function<void()> const& steps,
+                        std::function<void()> const& shadowed) {
+  bucketer_.begin_join(options);
+  struct End {
+    Bucketer& bucketer;
+    ~End() { bucketer.end_join(); }
+  } const end{bucketer_};
+  steps();
+  while (bucketer_.shadow_step()) {
+    if (shadowed) shadowed();
+  }
+  std::size_t const active_steps = bucketer_.end_join();
+  if (!shadowed) level(active_steps);
+}
+
+// Of those with most steps the lowest rank gives; where all made as many, all are equal.
+void DataParallel::level(std::size_t active_steps) {
+  std::vector<std::uint64_t> steps(static_cast<std::size_t>(communicator_->size()));
+  std::uint64_t const mine = active_steps;
+  communicator_->all_gather(std::span<std::uint64_t const>(&mine, 1), std::span<std::uint64_t>(steps)).wait();
+  auto const [least, most] = std::minmax_element(steps.begin(), steps.end());
+  if (*least == *most) return;
+  int const root = static_cast<int>(std::max_element(steps.begin(), steps.end()) - steps.begin());
+  for (BufferView const& parameter : parameters_) {
+    if (parameter.count != 0) communicator_->broadcast(parameter, root).wait();
   }
 }
 

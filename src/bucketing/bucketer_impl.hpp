@@ -1,0 +1,105 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <vector>
+
+#include "bucketing/active_ranks.hpp"
+#include "bucketing/bucket_sender.hpp"
+#include "bucketing/bucket_storage.hpp"
+#include "bucketing/ready_tracker.hpp"
+#include "bucketing/replan.hpp"
+#include "bucketing/unused_tensors.hpp"
+#include "weft/bucketer.hpp"
+
+namespace weft {
+
+/// A step of a Bucketer, put together from those who know one part of it each.
+class Bucketer::Impl {
+ public:
+  Impl(Communicator& communicator, std::vector<TensorSpec> specs, BucketerOptions const& options);
+  ~Impl() { drain(); }
+
+  Impl(Impl const&) = delete;
+  Impl& operator=(Impl const&) = delete;
+
+  [[nodiscard]] BucketStorage const& storage() const noexcept { return storage_; }
+  [[nodiscard]] ReadyTracker const& tracker() const noexcept { return tracker_; }
+  [[nodiscard]] std::size_t generation() const noexcept { return generation_; }
+  [[nodiscard]] std::span<BucketTiming const> timings() const noexcept { return timings_; }
+  [[nodiscard]] bool sync() const noexcept { return sync_; }
+  [[nodiscard]] std::optional<TransferCost> cost() const noexcept { return cost_; }
+
+  [[nodiscard]] bool has_gradient(std::size_t index) const noexcept { return unused_.has_gradient(index); }
+
+  void mark(std::size_t index, bool with_gradient);
+  void set_sync(bool sync);
+  void finish();
+  void finish_launching();
+  void wait(std::size_t index);
+  void begin_join(JoinOptions const& options);
+  [[nodiscard]] bool shadow_step();
+  std::size_t end_join() noexcept;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void resize_per_bucket();
+  void announce_step();
+  void launch_next();
+  void launch_full_buckets();
+  void wait_for_bucket(std::size_t bucket);
+  void divide_by_active(std::size_t bucket);
+  void wait_for_all();
+  void record_timings();
+  void learn_unused();
+  [[nodiscard]] Observation observation() const;
+  void rebuild(Observation seen);
+  void rebuild_before_sending();
+  void move_to(BucketPlan plan);
+  void drain() noexcept;
+  void check_usable() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+  template <typename Action>
+  void guarded(Action&& action);
+  /// Rethrows what is being handled as an Error that names the bucket.
+  [[noreturn]] void rethrow_from(std::size_t bucket);
+
+  Communicator& communicator_;
+  std::vector<TensorSpec> specs_;
+  BucketerOptions options_;
+  BucketSender sender_;
+  BucketStorage storage_;
+  ReadyTracker tracker_;
+  UnusedTensors unused_;
+  std::optional<ActiveRanks> join_;
+  std::vector<BucketSender::Sent> sent_;  ///< by bucket
+  std::vector<std::uint8_t> divided_;     ///< by bucket: divide_by_active() came
+  std::vector<Clock::time_point> ready_;  ///< by bucket
+  std::vector<BucketTiming> timings_;
+  Clock::time_point gave_up_;         ///< when finish_launching() took what was not marked for missing
+  std::optional<TransferCost> cost_;  ///< what the plan was made with
+  std::size_t launched_ = 0;          ///< buckets launched in this step: always the first ones of the plan
+  std::size_t generation_ = 0;
+  bool all_launched_ = false;  ///< finish_launching() came, finish() did not
+  bool sync_ = true;
+  bool shadowing_ = false;  ///< in a step of others
+  bool rebuild_pending_;
+  std::exception_ptr failure_;  ///< why this Bucketer is of no more use
+};
+
+// A failure of anything that talks to other ranks is final: they may have got further or less far than this rank.
+template <typename Action>
+void Bucketer::Impl::guarded(Action&& action) {
+  try {
+    action();
+  } catch (...) {
+    failure_ = std::current_exception();
+    throw;
+  }
+}
+
+}  // namespace weft

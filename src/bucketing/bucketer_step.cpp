@@ -1,0 +1,195 @@
+#include <fmt/format.h>
+
+#include "bucketing/bucketer_impl.hpp"
+#include "core/log.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+
+// Once a hook has failed here, peers wait for what it has not sent.
+void Bucketer::Impl::rethrow_from(std::size_t bucket) {
+  Bucket const& plan = storage_.plan().buckets[bucket];
+  auto const describe = [&](char const* cause) {
+    std::string text = fmt::format("bucket {} of {} ({} tensors, {} bytes): {}{}", bucket, storage_.bucket_count(),
+                                   plan.slots.size(), plan.bytes(), sender_.has_hook() ? "hook: " : "", cause);
+    if (sender_.has_hook()) communicator_.abort(fmt::format("rank {}: {}", communicator_.rank(), text));
+    return text;
+  };
+  try {
+    throw;
+  } catch (Error const& error) {
+    throw Error(error.code(), describe(error.what()));
+  } catch (std::exception const& error) {
+    throw Error(ErrorCode::aborted, describe(error.what()));
+  }
+}
+
+void Bucketer::Impl::launch_next() {
+  std::size_t const bucket = launched_;
+  if (!tracker_.awaits_any(bucket)) ready_[bucket] = Clock::now();
+  for (BucketSlot const& slot : storage_.plan().buckets[bucket].slots) {
+    if (!tracker_.has_gradient(slot.tensor)) unused_.send_zeros(storage_, slot.tensor);
+  }
+  if (storage_.bucket(bucket).count != 0) {
+    try {
+      sent_[bucket] = sender_.send(storage_, bucket);
+    } catch (std::exception const&) {
+      rethrow_from(bucket);
+    }
+  }
+  ++launched_;
+}
+
+void Bucketer::Impl::launch_full_buckets() {
+  while (launched_ < storage_.bucket_count() && tracker_.is_full(launched_)) launch_next();
+}
+
+void Bucketer::Impl::mark(std::size_t index, bool with_gradient) {
+  check_usable();
+  if (all_launched_) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("bucketer: mark_{}({}): this step's buckets are on their way; call finish() first",
+                            with_gradient ? "ready" : "unused", index));
+  }
+  if (join_ && sync_ && !join_->announced()) announce_step();
+  if (!tracker_.mark(index, with_gradient)) return;
+  ready_[tracker_.bucket_of(index)] = Clock::now();
+  bool const overlaps = options_.overlap && !(sender_.sharded() && rebuild_pending_);
+  if (sync_ && overlaps && tracker_.is_full(launched_)) guarded([this] { launch_full_buckets(); });
+}
+
+void Bucketer::Impl::set_sync(bool sync) {
+  if (!sync_) {
+    tracker_.end_pass();
+  } else if (!sync) {
+    check_usable();
+    if (tracker_.any_marked() || all_launched_) {
+      throw Error(ErrorCode::invalid_argument,
+                  "bucketer: set_sync(false): tensors of a synchronised step are marked already; call finish() first");
+    }
+  }
+  sync_ = sync;
+}
+
+void Bucketer::Impl::finish_launching() {
+  check_usable();
+  if (!sync_ || all_launched_) return;
+  if (join_ && !join_->announced()) announce_step();
+  gave_up_ = Clock::now();
+  for (std::size_t bucket = launched_; bucket < storage_.bucket_count(); ++bucket) {
+    if (!tracker_.is_full(bucket)) ready_[bucket] = gave_up_;
+  }
+  guarded([this] {
+    if (rebuild_pending_ && sender_.sharded()) rebuild_before_sending();
+    while (launched_ < storage_.bucket_count()) launch_next();
+    unused_.agree(communicator_, sender_.stream(), tracker_);
+  });
+  all_launched_ = true;
+}
+
+void Bucketer::Impl::wait_for_bucket(std::size_t bucket) {
+  try {
+    sent_[bucket].done.wait();
+    sent_[bucket].begun.wait();
+  } catch (std::exception const&) {
+    rethrow_from(bucket);
+  }
+  if (join_ && divided_[bucket] == 0) divide_by_active(bucket);
+}
+
+void Bucketer::Impl::wait(std::size_t index) {
+  check_usable();
+  tracker_.check_index("wait", index);
+  if (!all_launched_) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("bucketer: wait({}): call finish_launching() first, else the bucket may never start", index));
+  }
+  guarded([&] {
+    wait_for_bucket(tracker_.bucket_of(index));
+    unused_.settle(storage_, index);
+  });
+}
+
+// The first failure, once nothing is under way any more.
+void Bucketer::Impl::wait_for_all() {
+  std::exception_ptr first;
+  for (std::size_t bucket = 0; bucket < launched_; ++bucket) {
+    try {
+      wait_for_bucket(bucket);
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (launched_ > 0) sender_.wait_for_followers();
+  if (first) {
+    unused_.drain();
+    std::rethrow_exception(first);
+  }
+  unused_.settle_all(storage_);
+}
+
+void Bucketer::Impl::record_timings() {
+  timings_.clear();
+  for (std::size_t bucket = 0; bucket < storage_.bucket_count(); ++bucket) {
+    WorkTimings const done = sent_[bucket].done.timings();
+    WorkTimings const begun = sent_[bucket].begun.timings();
+    BucketTiming timing{storage_.plan().buckets[bucket].bytes(), ready_[bucket], done.started, done.finished};
+    if (begun.started != Clock::time_point()) timing.started = begun.started;
+    // What was not enqueued is not timed.
+    if (timing.started == Clock::time_point()) timing.started = timing.ready;
+    if (timing.finished == Clock::time_point()) timing.finished = timing.started;
+    timings_.push_back(timing);
+  }
+}
+
+void Bucketer::Impl::finish() {
+  check_usable();
+  if (!sync_) {
+    tracker_.end_pass();
+    timings_.clear();
+    return;
+  }
+  finish_launching();
+  guarded([this] { wait_for_all(); });
+  record_timings();
+  std::optional<std::size_t> const missing = shadowing_ ? std::nullopt : unused_.missing(tracker_);
+  Observation seen;
+  if (rebuild_pending_) seen = observation();
+  tracker_.end_step();
+  launched_ = 0;
+  all_launched_ = false;
+  if (rebuild_pending_) guarded([&] { rebuild(std::move(seen)); });
+  learn_unused();
+  if (join_) join_->end_step();
+  if (missing) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("bucketer: finish(): tensor {} got no gradient, but it had one in the first step, and "
+                            "options.unused says that it always has; it counted as zero. UnusedGradients::find allows "
+                            "changes",
+                            *missing));
+  }
+}
+
+// Of a step in which some rank had no data nothing can be learnt.
+void Bucketer::Impl::learn_unused() {
+  if (join_ && join_->count() != communicator_.size()) return;
+  std::vector<std::size_t> const never = unused_.learn();
+  if (!never.empty()) tracker_.leave_out(never);
+}
+
+void Bucketer::Impl::drain() noexcept {
+  for (std::size_t bucket = 0; bucket < launched_; ++bucket) {
+    try {
+      sent_[bucket].done.wait();
+    } catch (std::exception const& error) {
+      // A failure that finish() or wait() has thrown is known to the caller; one that nobody asked for is not.
+      if (!failure_) log(LogLevel::warn, fmt::format("bucketer: destroyed before finish(): {}", error.what()));
+    }
+  }
+  unused_.drain();
+  if (join_) join_->drain();
+  if (launched_ > 0) sender_.wait_for_followers();
+}
+
+}  // namespace weft
