@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs train_gpt's strategies on an emulated link whose communication lasts about half of the computation, and judges how much
-of it each hides: at least 90 % of what could be hidden, in a step of at most 1.08 × its own bound.
+of it each hides: at least 90 % of what could be hidden, in a step of at most 1.08 × its own bound. The link is the one
+that `--link auto` finds for ddp; zero3, which sends half as much again, gets one that is half as fast again.
 
     check_strategies.py [--bin build/release/bin] [--rounds 3] [--steps 24] [--strategies ddp zero1 …] [--traces FOLDER]
 
@@ -10,12 +11,14 @@ Rounds take turns with the strategies, and medians over them are judged. Exit co
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 
-STRATEGIES = {"ddp": [], "zero1": [], "zero2": [], "zero3": [], "hsdp": ["--shard-size", "1"]}
+STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "hsdp")
+TRAFFIC = {"zero3": 1.5}  # of ddp's
 HIDDEN, BOUND = 0.90, 1.08
 
 
@@ -25,17 +28,24 @@ def parse():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--link", help="as 50us:200MB/s, instead of the one found for ddp")
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
     parser.add_argument("--traces", help="write FOLDER/STRATEGY.trace.json of the last round, for tools/plot_overlap.py")
     parser.add_argument("--json", help="write every run's medians as JSON lines")
     return parser.parse_args()
 
 
-def run(options, strategy, trace):
+def scaled(link, factor):
+    """"50us:200MB/s (emulated)" with `factor` times the bandwidth."""
+    latency, bandwidth, unit = re.match(r"([^:]+):([\d.]+)(\S+)", link).groups()
+    return f"{latency}:{float(bandwidth) * factor:.4g}{unit}"
+
+
+def run(options, strategy, link, trace=None):
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.json")
-        command = [os.path.join(options.bin, "train_gpt"), "--ranks", str(options.ranks), "--steps", str(options.steps), "--link", "auto",
-                   "--sample", "0", "--strategy", strategy, *STRATEGIES[strategy], "--report-json", report]
+        command = [os.path.join(options.bin, "train_gpt"), "--ranks", str(options.ranks), "--steps", str(options.steps), "--link", link,
+                   "--sample", "0", "--strategy", strategy, "--report-json", report]
         if trace:
             command += ["--trace", trace]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=300)
@@ -59,6 +69,8 @@ def judge(strategy, runs):
 
 def main():
     options = parse()
+    link = options.link or scaled(run(options, "ddp", "auto")["link"], 1)
+    print(f"# {options.ranks} ranks, link {link} (emulated), {options.rounds} rounds of {options.steps} steps")
     runs = {strategy: [] for strategy in options.strategies}
     for index in range(options.rounds):
         for strategy in options.strategies:
@@ -66,7 +78,7 @@ def main():
             if options.traces and index == options.rounds - 1:
                 os.makedirs(options.traces, exist_ok=True)
                 trace = os.path.join(options.traces, f"{strategy}.trace.json")
-            runs[strategy].append(run(options, strategy, trace))
+            runs[strategy].append(run(options, strategy, scaled(link, TRAFFIC.get(strategy, 1)), trace))
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             for strategy, list_of_runs in runs.items():
