@@ -1,6 +1,7 @@
 #pragma once
 
 #include "weft/bootstrap.hpp"
+#include "weft/bucket_hook.hpp"
 #include "weft/bucket_plan.hpp"
 #include "weft/bucketer.hpp"
 #include "weft/buffer.hpp"
@@ -16,6 +17,7 @@
 #include "weft/flight_recorder.hpp"
 #include "weft/fully_sharded.hpp"
 #include "weft/grad_scaler.hpp"
+#include "weft/gradient_compression.hpp"
 #include "weft/gradient_policy.hpp"
 #include "weft/gradients.hpp"
 #include "weft/group.hpp"

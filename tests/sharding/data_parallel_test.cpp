@@ -158,5 +158,73 @@ TEST(DataParallel, NoSyncEndsThePassWhenItsBodyThrows) {
   });
 }
 
+/// Two groups on every rank: parameters 0 to 3 by AdamW, 4 to 6 by SGD.
+std::vector<ParameterGroup> groups_of(Model const& model_here) {
+  return {{{model_here.views.begin(), model_here.views.begin() + 4}, AdamWOptions{.lr = 0.01}},
+          {{model_here.views.begin() + 4, model_here.views.end()}, SgdOptions{.lr = 0.1}}};
+}
+
+TEST(DataParallel, GroupsAreCountedAsTheOptimizerCountsThem) {
+  run_thread_ranks(3, [](Communicator& world) {
+    std::vector<TensorSpec> const specs = model(7, 13);
+    Model model_here(specs, world.rank());
+    std::vector<ParameterGroup> const groups = groups_of(model_here);
+    BucketerOptions options;
+    options.limits = {2048, 8192};
+    options.unused = UnusedGradients::find;
+    DataParallel ddp(world, groups, options);
+    Optimizer optimizer(groups);
+    // A serial run with the average computed here, of groups alike.
+    Model reference(specs, 0);
+    Optimizer serial(groups_of(reference));
+    for (std::size_t step = 0; step < 4; ++step) {
+      ddp.no_sync([&] {
+        for (std::size_t p = 0; p < 7; ++p) {
+          for (float& one : floats(ddp.gradient(p))) one = 0;
+        }
+        ddp.finish_and_update(optimizer);  // a micro-step: updates nothing
+      });
+      for (std::size_t const p : shuffled(7, step)) {
+        if (p == 2 || (p == 5 && world.rank() != 1)) continue;  // 2 on no rank, 5 on one
+        for (std::size_t i = 0; i < floats(ddp.gradient(p)).size(); ++i) {
+          floats(ddp.gradient(p))[i] = gradient_value(world.rank(), step, p, i);
+        }
+        ddp.mark_ready(p);
+      }
+      ddp.finish_and_update(optimizer);
+      EXPECT_EQ(optimizer.step_count(), static_cast<std::int64_t>(step) + 1);
+      serial.begin_step();
+      for (std::size_t p = 0; p < 7; ++p) {
+        EXPECT_EQ(ddp.has_gradient(p), p != 2);
+        if (p == 2) continue;
+        std::vector<float> averaged(specs[p].count);
+        for (std::size_t i = 0; i < averaged.size(); ++i) {
+          averaged[i] = static_cast<float>(p == 5 ? gradient_value(1, step, p, i) / 3.0 : average(3, step, p, i));
+        }
+        serial.update(p, std::span(averaged));
+      }
+    }
+    for (std::size_t p = 0; p < 7; ++p) {
+      for (std::size_t i = 0; i < specs[p].count; ++i) {
+        ASSERT_NEAR(floats(ddp.parameter(p))[i], floats(reference.views[p])[i], 1e-3) << "parameter " << p;
+        if (p == 2) {
+          ASSERT_EQ(floats(ddp.parameter(p))[i], 0.75F) << "no gradient, no update, no decay";
+        }
+      }
+    }
+  });
+}
+
+TEST(DataParallel, AnOptimizerOfOtherParametersIsRefused) {
+  run_thread_ranks(1, [](Communicator& world) {
+    Model model_here({{30}, {40}}, 0);
+    DataParallel ddp(world, model_here.views);
+    Optimizer other({model_here.views.front()}, SgdOptions{});
+    EXPECT_THROW(ddp.finish_and_update(other), Error);
+    Optimizer optimizer(model_here.views, SgdOptions{});
+    ddp.finish_and_update(optimizer);
+  });
+}
+
 }  // namespace
 }  // namespace weft::test
