@@ -194,6 +194,51 @@ TEST(FullySharded, AccumulatesWithSync) {
   }
 }
 
+// Held, sent with what came on top, held and sent again before the step: what is on its way is not written over.
+TEST(FullySharded, MayHoldAgainWhatIsBeingSent) {
+  Training const t{.specs = awkward(), .first = SgdOptions{.lr = 0.1}, .second = AdamWOptions{.lr = 0.01}, .passes = 4};
+  CommunicatorOptions slow;  // it is still being sent when the next pass begins
+  slow.emulated_link = EmulatedLink::parse("3ms:1GB/s");
+  auto const body = [&](Communicator& world) {
+    Parameters const replica(t.specs);
+    DataParallel ddp(world, replica.views());
+    Optimizer optimizer(replica.groups(t.first, t.second));
+    Parameters const start(t.specs);
+    FullySharded model(world, {{"all", start.groups(t.first, t.second)}}, {.poison = true});
+    for (std::size_t step = 0; step < 4; ++step) {
+      std::vector<std::vector<float>> sums(t.specs.size());
+      for (std::size_t pass = 0; pass < t.passes; ++pass) {
+        auto const both = [&] {
+          for (std::size_t i = 0; i < t.specs.size(); ++i) {
+            write_gradient(ddp.gradient(i), ddp.parameter(i), world.rank(), step * t.passes + pass, i, pass % 2 == 1);
+            ddp.mark_ready(i);
+          }
+          ddp.finish();
+          run_pass(model, t, world.rank(), step, pass);
+        };
+        if (pass % 2 == 0) {
+          ddp.no_sync([&] { model.no_sync(both); });
+          continue;
+        }
+        both();
+        for (std::size_t i = 0; i < t.specs.size(); ++i) {
+          std::span<float const> const average = floats(ddp.gradient(i));
+          sums[i].resize(average.size());
+          for (std::size_t e = 0; e < average.size(); ++e) {
+            sums[i][e] = pass == 1 ? average[e] : sums[i][e] + average[e];
+          }
+        }
+      }
+      std::vector<BufferView> views;
+      for (std::vector<float>& sum : sums) views.push_back(BufferView(std::span(sum)));
+      optimizer.step(views);
+      model.step();
+    }
+    EXPECT_EQ(gathered_bytes_of(model), bytes_of(t.specs.size(), [&](std::size_t i) { return ddp.parameter(i); }));
+  };
+  run_thread_ranks(2, body, slow);
+}
+
 // Passes that all were local are sent by step() itself.
 TEST(FullySharded, StepSendsWhatWasHeld) {
   Training const t{.specs = awkward(), .first = SgdOptions{.lr = 0.1}, .second = SgdOptions{.lr = 0.1}};
@@ -363,6 +408,24 @@ TEST(FullySharded, AnOverflowAnywhereSkipsTheStepEverywhere) {
     }
     EXPECT_EQ(model.step_count(), 1);
     EXPECT_NE(gathered_bytes_of(model), before);
+  });
+}
+
+// A step with fewer passes than the one before: units are on their way for a pass that does not come.
+TEST(FullySharded, StepMayComeEarlierThanBefore) {
+  Training const t{.specs = awkward(), .first = AdamWOptions{.lr = 0.01}, .second = SgdOptions{.lr = 0.1}};
+  run_thread_ranks(3, [&](Communicator& world) {
+    auto const run = [&](std::size_t prefetch) {
+      Parameters const start(t.specs);
+      FullySharded model(world, units_of(start, t, 2), {.prefetch = prefetch, .poison = true});
+      std::size_t number = 0;
+      for (std::size_t const passes : {3U, 1U, 2U, 1U, 1U}) {
+        for (std::size_t pass = 0; pass < passes; ++pass) run_pass(model, t, world.rank(), number++, 0);
+        model.step();
+      }
+      return gathered_bytes_of(model);
+    };
+    EXPECT_EQ(run(3), run(0));
   });
 }
 
