@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Draws one training step of a Weft trace: per rank, when it computed and which communication was hidden or exposed."""
+"""Draws one training step of a Weft trace: per rank, when it computed and which communication was hidden or exposed. Of
+several traces it draws rank 0 each, on one scale."""
 
 import argparse
 import json
+import os
 import re
 import sys
 
@@ -89,39 +91,57 @@ def draw_bars(axes, pieces, y, origin, color):
     axes.broken_barh([(start - origin, end - start) for start, end in pieces], (y, 0.36), facecolors=color)
 
 
-def draw_rank(axes, row, rank, lanes, origin):
+def label_runs(axes, intervals, y, origin):
+    """Writes each name once, in the middle of the intervals in a row that have it."""
+    runs = []
+    for name, start, end in sorted(intervals, key=lambda interval: interval[1]):
+        if runs and runs[-1][0] == name:
+            runs[-1][2] = end
+        else:
+            runs.append([name, start, end])
+    for name, start, end in runs:
+        if end - start > 0.04 * axes.get_xlim()[1]:
+            axes.text((start + end) / 2 - origin, y, name, ha="center", va="center", color="white", fontsize=9,
+                      bbox={"facecolor": COMPUTE, "edgecolor": "none", "pad": 1.5})
+
+
+def draw_row(axes, row, label, lanes, origin):
+    """Returns the row's label with its figures."""
     hidden, exposed = analyse(lanes)
     top, bottom = row + 0.04, row + 0.42  # the axis points down
-    for name, start, end in lanes["compute"]:
-        axes.broken_barh([(start - origin, end - start)], (top, 0.36), facecolors=COMPUTE, edgecolors="white", linewidth=0.8)
-        if end - start > 0.04 * (axes.get_xlim()[1] or 1):
-            axes.text((start + end) / 2 - origin, top + 0.18, name, ha="center", va="center", color="white", fontsize=9)
+    for _, start, end in lanes["compute"]:
+        axes.broken_barh([(start - origin, end - start)], (top, 0.36), facecolors=COMPUTE, edgecolors="white", linewidth=0.5)
+    label_runs(axes, lanes["compute"], top + 0.18, origin)
     draw_bars(axes, hidden, bottom, origin, HIDDEN)
     draw_bars(axes, exposed, bottom, origin, EXPOSED)
     for _, start, end in lanes["communication"]:  # thin lines where one bucket ends and the next begins
         axes.vlines([end - origin], bottom, bottom + 0.36, color="white", linewidth=0.5)
     total = length(hidden) + length(exposed)
     share = 100 * length(hidden) / total if total > 0 else 100.0
-    return f"rank {rank}\n{total:.1f} ms communicated\n{share:.1f} % hidden"
+    return f"{label}\n{total:.1f} ms communicated\n{share:.1f} % hidden"
 
 
-def plot(steps, step, out, title):
+def span_of(rows):
+    """When the first of some rows' intervals begins and the last ends."""
+    times = [t for lanes in rows for kind in lanes.values() for _, start, end in kind for t in (start, end)]
+    return min(times), max(times)
+
+
+def plot(rows, out, title):
+    """`rows`: (label, lanes, where its time begins)."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
 
-    ranks = steps[step]
-    times = [t for lanes in ranks.values() for kind in lanes.values() for _, s, e in kind for t in (s, e)]
-    origin, end = min(times), max(times)
-    figure, axes = plt.subplots(figsize=(12, 1.6 + 1.15 * len(ranks)), layout="constrained")
-    axes.set_xlim(0, (end - origin) * 1.01)
-    labels = [draw_rank(axes, row, rank, ranks[rank], origin) for row, rank in enumerate(sorted(ranks))]
-    axes.set_ylim(len(ranks), -0.05)
-    axes.set_yticks([row + 0.41 for row in range(len(ranks))], labels)
+    figure, axes = plt.subplots(figsize=(12, 1.6 + 1.15 * len(rows)), layout="constrained")
+    axes.set_xlim(0, max(span_of([lanes])[1] - origin for _, lanes, origin in rows) * 1.01)
+    labels = [draw_row(axes, index, *row) for index, row in enumerate(rows)]
+    axes.set_ylim(len(rows), -0.05)
+    axes.set_yticks([index + 0.41 for index in range(len(rows))], labels)
     axes.set_xlabel("ms since the step began")
-    figure.suptitle(f"{title}, step {step}")
+    figure.suptitle(title)
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     handles = [Patch(color=COMPUTE, label="compute"), Patch(color=HIDDEN, label="communication, hidden by compute"),
@@ -133,19 +153,37 @@ def plot(steps, step, out, title):
         raise PlotError(f"cannot write {out}: {error}") from error
 
 
+def step_of(path, wanted):
+    """The step's number and its ranks."""
+    steps = load_events(path)
+    step = max(steps) if wanted is None else wanted
+    if step not in steps:
+        raise PlotError(f"{path} has steps {min(steps)} to {max(steps)}, not {step}")
+    return step, steps[step]
+
+
+def rows_of(traces, wanted):
+    rows = []
+    for path in traces:
+        step, ranks = step_of(path, wanted)
+        if len(traces) == 1:
+            origin = span_of(ranks.values())[0]
+            return step, [(f"rank {rank}", ranks[rank], origin) for rank in sorted(ranks)]
+        first = ranks[min(ranks)]
+        rows.append((os.path.basename(path).split(".")[0], first, span_of([first])[0]))
+    return step, rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("trace", help="written by train_gpt --trace")
+    parser.add_argument("traces", nargs="+", metavar="trace", help="written by train_gpt --trace")
     parser.add_argument("out", help="PNG to write")
     parser.add_argument("--step", type=int, help="which step (default: the last one)")
     parser.add_argument("--title", default="Weft: communication under computation")
     options = parser.parse_args()
     try:
-        steps = load_events(options.trace)
-        step = max(steps) if options.step is None else options.step
-        if step not in steps:
-            raise PlotError(f"{options.trace} has steps {min(steps)} to {max(steps)}, not {step}")
-        plot(steps, step, options.out, options.title)
+        step, rows = rows_of(options.traces, options.step)
+        plot(rows, options.out, f"{options.title}, step {step}")
     except PlotError as error:
         sys.exit(f"plot_overlap.py: {error}")
     except ImportError as error:

@@ -51,7 +51,8 @@ Curve smooth(Curve const& losses) {
 
 class Sharded : public testing::TestWithParam<std::string> {};
 
-INSTANTIATE_TEST_SUITE_P(Curves, Sharded, testing::Values("zero1", "zero2", "zero3", "hsdp"), [](auto const& p) { return p.param; });
+INSTANTIATE_TEST_SUITE_P(Curves, Sharded, testing::Values("zero1", "zero2", "zero3", "hsdp"),
+                         [](auto const& p) { return p.param; });
 
 TEST_P(Sharded, HaveTheBitsOfDdpWhereNoNormIsTaken) {
   struct Run {

@@ -163,5 +163,5 @@ class Report:
             if dist.get_rank(group) == 0:
                 from weft import plot_overlap
 
-                title = "Weft: communication under computation"
-                plot_overlap.plot(plot_overlap.load_events(trace), self.typical(), str(path), title)
+                step, rows = plot_overlap.rows_of([trace], self.typical())
+                plot_overlap.plot(rows, str(path), f"Weft: communication under computation, step {step}")
