@@ -37,7 +37,7 @@ class Comparison {
 
   /// Adds a variant; `make` turns its parameters into its Synchroniser.
   template <typename Make>
-  void add(char const* name, std::string const& link, Make const& make) {
+  void add(std::string const& name, std::string const& link, Make const& make) {
     Variant variant(model_.parameters(), options_.seed);
     variant.record = {name, link, world_.size(), static_cast<double>(options_.batch) * options_.model.seq, {}, 0};
     std::vector<weft::BufferView> const& parameters = variant.weights.parameters();
@@ -100,26 +100,49 @@ bool same_losses(RunRecord const& a, RunRecord const& b) {
                     [](StepRecord const& x, StepRecord const& y) { return x.loss == y.loss; });
 }
 
-void add_variants(Comparison& comparison, weft::Communicator& world, Options const& options,
-                  std::optional<weft::EmulatedLink> const& link) {
-  using Parameters = std::vector<weft::BufferView>;
-  auto const weft_variant = [&](char const* name, weft::BucketerOptions const& bucketer) {
-    comparison.add(name, describe(link), [&](Parameters const& parameters) {
-      return weft_synchroniser(connect(world, link), parameters, bucketer);
-    });
-  };
-  weft_variant("weft", options.bucketer());
+void add_weft(Comparison& comparison, std::string const& name, weft::Communicator& world,
+              std::optional<weft::EmulatedLink> const& link, weft::BucketerOptions const& bucketer) {
+  comparison.add(name, describe(link), [&](std::vector<weft::BufferView> const& parameters) {
+    return weft_synchroniser(connect(world, link), parameters, bucketer);
+  });
+}
+
+void add_caps(Comparison& comparison, weft::Communicator& world, Options const& options,
+              std::optional<weft::EmulatedLink> const& link) {
+  for (double const cap : options.compare_caps) {
+    Options capped = options;
+    capped.bucket_policy = "caps";
+    capped.bucket_mb = capped.first_bucket_mb = cap;
+    capped.last_bucket_mb = std::min(cap, options.last_bucket_mb);
+    add_weft(comparison, fmt::format("cap {:g} MiB", cap), world, link, capped.bucketer());
+  }
+}
+
+void add_other_ways(Comparison& comparison, weft::Communicator& world, Options const& options,
+                    std::optional<weft::EmulatedLink> const& link) {
   weft::BucketerOptions serial = options.bucketer();
   serial.overlap = false;
-  weft_variant("no overlap", serial);
+  add_weft(comparison, "no overlap", world, link, serial);
   weft::BucketerOptions single = options.bucketer();
   single.limits = {1, 1};  // smaller than any tensor: each has a bucket of its own
-  weft_variant("no bucketing", single);
+  single.policy = weft::BucketPolicy::caps;
+  add_weft(comparison, "no bucketing", world, link, single);
   if (why_no_mpi().empty()) {
     comparison.add("MPI_Allreduce", "MPI, not emulated",
-                   [](Parameters const& parameters) { return mpi_synchroniser(parameters); });
+                   [](std::vector<weft::BufferView> const& parameters) { return mpi_synchroniser(parameters); });
   }
-  comparison.add("compute only", "none", [](Parameters const& parameters) { return no_synchroniser(parameters); });
+}
+
+void add_variants(Comparison& comparison, weft::Communicator& world, Options const& options,
+                  std::optional<weft::EmulatedLink> const& link) {
+  add_weft(comparison, "weft", world, link, options.bucketer());
+  if (options.compare_caps.empty()) {
+    add_other_ways(comparison, world, options, link);
+  } else {
+    add_caps(comparison, world, options, link);
+  }
+  comparison.add("compute only", "none",
+                 [](std::vector<weft::BufferView> const& parameters) { return no_synchroniser(parameters); });
 }
 
 void print(Options const& options, Comparison& comparison, std::vector<RunSummary> const& runs) {
@@ -130,9 +153,13 @@ void print(Options const& options, Comparison& comparison, std::vector<RunSummar
   double const hidden = weft_run.median(&weft::OverlapReport::hidden_ms);
   fmt::print("weft hides {:.1f} % of what could be hidden\n", hideable > 0.0 ? 100.0 * hidden / hideable : 100.0);
   auto const& variants = comparison.variants();
-  bool const identical = same_losses(weft_run, variants[1].record) && same_losses(weft_run, variants[2].record);
-  fmt::print("losses of weft, no overlap and no bucketing: {}\n", identical ? "bit-identical" : "DIFFERENT");
-  if (std::string const why = why_no_mpi(); !why.empty()) {
+  std::size_t const exact = options.compare_caps.empty() ? 3 : 1 + options.compare_caps.size();
+  bool const identical = std::all_of(variants.begin() + 1, variants.begin() + static_cast<std::ptrdiff_t>(exact),
+                                     [&](Variant const& variant) { return same_losses(weft_run, variant.record); });
+  fmt::print("losses of {}: {}\n",
+             options.compare_caps.empty() ? "weft, no overlap and no bucketing" : "weft and all caps",
+             identical ? "bit-identical" : "DIFFERENT");
+  if (std::string const why = why_no_mpi(); options.compare_caps.empty() && !why.empty()) {
     fmt::print("one blocking MPI_Allreduce per tensor is left out: {}\n", why);
   }
   fmt::print("\n{}", weft::format_overlap_report(weft_run.steps.back().overlap,

@@ -89,6 +89,10 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
                  "equal buckets to the end")
       ->check(megabytes)
       ->capture_default_str();
+  app.add_option("--bucket-policy", options.bucket_policy,
+                 "caps: as above; optimal: so that the last bucket arrives first, by what the first step measures")
+      ->check(CLI::IsMember({"caps", "optimal"}))
+      ->capture_default_str();
   app.add_option("--strategy", options.strategy,
                  "ddp: every rank keeps all; zero1: optimizer states are sharded; zero2: gradients too; zero3: "
                  "parameters too; hsdp: as zero3 within groups of ranks, which are replicas")
@@ -133,6 +137,10 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
   app.add_option("--trace", options.trace, "write compute and communication intervals as Chrome/Perfetto JSON");
   app.add_option("--report-json", options.report_json, "write every printed figure as JSON");
   auto* compare = app.get_option("--compare");
+  app.add_option("--compare-caps", options.compare_caps,
+                 "with --compare: instead, run the same steps with these caps of buckets in MiB")
+      ->check(megabytes)
+      ->needs(compare);
   app.add_option("--save", options.save, "write a checkpoint after the last step")->excludes(compare);
   app.add_option("--resume", options.resume,
                  "continue from a file of --save, or, at any number of ranks, from a folder of --checkpoint")
@@ -181,6 +189,7 @@ int fail(char const* message) {
 weft::BucketerOptions Options::bucketer() const {
   weft::BucketerOptions bucketer;
   bucketer.limits = {bytes_of(first_bucket_mb), bytes_of(bucket_mb), bytes_of(last_bucket_mb)};
+  if (bucket_policy == "optimal") bucketer.policy = weft::BucketPolicy::optimal;
   return bucketer;
 }
 

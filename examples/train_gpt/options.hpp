@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <weft/bucketer.hpp>
 #include <weft/communicator.hpp>
@@ -30,7 +31,9 @@ struct Options {
   double bucket_mb = 1.0;
   double first_bucket_mb = 1.0;
   double last_bucket_mb = 0.25;
+  std::string bucket_policy = "caps";  ///< optimal: planned from measured times, the caps hold for the first step
   bool compare = false;
+  std::vector<double> compare_caps;  ///< --compare runs buckets of these caps, in MiB, instead of other ways
   /// What is sharded: ddp: nothing; zero1, zero2: weft::ZeroOptimizer's stages; zero3, hsdp: weft::FullySharded over
   /// all ranks, and within groups.
   std::string strategy = "ddp";

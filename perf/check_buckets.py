@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Sweeps seven caps of buckets on an emulated link beside train_gpt --bucket-policy optimal, and judges: its step takes at most
+1.02 × that of the best cap.
+
+    check_buckets.py [--bin build/release/bin] [--rounds 3] [--steps 14] [--link 50us:190MB/s] [-- TRAIN_GPT_OPTION …]
+
+The eight take turns step by step (train_gpt --compare), and every round is a process of its own. A cap's figure is the
+median, over all steps of all rounds, of optimal's time over the cap's in the same turn: what slows the machine for seconds
+slows both. Exit code: 0 when the bar holds, 1 when not, 2 when a run fails.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+CAPS_MB = (0.125, 0.25, 0.5, 1, 2, 4, 8)
+BAR = 1.02
+COLD = 2  # steps at the start that do not count: the first one plans
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default="build/release/bin", help="folder of train_gpt")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=14)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--link", default="50us:190MB/s")
+    parser.add_argument("--json", help="append every step's time, a line for each run of a round; earlier lines count too")
+    parser.add_argument("train_gpt", nargs="*", help="options of the model")
+    return parser.parse_args()
+
+
+def round_of(options):
+    """{name: [milliseconds of each step that counts]}"""
+    with tempfile.TemporaryDirectory() as folder:
+        report = os.path.join(folder, "report.json")
+        command = [os.path.join(options.bin, "train_gpt"), "--ranks", str(options.ranks), "--steps", str(options.steps),
+                   "--link", options.link, "--sample", "0", "--report-json", report, "--bucket-policy", "optimal",
+                   "--compare", "--compare-caps", *map(str, CAPS_MB), *options.train_gpt]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=600)
+        if done.returncode != 0:
+            print(f"check_buckets: {' '.join(command)} left {done.returncode}: {done.stderr.strip()}", file=sys.stderr)
+            sys.exit(2)
+        with open(report, encoding="utf-8") as file:
+            runs = json.load(file)["runs"]
+    return {run["name"]: [step["step_ms"] for step in run["steps"][COLD:]] for run in runs}
+
+
+def rounds_of(options):
+    rounds = []
+    if options.json and os.path.exists(options.json):
+        with open(options.json, encoding="utf-8") as file:
+            rounds = [json.loads(line) for line in file]
+    for _ in range(options.rounds):
+        rounds.append(round_of(options))
+        if options.json:
+            with open(options.json, "a", encoding="utf-8") as file:
+                file.write(json.dumps(rounds[-1]) + "\n")
+    return rounds
+
+
+def main():
+    options = parse()
+    rounds = rounds_of(options)
+    steps = {name: [ms for one in rounds for ms in one[name]] for name in rounds[0]}
+    print(f"# {options.link}, {options.ranks} ranks, {len(steps['weft'])} steps in {len(rounds)} rounds")
+    print(f"{'run':<14}{'median ms':>10}{'optimal over it':>17}")
+    ratios = {}
+    for name, times in steps.items():
+        ratio = statistics.median(mine / other for mine, other in zip(steps["weft"], times))
+        label = "optimal" if name == "weft" else name
+        print(f"{label:<14}{statistics.median(times):>10.2f}{ratio:>17.3f}")
+        if name.startswith("cap "):
+            ratios[name] = ratio
+    best = max(ratios, key=ratios.get)
+    good = ratios[best] <= BAR
+    print(f"{'PASS' if good else 'FAIL'}: optimal over the best cap ({best}) {ratios[best]:.3f}, at most {BAR:.3f}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
