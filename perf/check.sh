@@ -51,6 +51,7 @@ train() { # REPORT ARGUMENT…
 bar "training, emulated link" train "$out/link.report.json" --link auto
 bar "training, plain shared memory" train "$out/plain.report.json"
 bar "overlap" /usr/bin/python3 perf/check_overlap.py "$out/link.report.json" "$out/plain.report.json"
+bar "buckets" /usr/bin/python3 perf/check_buckets.py --bin "$bin"
 
 if [[ -x build/python/bin/python ]]; then
   bar "PyTorch" build/python/bin/python perf/torch_perf.py --json "$out/torch.jsonl"
