@@ -110,6 +110,8 @@ TEST(TrainGpt, BadInputIsOneLineAndAFailure) {
       {"--seed 99999999999999999999", 2, "--seed"},
       {"--bucket-mb nan", 2, "--bucket-mb"},
       {"--last-bucket-mb 0", 2, "--last-bucket-mb"},
+      {"--bucket-policy best", 2, "--bucket-policy"},
+      {"--compare-caps 1", 2, "--compare"},
       {"--ranks 1 --link auto", 2, "--link auto"},
       {"--strategy zero9", 2, "zero9"},
       {"--strategy zero3 --prefetch -1", 2, "--prefetch"},
@@ -377,6 +379,20 @@ TEST(TrainGpt, TheLastBucketsSizeIsAnOption) {
     return run["last_step_buckets"];
   };
   EXPECT_GT(buckets_of("0.001").size(), buckets_of("0.05").size());  // halves towards the end, against equal ones
+}
+
+TEST(TrainGpt, BucketPoliciesAndCapsLoseAlike) {
+  TemporaryFolder const folder;
+  Json const runs = report_of(folder,
+                              "--steps 5 --ranks 2 --link 50us:100MB/s --bucket-policy optimal --compare "
+                              "--compare-caps 0.001 0.05")["runs"];
+  ASSERT_EQ(runs.size(), 4U);
+  std::vector<std::string> const names{"weft", "cap 0.001 MiB", "cap 0.05 MiB", "compute only"};
+  for (std::size_t i = 0; i < names.size(); ++i) EXPECT_EQ(runs[i]["name"], names[i]);
+  EXPECT_EQ(runs[1]["losses"], runs[0]["losses"]);
+  EXPECT_EQ(runs[2]["losses"], runs[0]["losses"]);
+  EXPECT_NE(runs[3]["losses"], runs[0]["losses"]) << "gradients that stay local";
+  EXPECT_GT(runs[1]["last_step_buckets"].size(), runs[2]["last_step_buckets"].size());
 }
 
 TEST(TrainGpt, SampleIsSeeded) {
