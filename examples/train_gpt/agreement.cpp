@@ -37,6 +37,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(Inputs const& inputs) 
       {"--first-bucket-mb", fmt::format("{}", o.first_bucket_mb)},
       {"--last-bucket-mb", fmt::format("{}", o.last_bucket_mb)},
       {"--bucket-policy", o.bucket_policy},
+      {"--compress", o.compress},
+      {"--error-feedback", o.error_feedback ? "on" : "off"},
       {"--strategy", o.strategy},
       {"--prefetch", std::to_string(o.prefetch)},
       {"--gather-cap-mb", fmt::format("{}", o.gather_cap_mb)},

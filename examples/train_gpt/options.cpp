@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include <weft/error.hpp>
+#include <weft/gradient_compression.hpp>
 #include <weft/launch.hpp>
 
 namespace train_gpt {
@@ -93,6 +94,10 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
                  "caps: as above; optimal: so that the last bucket arrives first, by what the first step measures")
       ->check(CLI::IsMember({"caps", "optimal"}))
       ->capture_default_str();
+  app.add_option("--compress", options.compress, "send gradients as bf16 or fp16 (ddp, zero1, zero2; --precision fp32)")
+      ->check(CLI::IsMember({"none", "bf16", "fp16"}))
+      ->capture_default_str();
+  app.add_flag("--error-feedback", options.error_feedback, "what --compress rounds away is added to the next step's");
   app.add_option("--strategy", options.strategy,
                  "ddp: every rank keeps all; zero1: optimizer states are sharded; zero2: gradients too; zero3: "
                  "parameters too; hsdp: as zero3 within groups of ranks, which are replicas")
@@ -172,6 +177,13 @@ void check(Options const& options) {
   if (options.compare && (options.precision != "fp32" || options.accumulate != 1 || options.clip > 0)) {
     throw CLI::ValidationError("--compare", "compares fp32 steps of one pass without clipping");
   }
+  bool const compresses = options.compress != "none";
+  if (compresses && (options.precision != "fp32" || options.strategy == "zero3" || options.strategy == "hsdp")) {
+    throw CLI::ValidationError("--compress", "is for fp32 gradients of ddp, zero1 and zero2");
+  }
+  if (options.error_feedback && !compresses) {
+    throw CLI::ValidationError("--error-feedback", "needs --compress bf16 or fp16");
+  }
   if (options.decay != weft::LrDecay::constant && options.warmup >= options.steps) {
     throw CLI::ValidationError("--warmup",
                                fmt::format("{} of {} steps leave none to decay", options.warmup, options.steps));
@@ -189,6 +201,10 @@ int fail(char const* message) {
 weft::BucketerOptions Options::bucketer() const {
   weft::BucketerOptions bucketer;
   bucketer.limits = {bytes_of(first_bucket_mb), bytes_of(bucket_mb), bytes_of(last_bucket_mb)};
+  if (compress != "none") {
+    weft::DataType const wire = compress == "bf16" ? weft::DataType::bf16 : weft::DataType::f16;
+    bucketer.hook = weft::compress_gradients({wire, error_feedback});
+  }
   if (bucket_policy == "optimal") bucketer.policy = weft::BucketPolicy::optimal;
   return bucketer;
 }

@@ -32,6 +32,8 @@ struct Options {
   double first_bucket_mb = 1.0;
   double last_bucket_mb = 0.25;
   std::string bucket_policy = "caps";  ///< optimal: planned from measured times, the caps hold for the first step
+  std::string compress = "none";       ///< what f32 gradients travel as: bf16 or fp16
+  bool error_feedback = false;
   bool compare = false;
   std::vector<double> compare_caps;  ///< --compare runs buckets of these caps, in MiB, instead of other ways
   /// What is sharded: ddp: nothing; zero1, zero2: weft::ZeroOptimizer's stages; zero3, hsdp: weft::FullySharded over

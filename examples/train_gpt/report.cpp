@@ -183,6 +183,7 @@ void write_report(std::string const& path, Options const& options, GptModel cons
             {"first_bucket_mb", options.first_bucket_mb},
             {"last_bucket_mb", options.last_bucket_mb},
             {"bucket_policy", options.bucket_policy},
+            {"compress", options.compress},
             {"runs", Json::array()}};
   for (RunSummary const& run : runs) {
     json["runs"].push_back(json_of(run));

@@ -26,14 +26,15 @@ struct GradientBucket {
 /// Sends a bucket in the Bucketer's stead. When the Work it returns completes, `mine` holds the ranks' gradients
 /// reduced, the same bits on every rank that has the same elements.
 ///
-/// Called by the thread that marks gradients, from mark_ready() or finish(), once for each bucket with elements, in
-/// launch order, and must return soon. All ranks' hooks make the same calls on the communicator in the same order, all
-/// on the stream, or without one (which holds backward up, and waits for what is enqueued before). What else there is
-/// to do (conversions, say) goes to the stream by enqueue_work(). Buffers live on until their last use has completed.
-/// The Bucketer itself, and a Work of a bucket that was not waited for, are out of bounds.
+/// Called by the thread that marks gradients, from mark_ready() or finish(), once a step for each bucket with elements,
+/// in launch order, and must return soon. All ranks' hooks make the same calls on the communicator in the same order,
+/// all on the stream, or without one (which holds backward up, and waits for what is enqueued before). What else there
+/// is to do (conversions, say) goes to the stream by enqueue_work(). Buffers live on until their last use has
+/// completed. The Bucketer itself, and a Work of a bucket that was not waited for, are out of bounds.
 ///
 /// What a hook throws, or its Work, fails that step on every rank: the communicator is aborted with a reason that names
-/// rank, bucket and cause.
+/// rank, bucket and cause. While BucketPolicy::optimal measures what transfers cost, a hook is given buckets of a plan
+/// without tensors.
 using BucketHook = std::function<Work(GradientBucket const&)>;
 
 }  // namespace weft

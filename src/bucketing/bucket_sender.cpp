@@ -21,9 +21,19 @@ BufferView BucketSender::mine(BufferView const& whole) const noexcept {
   return sharded() ? whole.slice(static_cast<std::size_t>(communicator_.rank()) * count, count) : whole;
 }
 
-Work BucketSender::send(BufferView const& whole) {
+Work BucketSender::collective(BufferView const& whole) {
   if (!sharded()) return communicator_.all_reduce(whole, whole, op_, call_);
   return communicator_.reduce_scatter(whole, mine(whole), op_, call_);
+}
+
+Work BucketSender::call_hook(BucketPlan const& plan, std::size_t index, BufferView const& whole) {
+  return hook_({index, plan, whole, mine(whole), op_, communicator_, stream()});
+}
+
+Work BucketSender::send(BufferView const& whole) {
+  if (!has_hook()) return collective(whole);
+  BucketPlan const plan{{{whole.dtype, whole.count, {}}}};
+  return call_hook(plan, 0, whole);
 }
 
 BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t index) {
@@ -31,10 +41,10 @@ BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t 
   Sent sent;
   if (has_hook()) {
     sent.begun = enqueue_work(stream(), [] {});
-    sent.done = hook_({index, storage.plan(), whole, mine(whole), op_, communicator_, stream()});
+    sent.done = call_hook(storage.plan(), index, whole);
     sent.done.wait_on(stream());  // whatever a hook did elsewhere, what follows here comes after
   } else {
-    sent.done = send(whole);
+    sent.done = collective(whole);
   }
   if (on_shard_ && sharded()) {
     stream().enqueue([part = mine(whole), done = sent.done, look = on_shard_] {
@@ -51,7 +61,7 @@ BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t 
 }
 
 void BucketSender::wait_for_followers() {
-  if (on_shard_ || collective_ == BucketCollective::reduce_scatter_and_release) stream().synchronize();
+  if (has_hook() || on_shard_ || collective_ == BucketCollective::reduce_scatter_and_release) stream().synchronize();
 }
 
 }  // namespace weft

@@ -28,13 +28,17 @@ class BucketSender {
   /// Collective, asynchronous: bucket `index`, by the hook if there is one, and behind it what the options say:
   /// on_shard, and freeing what this rank does not own. Throws what the hook does.
   Sent send(BucketStorage const& storage, std::size_t index);
-  /// The collective alone, of any memory that divides into shards().
+  /// Collective, asynchronous: any memory that divides into shards(), as if it were a bucket without tensors; nothing
+  /// follows.
   Work send(BufferView const& whole);
 
   /// Waits until what follows sent buckets is done.
   void wait_for_followers();
 
  private:
+  [[nodiscard]] Work call_hook(BucketPlan const& plan, std::size_t index, BufferView const& whole);
+  [[nodiscard]] Work collective(BufferView const& whole);
+
   Communicator& communicator_;
   BucketCollective collective_;
   ReduceOp op_;

@@ -189,7 +189,8 @@ void Bucketer::Impl::drain() noexcept {
   }
   unused_.drain();
   if (join_) join_->drain();
-  if (launched_ > 0) sender_.wait_for_followers();
+  // A hook that threw may have left work behind.
+  if (launched_ > 0 || sender_.has_hook()) sender_.wait_for_followers();
 }
 
 }  // namespace weft

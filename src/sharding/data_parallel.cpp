@@ -24,6 +24,15 @@ std::vector<TensorSpec> specs_of(std::vector<BufferView> const& parameters) {
   return specs;
 }
 
+BucketerOptions const& whole(BucketerOptions const& options) {
+  if (options.collective != BucketCollective::all_reduce) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "data parallel: every rank needs whole gradients; ZeroOptimizer is for BucketCollective::reduce_scatter");
+  }
+  return options;
+}
+
 std::vector<BufferView> flat(std::vector<ParameterGroup> const& groups) {
   std::vector<BufferView> parameters;
   for (ParameterGroup const& group : groups) {
@@ -38,7 +47,7 @@ DataParallel::DataParallel(Communicator& communicator, std::vector<BufferView> p
                            BucketerOptions const& options)
     : communicator_(&communicator),
       parameters_(std::move(parameters)),
-      bucketer_(communicator, specs_of(parameters_), options) {
+      bucketer_(communicator, specs_of(parameters_), whole(options)) {
   for (BufferView const& parameter : parameters_) {
     if (parameter.count != 0) communicator.broadcast(parameter, 0).wait();
   }

@@ -112,6 +112,9 @@ TEST(TrainGpt, BadInputIsOneLineAndAFailure) {
       {"--last-bucket-mb 0", 2, "--last-bucket-mb"},
       {"--bucket-policy best", 2, "--bucket-policy"},
       {"--compare-caps 1", 2, "--compare"},
+      {"--error-feedback", 2, "--error-feedback"},
+      {"--compress bf16 --precision bf16", 2, "--compress"},
+      {"--compress bf16 --strategy zero3", 2, "--compress"},
       {"--ranks 1 --link auto", 2, "--link auto"},
       {"--strategy zero9", 2, "zero9"},
       {"--strategy zero3 --prefetch -1", 2, "--prefetch"},
@@ -393,6 +396,18 @@ TEST(TrainGpt, BucketPoliciesAndCapsLoseAlike) {
   EXPECT_EQ(runs[2]["losses"], runs[0]["losses"]);
   EXPECT_NE(runs[3]["losses"], runs[0]["losses"]) << "gradients that stay local";
   EXPECT_GT(runs[1]["last_step_buckets"].size(), runs[2]["last_step_buckets"].size());
+}
+
+TEST(TrainGpt, CompressedGradientsTrainAlike) {
+  TemporaryFolder const folder;
+  std::string const run = "--steps 40 --ranks 2 --bucket-mb 0.03 ";
+  std::vector<double> const exact = losses_of(folder, run);
+  for (std::string const compress : {"--compress bf16", "--compress bf16 --error-feedback", "--compress fp16"}) {
+    std::vector<double> const losses = losses_of(folder, run + compress);
+    EXPECT_NE(losses, exact) << compress;
+    EXPECT_EQ(losses_of(folder, run + compress + " --strategy zero2"), losses) << compress;
+    for (std::size_t i = 0; i < exact.size(); ++i) ASSERT_NEAR(losses[i], exact[i], 0.01 * exact[i]) << compress;
+  }
 }
 
 TEST(TrainGpt, SampleIsSeeded) {
