@@ -12,6 +12,8 @@ folder (translation/catalogues.py). Rank 0 writes the best model and a plot of t
 import argparse
 import contextlib
 import pathlib
+import subprocess
+import sys
 import time
 
 import matplotlib
@@ -26,9 +28,22 @@ from tqdm import tqdm
 
 from translation import catalogues
 from translation.data import PAD, Pairs, Vocabulary, batch_of
-from translation.model import Translator
+from translation.model import HEADS, Translator
 
 matplotlib.use("Agg")
+
+
+def positive(number_type: type):
+    """An argparse type: a number above 0."""
+
+    def parse(text: str):
+        number = number_type(text)
+        if not 0 < number < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        return number
+
+    parse.__name__ = number_type.__name__
+    return parse
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -38,32 +53,49 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--catalogues", type=pathlib.Path, help="a folder with LANGUAGE/*.mo or *.po, instead of Debian's")
     parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path.home() / ".cache/weft-translation")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build/translation"))
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--patience", type=int, default=2, help="epochs without a better validation loss before it stops")
-    parser.add_argument("--batch", type=int, default=32, help="sentence pairs a rank takes at a time")
-    parser.add_argument("--accumulate", type=int, default=2, help="batches whose gradients make one step")
-    parser.add_argument("--rate", type=float, default=1e-3, help="the highest learning rate")
-    parser.add_argument("--warmup", type=int, default=400, help="steps until it is reached")
-    parser.add_argument("--vocabulary", type=int, default=4000)
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--longest", type=int, default=48, help="pieces of a sentence that count")
-    parser.add_argument("--sentences", type=int, default=400, help="how many the BLEU is computed on")
-    parser.add_argument("--limit", type=int, help="take no more than this many training pairs")
-    return parser.parse_args()
+    parser.add_argument("--epochs", type=positive(int), default=20)
+    parser.add_argument("--patience", type=positive(int), default=2, help="epochs without a better validation loss before it stops")
+    parser.add_argument("--batch", type=positive(int), default=32, help="sentence pairs a rank takes at a time")
+    parser.add_argument("--accumulate", type=positive(int), default=2, help="batches whose gradients make one step")
+    parser.add_argument("--rate", type=positive(float), default=1e-3, help="the highest learning rate")
+    parser.add_argument("--warmup", type=positive(int), default=400, help="steps until it is reached")
+    parser.add_argument("--vocabulary", type=positive(int), default=4000)
+    parser.add_argument("--width", type=positive(int), default=128)
+    parser.add_argument("--layers", type=positive(int), default=3)
+    parser.add_argument("--longest", type=positive(int), default=48, help="pieces of a sentence that count")
+    parser.add_argument("--sentences", type=positive(int), default=400, help="how many the BLEU is computed on")
+    parser.add_argument("--limit", type=positive(int), help="take no more than this many training pairs")
+    arguments = parser.parse_args()
+    if arguments.width % HEADS:
+        parser.error(f"--width {arguments.width} is no multiple of {HEADS}, the number of attention heads")
+    if arguments.longest < 3:
+        parser.error(f"--longest {arguments.longest} leaves no room for a word between begin and end")
+    return arguments
+
+
+def fetch(arguments) -> tuple[dict[str, list], bytes]:
+    """The pairs of each part, and the vocabulary of those for training."""
+    folder, language = arguments.catalogues, arguments.language
+    files = catalogues.find(folder, language) if folder else catalogues.fetch(language, arguments.cache)
+    parts = catalogues.split(files)
+    parts["training"] = parts["training"][: arguments.limit]
+    print(f"{len(files)} catalogues,", ", ".join(f"{len(pairs)} pairs for {name}" for name, pairs in parts.items()))
+    return parts, Vocabulary.train(parts["training"], arguments.vocabulary)
 
 
 def load(arguments) -> tuple[Vocabulary, dict[str, Pairs]]:
     """The data. Rank 0 fetches, splits and learns the vocabulary; the others get what it found."""
     found = [None]
     if dist.get_rank() == 0:
-        folder, language = arguments.catalogues, arguments.language
-        files = catalogues.find(folder, language) if folder else catalogues.fetch(language, arguments.cache)
-        parts = catalogues.split(files)
-        parts["training"] = parts["training"][: arguments.limit]
-        found = [(parts, Vocabulary.train(parts["training"], arguments.vocabulary))]
-        print(f"{len(files)} catalogues,", ", ".join(f"{len(pairs)} pairs for {name}" for name, pairs in parts.items()))
+        try:
+            found = [fetch(arguments)]
+        except (OSError, ValueError, RuntimeError, subprocess.SubprocessError) as error:
+            found = [f"no data to learn from: {error}"]
     dist.broadcast_object_list(found)
+    if isinstance(found[0], str):  # every rank leaves, and one of them says why
+        rank = dist.get_rank()
+        dist.destroy_process_group()
+        sys.exit(f"ddp_translation.py: {found[0]}" if rank == 0 else 1)
     parts, model = found[0]
     vocabulary = Vocabulary(model)
     return vocabulary, {name: Pairs(pairs, vocabulary, arguments.longest) for name, pairs in parts.items()}

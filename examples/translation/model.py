@@ -7,11 +7,13 @@ from torch import nn
 
 from .data import BEGIN, END, PAD
 
+HEADS = 4  # of attention
+
 
 class Translator(nn.Module):
     """Scores for the next piece of the target, given the source and the target so far."""
 
-    def __init__(self, vocabulary: int, width: int = 128, layers: int = 3, heads: int = 4, longest: int = 64, dropout: float = 0.1):
+    def __init__(self, vocabulary: int, width: int = 128, layers: int = 3, heads: int = HEADS, longest: int = 64, dropout: float = 0.1):
         super().__init__()
         self.longest = longest
         self.pieces = nn.Embedding(vocabulary, width, padding_idx=PAD)

@@ -4,6 +4,7 @@ import itertools
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 
@@ -101,6 +102,29 @@ def train(backend, folder, output):
     epochs = re.findall(r"loss ([\d.]+), validation ([\d.]+), BLEU ([\d.]+)", run.stdout)
     test = re.search(r"test BLEU ([\d.]+)", run.stdout)
     return [tuple(map(float, epoch)) for epoch in epochs], float(test[1]), run.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--batch=0"], "0 is not above 0"),
+        (["--rate=nan"], "nan is not above 0"),
+        (["--width=30"], "no multiple of 4"),
+        (["--longest=2"], "no room for a word"),
+        (["--catalogues=/nowhere"], "no gettext catalogues of de under /nowhere"),
+        (["--language=xx"], "no gettext catalogues of xx"),
+    ],
+)
+def test_bad_input_is_one_line_and_a_failure(folder, tmp_path, arguments, message):
+    # One rank by itself: the launcher would put its own words around the program's.
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    rank = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, str(EXAMPLES / "ddp_translation.py"), f"--catalogues={folder}", f"--output={tmp_path / 'out'}", *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **rank})
+    assert run.returncode != 0
+    assert message in run.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in run.stderr, run.stderr
 
 
 def test_learns_and_does_the_same_on_both_backends(folder, tmp_path):
