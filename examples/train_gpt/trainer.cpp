@@ -62,9 +62,7 @@ void check_finite(float loss, int step) {
 void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, BatchSampler const& sampler,
            std::optional<weft::EmulatedLink> const& link) {
   Options const& options = inputs.options;
-  std::unique_ptr<Strategy> const strategy =
-      make_strategy(connect(world, link), options, model,
-                    LocalTensors(model.parameters(), options.seed).take(options.parameter_type()));
+  std::unique_ptr<Strategy> const strategy = make_strategy(connect(world, link), options, model);
   if (inputs.checkpoint && inputs.is_folder) {
     restore_folder(world, options.resume, *inputs.checkpoint, model.parameters(), *strategy);
   } else if (inputs.checkpoint) {

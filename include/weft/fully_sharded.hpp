@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -54,6 +55,10 @@ struct FullyShardedOptions {
   int shard_size = 0;
   HybridSum hybrid_sum = HybridSum::rank_order;
 
+  /// So that the model is whole nowhere, not even at first: writes parameter `index`'s values. Rank 0 calls it during
+  /// construction, for one parameter after the other; then parameters need no memory of their own, on any rank.
+  std::function<void(std::size_t index, BufferView const& values)> first_values{};
+
   OptimizerSettings optimizer{};
   GradientPolicy gradients{};
   /// To find mistakes: NaN is written over gathered parameters, whole gradients and gradient shards as soon as nobody
@@ -98,7 +103,8 @@ struct FullyShardedMemory {
 /// Not thread-safe. After a failed collective every call but the destructor rethrows that failure.
 class FullySharded {
  public:
-  /// Collective; copies rank 0's values. `world` is used only during construction.
+  /// Collective; copies rank 0's values: the parameters' memory is not needed any more, on other ranks it is not read.
+  /// `world` is used only during construction.
   /// @throws before anything is sent Error{unsupported|invalid_argument} naming rank, unit and parameter for what
   /// Optimizer refuses, and for a unit larger than the cap; on every rank Error{mismatch} naming the first rank and
   /// unit, parameter, group or option that differ from rank 0's; Error{out_of_memory}

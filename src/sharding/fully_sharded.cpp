@@ -73,7 +73,7 @@ FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& un
   }
   first_piece_.push_back(at);
   updates_.reserve(units.size() + 2);
-  take_values(world, units);
+  take_values(world, units, options);
 }
 
 FullySharded::Impl::~Impl() {

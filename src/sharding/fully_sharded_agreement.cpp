@@ -24,14 +24,15 @@ std::string text_of(std::optional<DataType> const& type) {
   return type ? std::string(to_string(*type)) : "each its own";
 }
 
-void check_parameter(int rank, ShardedUnit const& unit, std::size_t index, BufferView const& parameter) {
+void check_parameter(int rank, ShardedUnit const& unit, std::size_t index, BufferView const& parameter,
+                     bool needs_memory) {
   if (!is_computable(parameter.dtype) || parameter.device.type != DeviceType::cpu) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("fully sharded: rank {}: parameter {}, in unit '{}', is {} on {}; f32, bf16 and f16 on cpu "
                             "can be updated",
                             rank, index, unit.name, to_string(parameter.dtype), to_string(parameter.device)));
   }
-  if (parameter.data == nullptr && parameter.count != 0) {
+  if (needs_memory && parameter.data == nullptr && parameter.count != 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("fully sharded: rank {}: parameter {}, in unit '{}', has {} elements but no memory", rank,
                             index, unit.name, parameter.count));
@@ -48,6 +49,7 @@ Facts facts_of(FullyShardedOptions const& options) {
           {"gradient_units", std::to_string(options.gradient_units)},
           {"shard_size", std::to_string(options.shard_size)},
           {"hybrid_sum", std::to_string(static_cast<int>(options.hybrid_sum))},
+          {"first_values", options.first_values ? "some" : "none"},
           {"gradients.scaler", options.gradients.scaler != nullptr ? "some" : "none"},
           {"gradients.max_norm", options.gradients.max_norm ? fmt::format("{}", *options.gradients.max_norm) : "none"},
           {"gradients.norm_type", std::to_string(static_cast<int>(options.gradients.norm_type))},
@@ -73,11 +75,13 @@ void check_units(int rank, std::vector<ShardedUnit> const& units, FullyShardedOp
                 fmt::format("fully sharded: rank {}: gradient_units is 0; backward writes at least 1", rank));
   }
   if (options.gradients.max_norm) static_cast<void>(clip_factor(0, *options.gradients.max_norm));
+  bool const needs_memory = !options.first_values;
   std::size_t index = 0;
   for (ShardedUnit const& unit : units) {
     for (ParameterGroup const& group : unit.groups) {
       check(group.options);
-      for (BufferView const& parameter : group.parameters) check_parameter(rank, unit, index++, parameter);
+      for (BufferView const& parameter : group.parameters)
+        check_parameter(rank, unit, index++, parameter, needs_memory);
     }
   }
 }

@@ -66,7 +66,8 @@ class FullySharded::Impl {
     bool forwarded = false;  ///< since the last step
   };
 
-  void take_values(Communicator& world, std::vector<ShardedUnit> const& units);
+  void take_values(Communicator& world, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options);
+  void take_parameter(Communicator& world, std::size_t index, BufferView const& values, Buffer const& chunk);
   void begin_gradients(Use const& use);
   [[nodiscard]] StepInputs judged(StepInputs const& inputs);
   void update(std::size_t unit);

@@ -11,6 +11,8 @@
 namespace weft {
 namespace {
 
+constexpr std::size_t kChunk = std::size_t{1} << 19U;  ///< elements
+
 // Elements from `first` on into those from `mine_first` on, as far as both have them.
 void take_overlap(std::span<float> mine, std::size_t mine_first, std::size_t first, BufferView const& values) {
   std::size_t const begin = std::max(first, mine_first);
@@ -22,28 +24,38 @@ void take_overlap(std::span<float> mine, std::size_t mine_first, std::size_t fir
 
 }  // namespace
 
-// Rank 0's values reach everybody by way of a small buffer; each rank takes what it owns. Masters take the values as
-// they were given, before they are rounded to what is gathered.
-void FullySharded::Impl::take_values(Communicator& world, std::vector<ShardedUnit> const& units) {
-  constexpr std::size_t kElements = std::size_t{1} << 19U;
-  Buffer const chunk = Buffer::host(kElements, DataType::f32);
+void FullySharded::Impl::take_values(Communicator& world, std::vector<ShardedUnit> const& units,
+                                     FullyShardedOptions const& options) {
+  Buffer const chunk = Buffer::host(kChunk, DataType::f32);
   std::size_t index = 0;
   for (ShardedUnit const& unit : units) {
     for (ParameterGroup const& group : unit.groups) {
       for (BufferView const& parameter : group.parameters) {
-        ShardRange const mine = shards_.shard(index);
-        std::vector<float> exact(mine.count);
-        for (std::size_t first = 0; first < parameter.count; first += kElements) {
-          BufferView const part = parameter.slice(first, std::min(kElements, parameter.count - first));
-          BufferView const values(chunk.data(), part.count, part.dtype);
-          std::memcpy(values.data, part.data, part.bytes());
-          world.broadcast(values, 0).wait();
-          take_overlap(exact, mine.first, first, values);
+        Buffer made;
+        if (options.first_values && world.rank() == 0 && parameter.count != 0) {
+          made = Buffer::host(parameter.count, parameter.dtype);
+          options.first_values(index, made.view());
         }
-        shards_.set_master("FullySharded", index++, exact);
+        take_parameter(world, index++, made.data() != nullptr ? made.view() : parameter, chunk);
       }
     }
   }
+}
+
+// Rank 0's values reach everybody by way of a small buffer; each rank takes what it owns. Masters take the values as
+// they were given, before they are rounded to what is gathered.
+void FullySharded::Impl::take_parameter(Communicator& world, std::size_t index, BufferView const& values,
+                                        Buffer const& chunk) {
+  ShardRange const mine = shards_.shard(index);
+  std::vector<float> exact(mine.count);
+  for (std::size_t first = 0; first < values.count; first += kChunk) {
+    std::size_t const count = std::min(kChunk, values.count - first);
+    BufferView const part(chunk.data(), count, values.dtype);
+    if (world.rank() == 0) std::memcpy(part.data, values.slice(first, count).data, part.bytes());
+    world.broadcast(part, 0).wait();
+    take_overlap(exact, mine.first, first, part);
+  }
+  shards_.set_master("FullySharded", index, exact);
 }
 
 BufferView FullySharded::Impl::piece_of(ShardPiece const& piece, BufferView const& flat_shard) const noexcept {

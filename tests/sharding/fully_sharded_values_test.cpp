@@ -148,6 +148,29 @@ TEST(FullyShardedValues, MastersStartUnrounded) {
   });
 }
 
+TEST(FullyShardedValues, FirstValuesMayBeMadeOneByOne) {
+  run_thread_ranks(3, [](Communicator& world) {
+    std::vector<TensorSpec> const specs{{700'000}, {0}, {77, DataType::bf16}};  // the first takes several messages
+    Parameters const expected(specs, 5);
+    std::vector<BufferView> empty;
+    for (TensorSpec const& spec : specs) empty.push_back({nullptr, spec.count, spec.dtype});
+    std::vector<std::size_t> calls;
+    FullyShardedOptions options;
+    options.first_values = [&](std::size_t index, BufferView const& values) {
+      calls.push_back(index);
+      ASSERT_EQ(values.count, specs[index].count);
+      ASSERT_EQ(values.dtype, specs[index].dtype);
+      std::memcpy(values.data, expected.views()[index].data, values.bytes());
+    };
+    FullySharded model(world, {{"all", {{empty, AdamWOptions{}}}}}, options);
+    EXPECT_EQ(calls, world.rank() == 0 ? (std::vector<std::size_t>{0, 2}) : std::vector<std::size_t>{});
+    model.before_forward(0);
+    EXPECT_EQ(bytes_of(3, [&](std::size_t i) { return model.parameter(i); }),
+              bytes_of(3, [&](std::size_t i) { return expected.views()[i]; }));
+    model.after_forward(0);
+  });
+}
+
 TEST(FullyShardedValues, StatesAreDividedAmongRanks) {
   for (int const ranks : {1, 2, 4}) {
     run_thread_ranks(ranks, [&](Communicator& world) {

@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 
+#include <weft/convert.hpp>
 #include <weft/fully_sharded.hpp>
 
 #include "passes.hpp"
@@ -60,19 +61,35 @@ class UnitTensors final : public Tensors {
   bool training_ = false;  ///< the clock runs
 };
 
-std::vector<weft::ShardedUnit> units_of(GptParameters const& parameters, std::vector<weft::Buffer> const& start,
-                                        Options const& options) {
+std::vector<weft::ShardedUnit> units_of(GptParameters const& parameters, Options const& options) {
   std::vector<weft::ShardedUnit> units;
   for (GptParameters::Unit const& unit : parameters.units()) {
     weft::ParameterGroup group{{}, options.optimizer_options()};
-    for (std::size_t i = unit.first; i < unit.first + unit.count; ++i) group.parameters.push_back(start[i].view());
+    for (std::size_t i = unit.first; i < unit.first + unit.count; ++i) {
+      group.parameters.push_back({nullptr, parameters.tensors()[i].count, options.parameter_type()});
+    }
     units.push_back({unit.name, {std::move(group)}});
   }
   return units;
 }
 
-weft::FullyShardedOptions sharded_options(Options const& options, int ranks, StepControl& control) {
+/// Rounded to what is trained, as the other strategies start.
+void initialise(GptParameters const& parameters, std::uint64_t seed, std::size_t index,
+                weft::BufferView const& values) {
+  if (values.dtype == weft::DataType::f32) {
+    return parameters.initialise(index, seed, {static_cast<float*>(values.data), values.count});
+  }
+  weft::Buffer const exact = weft::Buffer::host(values.count, weft::DataType::f32);
+  parameters.initialise(index, seed, exact.as<float>());
+  weft::convert(exact.view(), values);
+}
+
+weft::FullyShardedOptions sharded_options(Options const& options, GptParameters const& parameters, int ranks,
+                                          StepControl& control) {
   weft::FullyShardedOptions sharded;
+  sharded.first_values = [&parameters, seed = options.seed](std::size_t index, weft::BufferView const& values) {
+    initialise(parameters, seed, index, values);
+  };
   sharded.prefetch = static_cast<std::size_t>(options.prefetch);
   sharded.gather_cap = static_cast<std::size_t>(options.gather_cap_mb * (1 << 20));
   sharded.reshard_after_forward = !options.keep_gathered;
@@ -89,13 +106,12 @@ weft::FullyShardedOptions sharded_options(Options const& options, int ranks, Ste
 /// No rank ever has the whole model.
 class FullyShardedStrategy final : public Strategy {
  public:
-  FullyShardedStrategy(weft::Communicator communicator, Options const& options, GptModel& model,
-                       std::vector<weft::Buffer> const& start)
+  FullyShardedStrategy(weft::Communicator communicator, Options const& options, GptModel& model)
       : Strategy(options),
         communicator_(std::move(communicator)),
         model_(model),
-        sharded_(communicator_, units_of(model.parameters(), start, options),
-                 sharded_options(options, communicator_.size(), control())),
+        sharded_(communicator_, units_of(model.parameters(), options),
+                 sharded_options(options, model.parameters(), communicator_.size(), control())),
         tensors_(model.parameters(), sharded_, clock_) {}
 
   [[nodiscard]] StepTimes step(std::span<Batch const> batches, double lr) override;
@@ -180,9 +196,8 @@ void FullyShardedStrategy::record(weft::TimePoint start) {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_fully_sharded(weft::Communicator communicator, Options const& options, GptModel& model,
-                                             std::vector<weft::Buffer> start) {
-  return std::make_unique<FullyShardedStrategy>(std::move(communicator), options, model, start);
+std::unique_ptr<Strategy> make_fully_sharded(weft::Communicator communicator, Options const& options, GptModel& model) {
+  return std::make_unique<FullyShardedStrategy>(std::move(communicator), options, model);
 }
 
 }  // namespace train_gpt

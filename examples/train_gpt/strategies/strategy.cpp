@@ -4,11 +4,13 @@
 
 namespace train_gpt {
 
-std::unique_ptr<Strategy> make_strategy(weft::Communicator communicator, Options const& options, GptModel& model,
-                                        std::vector<weft::Buffer> start) {
-  bool const fully = options.strategy == "zero3" || options.strategy == "hsdp";
-  auto const make = options.strategy == "ddp" ? make_replicated : fully ? make_fully_sharded : make_zero;
-  return make(std::move(communicator), options, model, std::move(start));
+std::unique_ptr<Strategy> make_strategy(weft::Communicator communicator, Options const& options, GptModel& model) {
+  if (options.strategy == "zero3" || options.strategy == "hsdp") {
+    return make_fully_sharded(std::move(communicator), options, model);
+  }
+  auto const make = options.strategy == "ddp" ? make_replicated : make_zero;
+  return make(std::move(communicator), options, model,
+              LocalTensors(model.parameters(), options.seed).take(options.parameter_type()));
 }
 
 }  // namespace train_gpt

@@ -55,15 +55,16 @@ class Strategy {
   StepControl control_;
 };
 
-/// options.strategy's. `start`: the parameters' first values, of options.parameter_type(). `model` must outlive it.
+/// options.strategy's, with the parameters' starting values. `model` must outlive it.
 [[nodiscard]] std::unique_ptr<Strategy> make_strategy(weft::Communicator communicator, Options const& options,
-                                                      GptModel& model, std::vector<weft::Buffer> start);
+                                                      GptModel& model);
 
+/// `start`: those values, of options.parameter_type().
 std::unique_ptr<Strategy> make_replicated(weft::Communicator communicator, Options const& options, GptModel& model,
                                           std::vector<weft::Buffer> start);
 std::unique_ptr<Strategy> make_zero(weft::Communicator communicator, Options const& options, GptModel& model,
                                     std::vector<weft::Buffer> start);
-std::unique_ptr<Strategy> make_fully_sharded(weft::Communicator communicator, Options const& options, GptModel& model,
-                                             std::vector<weft::Buffer> start);
+/// Makes the values itself, tensor by tensor: the model is never whole.
+std::unique_ptr<Strategy> make_fully_sharded(weft::Communicator communicator, Options const& options, GptModel& model);
 
 }  // namespace train_gpt
