@@ -13,9 +13,18 @@ void Bucketer::Impl::resize_per_bucket() {
   timings_.reserve(storage_.bucket_count());
 }
 
+// timings_ are this step's, or none where nothing has been sent.
 Observation Bucketer::Impl::observation() const {
-  bool const times = options_.policy == BucketPolicy::optimal;
-  return {tracker_.observed_order(), times ? tracker_.observed_times(gave_up_) : std::vector<double>()};
+  Observation seen{tracker_.observed_order(), {}, {}, {}};
+  if (options_.policy != BucketPolicy::optimal) return seen;
+  seen.ready = tracker_.observed_times(gave_up_);
+  for (std::size_t bucket = 0; bucket < launched_; ++bucket) {
+    if (storage_.bucket(bucket).count == 0) continue;
+    BucketTiming const& timing = timings_[bucket];
+    seen.bytes.push_back(timing.bytes);
+    seen.seconds.push_back(std::chrono::duration<double>(timing.finished - timing.started).count());
+  }
+  return seen;
 }
 
 void Bucketer::Impl::rebuild(Observation seen) {

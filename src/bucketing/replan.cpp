@@ -22,6 +22,19 @@ TransferCost measured(Communicator& communicator, BucketSender& sender, std::spa
   return total == 0 ? TransferCost{} : measure_transfer_cost(communicator, sender, most->first, total);
 }
 
+// The rank that came to a bucket last waited for nobody.
+double seconds_lost(Communicator& communicator, Observation& seen, TransferCost const& cost) {
+  if (seen.seconds.empty()) return 0;
+  std::span<double> const seconds(seen.seconds);
+  communicator.all_reduce(seconds, seconds, ReduceOp::min).wait();
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    seconds[i] -= cost.seconds + cost.seconds_per_byte * static_cast<double>(seen.bytes[i]);
+  }
+  auto const middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return std::max(0.0, *middle);
+}
+
 // Rank 0's, as the rest of the plan comes from there.
 TransferCost given(Communicator& communicator, TransferCost const& cost) {
   std::array<double, 2> parts{cost.seconds, cost.seconds_per_byte};
@@ -42,6 +55,7 @@ BucketPlan replan(Communicator& communicator, BucketSender& sender, std::span<Te
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return ready[a] < ready[b]; });
   if (!cost) {
     cost = options.transfer_cost ? given(communicator, *options.transfer_cost) : measured(communicator, sender, specs);
+    if (!options.transfer_cost) cost->seconds += seconds_lost(communicator, seen, *cost);
   }
   return BucketPlan::optimal(specs, order, ready, *cost, sender.shards());
 }
