@@ -41,12 +41,25 @@ float value_or(float const* pointer, float otherwise) noexcept {
 class Optimizer::Impl {
  public:
   Impl(std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings) : settings_(settings) {
-    for (auto& group : groups) {
+    std::size_t count = 0;
+    std::size_t values = 0;
+    for (auto const& group : groups) {
       check(group.options);
       options_.push_back(group.options);
       for (auto const& parameter : group.parameters) {
-        check_parameter(parameter, parameters_.size(), group.options);
-        parameters_.push_back({ParameterState(parameter, group.options, settings), options_.size() - 1});
+        check_parameter(parameter, count++, group.options);
+        values += ParameterState::memory_needed(parameter, group.options, settings);
+      }
+    }
+    // In one piece, so that small tensors' arrays lie on huge pages as well.
+    memory_ = Buffer::host(values, DataType::f32);
+    parameters_.reserve(count);
+    auto* next = static_cast<float*>(memory_.data());
+    for (auto const& group : groups) {
+      auto const index = static_cast<std::size_t>(&group - groups.data());
+      for (auto const& parameter : group.parameters) {
+        parameters_.push_back({ParameterState(parameter, group.options, settings, next), index});
+        next += ParameterState::memory_needed(parameter, group.options, settings);
       }
     }
   }
@@ -150,6 +163,7 @@ class Optimizer::Impl {
 
   OptimizerSettings settings_;
   std::vector<OptimizerOptions> options_;  // by group
+  Buffer memory_;                          // states and f32 originals
   std::vector<Parameter> parameters_;
   StepInputs inputs_;
   std::int64_t step_ = 0;

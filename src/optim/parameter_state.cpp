@@ -1,6 +1,7 @@
 #include "optim/parameter_state.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/cpu/optim/gradients.hpp"
 
@@ -8,10 +9,32 @@ namespace weft {
 
 using kernels::kStateBlock;
 
-ParameterState::ParameterState(BufferView parameter, OptimizerOptions const& options, OptimizerSettings const& settings)
+namespace {
+
+bool needs_master(BufferView const& parameter, OptimizerSettings const& settings) {
+  return settings.master_weights && parameter.dtype != DataType::f32;
+}
+
+/// Arrays begin on cache lines.
+std::size_t stride(std::size_t count) {
+  constexpr std::size_t kLine = 64 / sizeof(float);
+  return (count + kLine - 1) / kLine * kLine;
+}
+
+}  // namespace
+
+std::size_t ParameterState::memory_needed(BufferView const& parameter, OptimizerOptions const& options,
+                                          OptimizerSettings const& settings) {
+  std::size_t const states = settings.state == StateType::block8 ? 0 : state_names(options).size();
+  return stride(parameter.count) * (states + (needs_master(parameter, settings) ? 1 : 0));
+}
+
+ParameterState::ParameterState(BufferView parameter, OptimizerOptions const& options, OptimizerSettings const& settings,
+                               float* memory)
     : parameter_(parameter), packs_(settings.state == StateType::block8) {
-  if (settings.master_weights && parameter.dtype != DataType::f32) {
-    master_ = Buffer::host(parameter.count, DataType::f32);
+  auto const next = [&] { return std::exchange(memory, memory + stride(parameter.count)); };
+  if (needs_master(parameter, settings)) {
+    master_ = BufferView(next(), parameter.count, DataType::f32);
     refresh_master();
   }
   auto const states = state_names(options).size();
@@ -21,15 +44,16 @@ ParameterState::ParameterState(BufferView parameter, OptimizerOptions const& opt
       auto const blocks = (parameter.count + kStateBlock - 1) / kStateBlock;
       packed_.push_back({std::vector<std::uint8_t>(parameter.count), std::vector<float>(blocks), kind.code});
     } else {
-      states_.push_back(Buffer::host(parameter.count, DataType::f32));
+      states_.emplace_back(next(), parameter.count);
     }
     if (packs_ || kind.initial != 0) set_state(which, std::vector<float>(parameter.count, kind.initial));
   }
 }
 
 void ParameterState::refresh_master() {
-  if (master_.data() != nullptr)
-    kernels::convert(parameter_.data, parameter_.dtype, master_.data(), DataType::f32, parameter_.count);
+  if (master_.data != nullptr) {
+    kernels::convert(parameter_.data, parameter_.dtype, master_.data, DataType::f32, parameter_.count);
+  }
 }
 
 std::size_t ParameterState::block_length(std::size_t first) const noexcept {
@@ -55,11 +79,11 @@ kernels::UpdateArrays ParameterState::arrays(BufferView gradient, std::size_t fi
   kernels::UpdateArrays arrays;
   arrays.parameter = at(parameter_.data, parameter_.dtype);
   arrays.parameter_type = parameter_.dtype;
-  arrays.master = reinterpret_cast<float*>(at(master_.data(), DataType::f32));
+  arrays.master = reinterpret_cast<float*>(at(master_.data, DataType::f32));
   arrays.gradient = at(gradient.data, gradient.dtype);
   arrays.gradient_type = gradient.dtype;
   for (std::size_t which = 0; which < states_.size(); ++which) {
-    arrays.state[which] = reinterpret_cast<float*>(at(states_[which].data(), DataType::f32));
+    arrays.state[which] = states_[which].data() + first;
   }
   return arrays;
 }
@@ -67,7 +91,7 @@ kernels::UpdateArrays ParameterState::arrays(BufferView gradient, std::size_t fi
 std::vector<float> ParameterState::state(std::size_t which) const {
   std::vector<float> values(parameter_.count);
   if (!packs_) {
-    std::ranges::copy(states_.at(which).as<float>(), values.begin());
+    std::ranges::copy(states_.at(which), values.begin());
     return values;
   }
   for (std::size_t first = 0; first < values.size(); first += kStateBlock) {
@@ -78,7 +102,7 @@ std::vector<float> ParameterState::state(std::size_t which) const {
 
 void ParameterState::set_state(std::size_t which, std::span<float const> values) {
   if (!packs_) {
-    std::ranges::copy(values, states_.at(which).as<float>().begin());
+    std::ranges::copy(values, states_.at(which).begin());
     return;
   }
   for (std::size_t first = 0; first < values.size(); first += kStateBlock) {
@@ -87,8 +111,7 @@ void ParameterState::set_state(std::size_t which, std::span<float const> values)
 }
 
 std::size_t ParameterState::bytes() const noexcept {
-  std::size_t bytes = master_.view().bytes();
-  for (auto const& state : states_) bytes += state.view().bytes();
+  std::size_t bytes = master_.bytes() + states_.size() * parameter_.count * sizeof(float);
   for (auto const& packed : packed_) bytes += packed.values.size() + packed.scales.size() * sizeof(float);
   return bytes;
 }

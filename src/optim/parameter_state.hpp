@@ -16,11 +16,15 @@ namespace weft {
 /// What an optimizer keeps of one parameter: states, and the f32 original where the parameter is narrower.
 class ParameterState {
  public:
-  /// @throws Error{out_of_memory}
-  ParameterState(BufferView parameter, OptimizerOptions const& options, OptimizerSettings const& settings);
+  /// f32 values of memory that the constructor takes.
+  [[nodiscard]] static std::size_t memory_needed(BufferView const& parameter, OptimizerOptions const& options,
+                                                 OptimizerSettings const& settings);
+  /// `memory`: zeros on a cache line, which must outlive this.
+  ParameterState(BufferView parameter, OptimizerOptions const& options, OptimizerSettings const& settings,
+                 float* memory);
 
   [[nodiscard]] BufferView parameter() const noexcept { return parameter_; }
-  [[nodiscard]] BufferView master() const noexcept { return master_.data() != nullptr ? master_.view() : parameter_; }
+  [[nodiscard]] BufferView master() const noexcept { return master_.data != nullptr ? master_ : parameter_; }
   /// The original takes the parameter's values.
   void refresh_master();
 
@@ -48,9 +52,9 @@ class ParameterState {
   [[nodiscard]] kernels::UpdateArrays arrays(BufferView gradient, std::size_t first) const noexcept;
 
   BufferView parameter_;
-  Buffer master_;
+  BufferView master_;
   bool packs_;
-  std::vector<Buffer> states_;
+  std::vector<std::span<float>> states_;
   std::vector<Packed> packed_;
 };
 
