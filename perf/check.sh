@@ -13,7 +13,7 @@ rm -f "$out"/*.json "$out"/*.jsonl
 
 say "build (release)"
 configure_and_build release all_reduce_perf all_gather_perf reduce_scatter_perf broadcast_perf reduce_perf alltoall_perf \
-  gather_perf scatter_perf group_perf adamw_perf train_gpt
+  gather_perf scatter_perf group_perf adamw_perf zero_step_perf train_gpt
 
 # bar NAME COMMAND…: remembers the name when the command fails, and goes on.
 bar() {
@@ -42,6 +42,9 @@ fi
 bar "operations beside the machine's limit" /usr/bin/python3 perf/check_baselines.py --bin "$bin"
 bar "many small calls as one" "$bin/group_perf" --json "$out/groups.jsonl"
 bar "AdamW kernel beside its memory traffic" "$bin/adamw_perf"
+step=("$bin/zero_step_perf" --json "$out/zero_step.jsonl")  # 6 GB of memory
+if [[ ${trainer[0]} == mpirun ]]; then step=(mpirun -np 2 --bind-to core "${step[@]}"); fi
+bar "a ZeRO-1 step, fused" "${step[@]}"
 
 train() { # REPORT ARGUMENT…
   local report=$1

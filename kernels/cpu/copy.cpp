@@ -38,6 +38,18 @@ void copy_streaming(std::uint8_t* dst, std::uint8_t const* src, std::size_t byte
   hwy::FlushStream();
 }
 
+void zero_streaming(std::uint8_t* dst, std::size_t bytes) {
+  hn::ScalableTag<std::uint8_t> const d;
+  std::size_t const n = hn::Lanes(d);
+  auto const zeros = hn::Zero(d);
+  std::size_t const misaligned = reinterpret_cast<std::uintptr_t>(dst) % kLineBytes;
+  std::size_t i = std::min(bytes, (kLineBytes - misaligned) % kLineBytes);
+  std::memset(dst, 0, i);
+  for (; i + n <= bytes; i += n) hn::Stream(zeros, d, dst + i);
+  std::memset(dst + i, 0, bytes - i);
+  hwy::FlushStream();
+}
+
 }  // namespace weft::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -45,6 +57,7 @@ HWY_AFTER_NAMESPACE();
 namespace weft::kernels {
 
 HWY_EXPORT(copy_streaming);
+HWY_EXPORT(zero_streaming);
 
 void copy(void* dst, void const* src, std::size_t bytes, Store store) {
   if (bytes == 0) return;
@@ -53,6 +66,15 @@ void copy(void* dst, void const* src, std::size_t bytes, Store store) {
     return;
   }
   HWY_DYNAMIC_DISPATCH(copy_streaming)(static_cast<std::uint8_t*>(dst), static_cast<std::uint8_t const*>(src), bytes);
+}
+
+void zero(void* dst, std::size_t bytes, Store store) {
+  if (bytes == 0) return;
+  if (store == Store::cached) {
+    std::memset(dst, 0, bytes);
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(zero_streaming)(static_cast<std::uint8_t*>(dst), bytes);
 }
 
 }  // namespace weft::kernels

@@ -42,4 +42,7 @@ void reduce(std::span<void* const> dsts, std::span<void const* const> srcs, std:
 /// memcpy, or the same with streaming stores (fenced). `dst` and `src` do not overlap.
 void copy(void* dst, void const* src, std::size_t bytes, Store store = Store::cached);
 
+/// memset to zero, or the same with streaming stores (fenced).
+void zero(void* dst, std::size_t bytes, Store store);
+
 }  // namespace weft::kernels

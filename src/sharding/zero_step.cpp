@@ -1,4 +1,4 @@
-#include <cstring>
+#include "kernels/cpu/reduce.hpp"
 
 #include "sharding/zero_impl.hpp"
 
@@ -6,6 +6,9 @@ namespace weft {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// Bytes that may still be in cache when they are next used.
+constexpr std::size_t kCached = std::size_t{32} << 20;
 
 }  // namespace
 
@@ -120,14 +123,18 @@ void ZeroOptimizer::Impl::update_with_norms() {
 // The updates have zeroed what this rank owns.
 void ZeroOptimizer::Impl::zero_rest() {
   if (options_.collective == BucketCollective::reduce_scatter_and_release) return;  // zeros already
+  std::size_t const ranks = static_cast<std::size_t>(communicator_.size());
+  std::size_t bytes = 0;
+  for (Bucket const& bucket : bucketer_.plan().buckets) bytes += bucket.bytes() / ranks * (ranks - 1);
+  // What no cache keeps until the next backward need not be fetched to be overwritten.
+  auto const store = bytes > kCached ? kernels::Store::streaming : kernels::Store::cached;
   for (std::size_t i = 0; i < shards_.parameter_count(); ++i) {
     BufferView const whole = bucketer_.gradient(i);
-    ShardRange const mine = shards_.shard(i);
-    std::size_t const end = mine.first + mine.count;
     if (whole.count == 0) continue;
-    std::memset(whole.data, 0, mine.first * size_of(whole.dtype));
-    BufferView const behind = whole.slice(end, whole.count - end);
-    std::memset(behind.data, 0, behind.bytes());
+    ShardRange const mine = shards_.shard(i);
+    BufferView const behind = whole.slice(mine.first + mine.count, whole.count - mine.first - mine.count);
+    kernels::zero(whole.data, mine.first * size_of(whole.dtype), store);
+    kernels::zero(behind.data, behind.bytes(), store);
   }
 }
 

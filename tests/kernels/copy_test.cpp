@@ -27,6 +27,9 @@ TEST(CopyTest, MovesExactlyTheBytesAskedFor) {
                       want.begin() + static_cast<std::ptrdiff_t>(to));
           kernels::copy(dst.data() + to, src.data() + from, bytes, store);
           ASSERT_EQ(dst, want) << bytes << " bytes from +" << from << " to +" << to;
+          std::fill_n(want.begin() + static_cast<std::ptrdiff_t>(to), bytes, static_cast<unsigned char>(0));
+          kernels::zero(dst.data() + to, bytes, store);
+          ASSERT_EQ(dst, want) << bytes << " zeros at +" << to;
         }
       }
     }

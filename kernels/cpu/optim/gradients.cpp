@@ -12,9 +12,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
 
-/// Sums in f32 stay this short.
-constexpr std::size_t kMeasured = 4096;
-
 /// The last, partly filled vector, padded with zeros.
 template <typename Body>
 void with_partial(Elements const& elements, std::size_t first, std::size_t count, bool write, Body&& body) {
@@ -25,33 +22,81 @@ void with_partial(Elements const& elements, std::size_t first, std::size_t count
   if (write) std::memcpy(elements.data + first * size, copy, count * size);
 }
 
-GradientMeasure measure_kernel(void const* data, std::size_t count, DataType type, float factor) {
-  DF const d;
-  Elements const elements{static_cast<std::byte*>(const_cast<void*>(data)), type};  // only read
-  auto const scale = hn::Set(d, factor);
-  auto const n = hn::Lanes(d);
-  VF largest = hn::Zero(d);
-  VF poison = hn::Zero(d);  // what is not finite times zero is NaN
-  VF squares = hn::Zero(d);
-  GradientMeasure result;
-  auto const visit = [&](Elements const& at, std::size_t i) {
-    VF const g = hn::Mul(at.load(i), scale);
-    poison = hn::MulAdd(g, hn::Zero(d), poison);
+/// Elements of a page of f32. Hardware prefetchers stop at page ends and follow several streams better than one, so
+/// reading walks four pages side by side.
+constexpr std::size_t kPage = 4096 / sizeof(float);
+
+/// What has been seen of a range, in chains that do not wait for one another.
+struct Measured {
+  VF largest;
+  VF poison;  // what is not finite times zero is NaN
+  VF squares;
+
+  static HWY_INLINE Measured nothing() { return {hn::Zero(DF()), hn::Zero(DF()), hn::Zero(DF())}; }
+  HWY_INLINE void add(VF g) {
+    poison = hn::MulAdd(g, hn::Zero(DF()), poison);
     largest = hn::Max(largest, hn::Abs(g));
     squares = hn::MulAdd(g, g, squares);
+  }
+  HWY_INLINE void add(Measured const& other) {
+    poison = hn::Add(poison, other.poison);
+    largest = hn::Max(largest, other.largest);
+    squares = hn::Add(squares, other.squares);
+  }
+};
+
+template <typename Load>
+GradientMeasure measure_with(Elements const& elements, std::size_t count, float factor, Load const& load) {
+  DF const d;
+  auto const scale = hn::Set(d, factor);
+  auto const n = hn::Lanes(d);
+  Measured total = Measured::nothing();
+  GradientMeasure result;
+  auto const flush = [&] {
+    result.sum_of_squares += hn::GetLane(hn::SumOfLanes(d, total.squares));
+    total.squares = hn::Zero(d);
   };
   std::size_t i = 0;
-  while (i + n <= count) {
-    auto const end = std::min(count, i + kMeasured);
-    for (; i + n <= end; i += n) visit(elements, i);
-    result.sum_of_squares += hn::GetLane(hn::SumOfLanes(d, squares));
-    squares = hn::Zero(d);
+  for (; i + 4 * kPage <= count; i += 4 * kPage) {
+    Measured a = Measured::nothing();
+    Measured b = Measured::nothing();
+    Measured c = Measured::nothing();
+    Measured e = Measured::nothing();
+    for (std::size_t j = i; j < i + kPage; j += n) {
+      a.add(hn::Mul(load(j), scale));
+      b.add(hn::Mul(load(j + kPage), scale));
+      c.add(hn::Mul(load(j + 2 * kPage), scale));
+      e.add(hn::Mul(load(j + 3 * kPage), scale));
+    }
+    a.add(b);
+    c.add(e);
+    total.add(a);
+    total.add(c);
+    flush();
   }
-  if (i < count) with_partial(elements, i, count - i, false, visit);
-  result.sum_of_squares += hn::GetLane(hn::SumOfLanes(d, squares));
-  result.largest = hn::GetLane(hn::MaxOfLanes(d, largest));
-  result.finite = std::isfinite(hn::GetLane(hn::SumOfLanes(d, poison)));
+  for (; i + n <= count; i += n) total.add(hn::Mul(load(i), scale));
+  if (i < count) {
+    with_partial(elements, i, count - i, false,
+                 [&](Elements const& padded, std::size_t) { total.add(hn::Mul(padded.load(0), scale)); });
+  }
+  flush();
+  result.largest = hn::GetLane(hn::MaxOfLanes(d, total.largest));
+  result.finite = std::isfinite(hn::GetLane(hn::SumOfLanes(d, total.poison)));
   return result;
+}
+
+GradientMeasure measure_kernel(void const* data, std::size_t count, DataType type, float factor) {
+  Elements const elements{static_cast<std::byte*>(const_cast<void*>(data)), type};  // only read
+  auto const* const floats = static_cast<float const*>(data);
+  auto const* const halves = static_cast<std::uint16_t const*>(data);
+  switch (type) {
+    case DataType::bf16:
+      return measure_with(elements, count, factor,
+                          [=](std::size_t i) { return Narrow<BFloat16Codec>::load(halves + i); });
+    case DataType::f16:
+      return measure_with(elements, count, factor, [=](std::size_t i) { return Narrow<HalfCodec>::load(halves + i); });
+    default: return measure_with(elements, count, factor, [=](std::size_t i) { return hn::LoadU(DF(), floats + i); });
+  }
 }
 
 template <typename Change>

@@ -6,6 +6,7 @@
 #define WEFT_KERNELS_CPU_OPTIM_UPDATE_LOOP_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -19,6 +20,8 @@ namespace weft::kernels::HWY_NAMESPACE {
 
 using VF = hn::Vec<DF>;
 constexpr std::size_t kMaxStates = 3;
+/// How many elements ahead loops ask for: hardware prefetchers stop at page ends.
+constexpr std::size_t kAhead = 256;
 
 /// Elements [i, i + a vector) of an array of f32, bf16 or f16.
 struct Elements {
@@ -39,6 +42,7 @@ struct Elements {
       default: return hn::StoreU(value, DF(), reinterpret_cast<float*>(data) + i);
     }
   }
+  HWY_INLINE void prefetch(std::size_t i) const { hwy::Prefetch(data + i * size_of(type)); }
 
  private:
   [[nodiscard]] HWY_INLINE std::uint16_t* halves() const { return reinterpret_cast<std::uint16_t*>(data); }
@@ -90,6 +94,15 @@ HWY_INLINE void update_vector(Rule& rule, Lanes const& at, std::size_t i, VF fac
   }
 }
 
+/// The lines that update_vector() will read and write.
+template <typename Rule>
+HWY_INLINE void prefetch_vector(Lanes const& at, std::size_t i) {
+  at.computed.prefetch(i);
+  if constexpr (Rule::kReadsGradient) at.gradient.prefetch(i);
+  for (std::size_t k = 0; k < Rule::kStates; ++k) hwy::Prefetch(at.state[k] + i);
+  if (Rule::kWrites && at.rounded.data != nullptr) at.rounded.prefetch(i);
+}
+
 /// The last, partly filled vector: the same arithmetic on padded copies.
 template <typename Rule>
 void update_partial(Rule& rule, Lanes const& at, std::size_t first, std::size_t count, VF factor, bool zero) {
@@ -127,8 +140,10 @@ void update(Rule& rule, UpdateArrays const& arrays, std::size_t count, GradientU
   auto const n = hn::Lanes(DF());
   auto const factor = hn::Set(DF(), use.factor);
   std::size_t i = 0;
-  for (; i + 2 * n <= count; i += 2 * n) {
+  for (; i + 2 * n + kAhead <= count; i += 2 * n) {
+    prefetch_vector<Rule>(at, i + kAhead);
     update_vector(rule, at, i, factor, use.zero);
+    prefetch_vector<Rule>(at, i + n + kAhead);
     update_vector(rule, at, i + n, factor, use.zero);
   }
   for (; i + n <= count; i += n) update_vector(rule, at, i, factor, use.zero);
