@@ -69,11 +69,12 @@ double time_phase(Communicator& world, Entry& entry, std::size_t step) {
 }
 
 void measure(Communicator& world, Options const& options, std::vector<Entry>& entries) {
-  for (int round = -1; round < options.rounds; ++round) {
+  std::size_t const rounds = static_cast<std::size_t>(options.rounds) + 1;
+  for (std::size_t round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      Entry& entry = entries[(i + static_cast<std::size_t>(round + 1)) % entries.size()];
-      double const seconds = time_phase(world, entry, static_cast<std::size_t>(round + 1));
-      if (round < 0) continue;  // pages are first touched
+      Entry& entry = entries[(i + round) % entries.size()];
+      double const seconds = time_phase(world, entry, round);
+      if (round == 0) continue;  // pages are first touched
       entry.seconds.push_back(seconds);
       for (auto const& [name, part] : entry.side->parts()) entry.parts[name].push_back(part);
     }
