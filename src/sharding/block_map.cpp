@@ -27,9 +27,14 @@ std::optional<std::size_t> BlockMap::highest(std::size_t bytes) const {
 
 std::optional<std::size_t> BlockMap::place(std::size_t bytes) {
   if (bytes == 0) return 0;
-  std::optional<std::size_t> const offset = from_above_ ? highest(bytes) : lowest(bytes);
-  if (!offset) return offset;
-  from_above_ = !from_above_;
+  std::optional<std::size_t> const low = lowest(bytes);
+  std::optional<std::size_t> const high = highest(bytes);
+  if (!low) return low;
+  bool const low_end = *low == 0;
+  bool const high_end = *high + bytes == capacity_;
+  bool const above = low_end == high_end ? from_above_ : high_end;
+  std::optional<std::size_t> const offset = above ? high : low;
+  from_above_ = !above;
   auto const behind = std::find_if(blocks_.begin(), blocks_.end(), [&](Block const& b) { return b.offset > *offset; });
   blocks_.insert(behind, {*offset, bytes});
   used_ += bytes;

@@ -15,8 +15,8 @@ class BlockMap {
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] std::size_t used() const noexcept { return used_; }
 
-  /// Where a block of `bytes` was placed; nothing where no gap is large enough. Blocks are placed from either end in
-  /// turn: two of any sizes that fit do so in any sequence where the older leaves first.
+  /// Where a block of `bytes` was placed; nothing where no gap is large enough. Blocks go to the end that is free, to
+  /// either in turn where both or none are: of two at a time no gap is ever lost.
   [[nodiscard]] std::optional<std::size_t> place(std::size_t bytes);
   /// Takes back a block of place()'s.
   void release(std::size_t offset, std::size_t bytes);

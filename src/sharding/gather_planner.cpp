@@ -64,19 +64,31 @@ void GatherPlanner::begin(Use const& use) {
   prefetch();
 }
 
-void GatherPlanner::prefetch() {
+// Which use from now on is the last to be gathered ahead for. Between turns the room of the unit in use is free for one
+// more.
+std::size_t GatherPlanner::uses_ahead() const noexcept {
+  bool const idle = std::none_of(states_.begin(), states_.end(), [](State const& state) { return state.in_use; });
+  std::size_t const most = policy_.prefetch + (idle && policy_.prefetch > 0 ? 1 : 0);
   auto const upcoming = order_.upcoming();
-  std::size_t ahead = 0;
-  for (std::size_t at = 0; at < upcoming.size() && ahead < policy_.prefetch; ++at) {
+  std::size_t units = 0;
+  std::size_t at = 0;
+  for (; at < upcoming.size() && units < most; ++at) {
     std::size_t const unit = upcoming[at].unit;
-    if (states_[unit].in_use || order_.next_use(unit) != at) continue;
-    ++ahead;
+    if (!states_[unit].in_use && order_.next_use(unit) == at) ++units;
+  }
+  return at;
+}
+
+void GatherPlanner::prefetch() {
+  auto const upcoming = order_.upcoming().first(uses_ahead());
+  for (std::size_t at = 0; at < upcoming.size(); ++at) {
+    std::size_t const unit = upcoming[at].unit;
     if (!states_[unit].gathered && !try_place(unit, at + 1)) return;
   }
 }
 
 bool GatherPlanner::is_wanted_soon(std::size_t unit) const noexcept {
-  return order_.next_use(unit) < std::max<std::size_t>(policy_.prefetch, 1);
+  return order_.next_use(unit) < std::max<std::size_t>(uses_ahead(), 1);
 }
 
 void GatherPlanner::end(Use const& use) {

@@ -36,8 +36,8 @@ class GatherPlanner {
  public:
   GatherPlanner(std::vector<PlannedUnit> units, GatherPolicy const& policy);
 
-  /// A unit's turn begins: it is gathered, and `prefetch` of those expected next. @throws Error{invalid_argument} where
-  /// units in use leave it no room.
+  /// A unit's turn begins: it is gathered, and `prefetch` of those expected next. Between turns it is one more of them.
+  /// @throws Error{invalid_argument} where units in use leave it no room.
   void begin(Use const& use);
   /// Its turn ends.
   void end(Use const& use);
@@ -64,6 +64,7 @@ class GatherPlanner {
     std::size_t offset = 0;
   };
 
+  [[nodiscard]] std::size_t uses_ahead() const noexcept;
   void prefetch();
   [[nodiscard]] bool try_place(std::size_t unit, std::size_t keep_before);
   [[nodiscard]] bool is_wanted_soon(std::size_t unit) const noexcept;
