@@ -12,6 +12,7 @@
 
 #include <weft/error.hpp>
 #include <weft/launch.hpp>
+#include <weft/memory.hpp>
 
 #include "folder_checkpoint.hpp"
 #include "trainer.hpp"
@@ -89,8 +90,11 @@ int main(int argc, char** argv) {
     }
     int const ranks = options->ranks;
     Inputs const inputs = read_inputs(std::move(*options));
+    // Bound before the ranks are: their communicator's memory counts.
+    weft::MemoryAccount const memory(inputs.options.memory_budget);
+    weft::MemoryAccount::Binding const bound(memory);
     return weft::launch({.ranks = ranks}, [&](weft::Communicator& world) {
-      train_gpt::run_rank(world, inputs);
+      train_gpt::run_rank(world, inputs, memory);
       return 0;
     });
   } catch (weft::Error const& error) {

@@ -139,6 +139,16 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
       ->transform(CLI::CheckedTransformer(decays()));
   app.add_flag("--compare", options.compare,
                "run the same steps also without overlap, without buckets and with blocking MPI");
+  app.add_option_function<std::string>(
+      "--memory-budget",
+      [&options](std::string const& text) {
+        auto const bytes = weft::parse_bytes(text);
+        if (!bytes || *bytes == 0) {
+          throw CLI::ValidationError("--memory-budget", fmt::format("{} is no size, as 512M or 2G", text));
+        }
+        options.memory_budget = *bytes;
+      },
+      "ends the run where a rank would need more memory (e.g. 512M), saying what for");
   app.add_option("--trace", options.trace, "write compute and communication intervals as Chrome/Perfetto JSON");
   app.add_option("--report-json", options.report_json, "write every printed figure as JSON");
   auto* compare = app.get_option("--compare");

@@ -9,6 +9,7 @@
 #include <weft/bucketer.hpp>
 #include <weft/communicator.hpp>
 #include <weft/lr_schedule.hpp>
+#include <weft/memory.hpp>
 #include <weft/optimizer.hpp>
 
 #include "gpt_config.hpp"
@@ -57,6 +58,8 @@ struct Options {
   bool recompute = false;
   int warmup = 10;
   weft::LrDecay decay = weft::LrDecay::constant;
+
+  std::size_t memory_budget = weft::MemoryAccount::kUnlimited;  ///< bytes of a rank
 
   std::string trace;
   std::string report_json;

@@ -160,7 +160,7 @@ std::string comparison_table(std::span<RunSummary const> runs) {
 }
 
 void write_report(std::string const& path, Options const& options, GptModel const& model,
-                  std::span<RunSummary const> runs) {
+                  std::span<RunSummary const> runs, Json const& memory) {
   GptConfig const& config = options.model;
   Json json{{"program", "train_gpt"},
             {"model",
@@ -184,6 +184,7 @@ void write_report(std::string const& path, Options const& options, GptModel cons
             {"last_bucket_mb", options.last_bucket_mb},
             {"bucket_policy", options.bucket_policy},
             {"compress", options.compress},
+            {"memory", memory},
             {"runs", Json::array()}};
   for (RunSummary const& run : runs) {
     json["runs"].push_back(json_of(run));

@@ -3,6 +3,8 @@
 #include <span>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include <weft/trace.hpp>
 
 #include "gpt_model.hpp"
@@ -26,8 +28,9 @@ struct RunSummary {
 [[nodiscard]] std::string comparison_table(std::span<RunSummary const> runs);
 
 /// Writes every figure of the runs. @throws std::runtime_error when the file cannot be written.
+/// `memory`: memory_of_ranks().
 void write_report(std::string const& path, Options const& options, GptModel const& model,
-                  std::span<RunSummary const> runs);
+                  std::span<RunSummary const> runs, nlohmann::json const& memory);
 
 /// Adds a step's intervals, named "step 12: forward" or "step 12: bucket 3", so that tools can find the step.
 void add_to_trace(weft::Trace& trace, int step, StepTimes const& times, std::span<Traffic const> traffic);

@@ -15,6 +15,7 @@
 #include "compare.hpp"
 #include "folder_checkpoint.hpp"
 #include "link.hpp"
+#include "memory_use.hpp"
 #include "progress.hpp"
 #include "report.hpp"
 #include "sample.hpp"
@@ -34,7 +35,8 @@ void print_start(Inputs const& inputs, GptModel const& model, int ranks,
 }
 
 /// Rank 0's words after training.
-void print_end(Inputs const& inputs, GptModel const& model, RunRecord const& run) {
+void print_end(Inputs const& inputs, GptModel const& model, RunRecord const& run, weft::MemoryAccount const& memory,
+               nlohmann::json const& of_ranks) {
   Options const& options = inputs.options;
   fmt::print("\n{}", weft::format_overlap_report(run.steps.back().overlap,
                                                  fmt::format("Last step, rank 0, link: {}", run.link)));
@@ -43,8 +45,9 @@ void print_end(Inputs const& inputs, GptModel const& model, RunRecord const& run
   if (run.skipped_steps > 0) {
     fmt::print("{} of these steps overflowed and were skipped\n", run.skipped_steps);
   }
+  fmt::print("\nRank 0\n{}", weft::format_memory_report(memory));
   if (!options.report_json.empty()) {
-    write_report(options.report_json, options, model, std::span(&summary, 1));
+    write_report(options.report_json, options, model, std::span(&summary, 1), of_ranks);
   }
   std::fflush(stdout);
 }
@@ -60,7 +63,7 @@ void check_finite(float loss, int step) {
 
 /// The training loop.
 void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, BatchSampler const& sampler,
-           std::optional<weft::EmulatedLink> const& link) {
+           std::optional<weft::EmulatedLink> const& link, weft::MemoryAccount const& memory) {
   Options const& options = inputs.options;
   std::unique_ptr<Strategy> const strategy = make_strategy(connect(world, link), options, model);
   if (inputs.checkpoint && inputs.is_folder) {
@@ -110,8 +113,9 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
   if (!options.trace.empty()) {
     trace.write(world, options.trace);
   }
+  nlohmann::json const of_ranks = memory_of_ranks(world, memory);
   if (world.rank() == 0) {
-    print_end(inputs, model, run);
+    print_end(inputs, model, run, memory, of_ranks);
   }
   if (options.sample > 0) {
     std::string const sample = generate(model, strategy->tensors(), options.prompt, options.sample, options.seed);
@@ -130,7 +134,7 @@ float mean_over_ranks(weft::Communicator& world, float value) {
   return mean[0];
 }
 
-void run_rank(weft::Communicator& world, Inputs const& inputs) {
+void run_rank(weft::Communicator& world, Inputs const& inputs, weft::MemoryAccount const& memory) {
   Options const& options = inputs.options;
   use_one_blas_thread();
   check_batch(options, world.size());
@@ -145,7 +149,7 @@ void run_rank(weft::Communicator& world, Inputs const& inputs) {
   if (options.compare) {
     compare(world, options, model, sampler, link);
   } else {
-    train(world, inputs, model, sampler, link);
+    train(world, inputs, model, sampler, link, memory);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include <weft/communicator.hpp>
+#include <weft/memory.hpp>
 
 #include "checkpoint.hpp"
 #include "data.hpp"
@@ -19,8 +20,8 @@ struct Inputs {
   bool is_folder = false;  ///< its values are in options.resume
 };
 
-/// One rank's whole run; rank 0 prints. Collective.
-void run_rank(weft::Communicator& world, Inputs const& inputs);
+/// One rank's whole run; rank 0 prints. `memory` is bound to this thread. Collective.
+void run_rank(weft::Communicator& world, Inputs const& inputs, weft::MemoryAccount const& memory);
 
 /// Mean of a figure over the ranks. Collective.
 [[nodiscard]] float mean_over_ranks(weft::Communicator& world, float value);

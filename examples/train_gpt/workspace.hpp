@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <vector>
 
+#include <weft/memory.hpp>
+
 #include "gpt_config.hpp"
 
 namespace train_gpt {
@@ -30,21 +32,21 @@ class Workspace {
     auto const rows = static_cast<std::size_t>(max_batch) * static_cast<std::size_t>(config.seq);
     auto const width = static_cast<std::size_t>(config.width);
     for (BlockActivations& block : blocks_) {
-      for (auto* matrix : {&block.norm1, &block.attended, &block.middle, &block.norm2}) matrix->resize(rows * width);
-      for (auto* column : {&block.mean1, &block.rstd1, &block.mean2, &block.rstd2}) column->resize(rows);
-      block.qkv.resize(rows * 3 * width);
-      block.probabilities.resize(rows * static_cast<std::size_t>(config.heads) * static_cast<std::size_t>(config.seq));
-      block.hidden.resize(rows * 4 * width);
-      block.activated.resize(rows * 4 * width);
+      for (auto* matrix : {&block.norm1, &block.attended, &block.middle, &block.norm2}) make(*matrix, rows * width);
+      for (auto* column : {&block.mean1, &block.rstd1, &block.mean2, &block.rstd2}) make(*column, rows);
+      make(block.qkv, rows * 3 * width);
+      make(block.probabilities, rows * static_cast<std::size_t>(config.heads) * static_cast<std::size_t>(config.seq));
+      make(block.hidden, rows * 4 * width);
+      make(block.activated, rows * 4 * width);
     }
     inputs.resize(static_cast<std::size_t>(config.layers));
-    for (std::vector<float>& input : inputs) input.resize(rows * width);
-    for (auto* matrix : {&output, &norm, &d_residual, &d_narrow}) matrix->resize(rows * width);
-    mean.resize(rows);
-    rstd.resize(rows);
-    logits.resize(rows * static_cast<std::size_t>(GptConfig::kVocabulary));
-    d_wide.resize(rows * 4 * width);
-    d_scores.resize(static_cast<std::size_t>(config.seq) * static_cast<std::size_t>(config.seq));
+    for (std::vector<float>& input : inputs) make(input, rows * width);
+    for (auto* matrix : {&output, &norm, &d_residual, &d_narrow}) make(*matrix, rows * width);
+    make(mean, rows);
+    make(rstd, rows);
+    make(logits, rows * static_cast<std::size_t>(GptConfig::kVocabulary));
+    make(d_wide, rows * 4 * width);
+    make(d_scores, static_cast<std::size_t>(config.seq) * static_cast<std::size_t>(config.seq));
   }
 
   [[nodiscard]] bool recomputes() const noexcept { return blocks_.size() < inputs.size(); }
@@ -59,6 +61,13 @@ class Workspace {
   std::vector<float> d_scores;    ///< seq·seq
 
  private:
+  void make(std::vector<float>& array, std::size_t count) {
+    charge_.set(charged_ += static_cast<std::ptrdiff_t>(count * sizeof(float)));
+    array.resize(count);
+  }
+
+  weft::MemoryCharge charge_{weft::MemoryKind::activations, 0};
+  std::ptrdiff_t charged_ = 0;
   std::vector<BlockActivations> blocks_;
 };
 

@@ -23,6 +23,7 @@
 #include "weft/group.hpp"
 #include "weft/launch.hpp"
 #include "weft/lr_schedule.hpp"
+#include "weft/memory.hpp"
 #include "weft/messenger.hpp"
 #include "weft/optimizer.hpp"
 #include "weft/optimizer_options.hpp"

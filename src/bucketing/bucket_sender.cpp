@@ -53,8 +53,10 @@ BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t 
   }
   if (collective_ == BucketCollective::reduce_scatter_and_release) {
     // Right behind the collective, where nobody waits for it; not if it failed, for peers may still be reading.
-    stream().enqueue([whole, kept = mine(whole), done = sent.done] {
-      if (!done.error()) release_outside(whole, kept);
+    stream().enqueue([&storage, index, whole, kept = mine(whole), done = sent.done] {
+      if (done.error()) return;
+      release_outside(whole, kept);
+      storage.note_released(index, kept.bytes());
     });
   }
   return sent;

@@ -4,7 +4,8 @@
 
 namespace weft {
 
-BucketStorage::BucketStorage(Communicator& communicator, BucketPlan plan) : plan_(std::move(plan)) {
+BucketStorage::BucketStorage(Communicator& communicator, BucketPlan plan, MemoryKind kind) : plan_(std::move(plan)) {
+  MemoryScope const scope(kind);
   std::size_t tensors = 0;
   for (Bucket const& bucket : plan_.buckets) tensors += bucket.slots.size();
   tensors_.resize(tensors);
@@ -12,12 +13,17 @@ BucketStorage::BucketStorage(Communicator& communicator, BucketPlan plan) : plan
   for (Bucket const& bucket : plan_.buckets) {
     buffers_.push_back(bucket.count == 0 ? Buffer(nullptr, 0, bucket.dtype, {})
                                          : communicator.allocate(bucket.count, bucket.dtype));
+    released_.emplace_back(kind, 0);
     BufferView const whole = buffers_.back().view();
     for (BucketSlot const& slot : bucket.slots) {
       tensors_[slot.tensor] =
           slot.count == 0 ? BufferView(nullptr, 0, bucket.dtype) : whole.slice(slot.offset, slot.count);
     }
   }
+}
+
+void BucketStorage::note_released(std::size_t index, std::size_t kept) const {
+  released_[index].set(static_cast<std::ptrdiff_t>(kept) - static_cast<std::ptrdiff_t>(bucket(index).bytes()));
 }
 
 void BucketStorage::zero(std::size_t tensor) const noexcept {

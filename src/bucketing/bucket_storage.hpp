@@ -6,6 +6,7 @@
 #include "weft/bucket_plan.hpp"
 #include "weft/buffer.hpp"
 #include "weft/communicator.hpp"
+#include "weft/memory.hpp"
 
 namespace weft {
 
@@ -14,7 +15,7 @@ class BucketStorage {
  public:
   /// Collective: allocates one zero-filled buffer per bucket that has elements. @throws Error{out_of_memory} on every
   /// rank.
-  BucketStorage(Communicator& communicator, BucketPlan plan);
+  BucketStorage(Communicator& communicator, BucketPlan plan, MemoryKind kind = MemoryKind::gradients);
 
   [[nodiscard]] BucketPlan const& plan() const noexcept { return plan_; }
   [[nodiscard]] std::size_t bucket_count() const noexcept { return plan_.buckets.size(); }
@@ -28,6 +29,10 @@ class BucketStorage {
     return bucket(index).slice(static_cast<std::size_t>(rank) * count, count);
   }
 
+  /// For the memory account: of bucket `index` only `kept` bytes are still in memory; or all of them again.
+  void note_released(std::size_t index, std::size_t kept) const;
+  void note_whole(std::size_t index) const { released_[index].set(0); }
+
   void zero(std::size_t tensor) const noexcept;
   /// Takes over every tensor's contents. Both must hold the same tensors.
   void copy_tensors_from(BucketStorage const& other) const noexcept;
@@ -36,6 +41,7 @@ class BucketStorage {
   BucketPlan plan_;
   std::vector<Buffer> buffers_;
   std::vector<BufferView> tensors_;
+  mutable std::vector<MemoryCharge> released_;  ///< by bucket
 };
 
 }  // namespace weft

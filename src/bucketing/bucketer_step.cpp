@@ -52,7 +52,9 @@ void Bucketer::Impl::mark(std::size_t index, bool with_gradient) {
                             with_gradient ? "ready" : "unused", index));
   }
   if (join_ && sync_ && !join_->announced()) announce_step();
-  if (!tracker_.mark(index, with_gradient)) return;
+  bool const full = tracker_.mark(index, with_gradient);
+  storage_.note_whole(tracker_.bucket_of(index));
+  if (!full) return;
   ready_[tracker_.bucket_of(index)] = Clock::now();
   bool const overlaps = options_.overlap && !(sender_.sharded() && rebuild_pending_);
   if (sync_ && overlaps && tracker_.is_full(launched_)) guarded([this] { launch_full_buckets(); });

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <future>
 #include <map>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -79,11 +79,10 @@ class CheckpointSaver::Impl {
 
   void save(std::span<CheckpointTensor const> tensors, CheckpointInfo const& info);
   void wait() {
-    if (running_.valid()) running_.get();
+    running_.wait();
+    if (auto const failure = std::exchange(failure_, std::nullopt)) throw Error(failure->code, failure->what);
   }
-  [[nodiscard]] bool saving() const {
-    return running_.valid() && running_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
-  }
+  [[nodiscard]] bool saving() const { return !running_.test(); }
 
  private:
   void prepare_folder();
@@ -96,8 +95,9 @@ class CheckpointSaver::Impl {
   std::filesystem::path folder_;
   CollectiveOptions collective_;
   std::optional<File> lock_;  ///< on rank 0
-  std::future<void> running_;
   Stream stream_;
+  Work running_;
+  std::optional<Failure> failure_;  ///< of the last save, once running_ is complete
 };
 
 void CheckpointSaver::Impl::prepare_folder() {
@@ -123,12 +123,10 @@ void CheckpointSaver::Impl::save(std::span<CheckpointTensor const> tensors, Chec
   together(
       communicator_, [&] { *pending = take_copy(tensors, std::move(plan)); }, collective_);
   pending->index.info = info;
-  auto task = std::make_shared<std::packaged_task<void()>>([this, pending] {
+  running_ = enqueue_work(stream_, [this, pending] {
     PendingSave taken = std::move(*pending);  // gone as soon as it is written
-    write(taken);
+    failure_ = failure_of([&] { write(taken); });
   });
-  running_ = task->get_future();
-  stream_.enqueue([task] { (*task)(); });
 }
 
 PendingSave CheckpointSaver::Impl::take_copy(std::span<CheckpointTensor const> tensors,

@@ -11,10 +11,14 @@
 namespace weft {
 namespace {
 
-struct Failure {
-  ErrorCode code;
-  std::string what;
-};
+std::string broadcast_from(Communicator& communicator, std::string text, int root, std::size_t bytes,
+                           CollectiveOptions const& options) {
+  text.resize(bytes);
+  if (bytes != 0) communicator.broadcast(BufferView(text.data(), bytes, DataType::u8), root, options).wait();
+  return text;
+}
+
+}  // namespace
 
 std::optional<Failure> failure_of(std::function<void()> const& local) {
   try {
@@ -28,15 +32,6 @@ std::optional<Failure> failure_of(std::function<void()> const& local) {
     return Failure{ErrorCode::system, error.what()};
   }
 }
-
-std::string broadcast_from(Communicator& communicator, std::string text, int root, std::size_t bytes,
-                           CollectiveOptions const& options) {
-  text.resize(bytes);
-  if (bytes != 0) communicator.broadcast(BufferView(text.data(), bytes, DataType::u8), root, options).wait();
-  return text;
-}
-
-}  // namespace
 
 void together(Communicator& communicator, std::function<void()> const& local, CollectiveOptions const& options) {
   std::optional<Failure> const failure = failure_of(local);

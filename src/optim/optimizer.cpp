@@ -8,6 +8,7 @@
 #include "optim/parameter_state.hpp"
 #include "optim/rule.hpp"
 #include "weft/error.hpp"
+#include "weft/memory.hpp"
 
 namespace weft {
 namespace {
@@ -52,6 +53,7 @@ class Optimizer::Impl {
       }
     }
     // In one piece, so that small tensors' arrays lie on huge pages as well.
+    MemoryScope const scope(MemoryKind::optimizer);
     memory_ = Buffer::host(values, DataType::f32);
     parameters_.reserve(count);
     auto* next = static_cast<float*>(memory_.data());

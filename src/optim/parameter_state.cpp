@@ -42,7 +42,9 @@ ParameterState::ParameterState(BufferView parameter, OptimizerOptions const& opt
     auto const kind = state_kind(options, which);
     if (packs_) {
       auto const blocks = (parameter.count + kStateBlock - 1) / kStateBlock;
-      packed_.push_back({std::vector<std::uint8_t>(parameter.count), std::vector<float>(blocks), kind.code});
+      MemoryCharge charge(MemoryKind::optimizer, parameter.count + blocks * sizeof(float));
+      packed_.push_back(
+          {std::vector<std::uint8_t>(parameter.count), std::vector<float>(blocks), kind.code, std::move(charge)});
     } else {
       states_.emplace_back(next(), parameter.count);
     }

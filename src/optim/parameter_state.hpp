@@ -9,6 +9,7 @@
 
 #include "optim/rule.hpp"
 #include "weft/buffer.hpp"
+#include "weft/memory.hpp"
 #include "weft/optimizer.hpp"
 
 namespace weft {
@@ -43,6 +44,7 @@ class ParameterState {
     std::vector<std::uint8_t> values;
     std::vector<float> scales;
     kernels::StateCode code{};
+    MemoryCharge charge{};
   };
 
   [[nodiscard]] std::size_t block_length(std::size_t first) const noexcept;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "weft/error.hpp"
+#include "weft/memory.hpp"
 
 namespace weft {
 
@@ -63,9 +64,10 @@ Buffer Buffer::host(std::size_t count, DataType dtype) {
   }
   if (count > limit / size_of(dtype)) throw_out_of_memory(count, dtype);
   auto const bytes = count * size_of(dtype);
+  MemoryCharge charge(MemoryScope::current(), bytes);
   auto memory = bytes < kMapFrom ? allocate_from_heap(bytes) : allocate_pages(bytes);
   if (!memory) throw_out_of_memory(count, dtype);
-  return {std::move(memory), count, dtype, Device{}};
+  return {hold_charge(std::move(memory), std::move(charge)), count, dtype, Device{}};
 }
 
 void Buffer::check_type(DataType wanted) const {

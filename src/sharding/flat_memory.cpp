@@ -4,7 +4,8 @@
 
 namespace weft {
 
-Buffer allocate_bytes(Communicator& communicator, std::size_t bytes) {
+Buffer allocate_bytes(Communicator& communicator, std::size_t bytes, MemoryKind kind) {
+  MemoryScope const scope(kind);
   return bytes == 0 ? Buffer() : communicator.allocate(bytes, DataType::u8);
 }
 

@@ -3,13 +3,14 @@
 #include <cstddef>
 
 #include "weft/communicator.hpp"
+#include "weft/memory.hpp"
 
 namespace weft {
 
 inline constexpr std::size_t kCacheLine = 64;
 
 /// Collective: zero-filled symmetric memory; an empty Buffer of 0 bytes.
-[[nodiscard]] Buffer allocate_bytes(Communicator& communicator, std::size_t bytes);
+[[nodiscard]] Buffer allocate_bytes(Communicator& communicator, std::size_t bytes, MemoryKind kind);
 
 /// `count` elements of `type` from byte `offset` on.
 [[nodiscard]] inline BufferView view_at(Buffer const& memory, std::size_t offset, std::size_t count,

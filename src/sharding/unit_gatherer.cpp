@@ -17,14 +17,14 @@ UnitGatherer::UnitGatherer(Communicator& communicator, UnitLayout const& layout,
       layout_(layout),
       options_(std::move(options)),
       planner_(layout.planned(), options_.policy),
-      pool_(allocate_bytes(communicator, options_.policy.capacity)),
+      pool_(allocate_bytes(communicator, options_.policy.capacity, MemoryKind::communication)),
       works_(layout.flat_count()) {
   auto const parts = static_cast<std::size_t>(communicator.size());
   std::size_t bytes = 0;
   for (std::size_t flat = 0; flat < layout.flat_count(); ++flat) {
     bytes += layout.count(flat) / parts * size_of(layout.types(flat).parameter);
   }
-  shard_memory_ = allocate_bytes(communicator, bytes);
+  shard_memory_ = allocate_bytes(communicator, bytes, MemoryKind::parameters);
   std::size_t offset = 0;
   for (std::size_t flat = 0; flat < layout.flat_count(); ++flat) {
     shards_.push_back(view_at(shard_memory_, offset, layout.count(flat) / parts, layout.types(flat).parameter));

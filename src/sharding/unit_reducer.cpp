@@ -21,7 +21,7 @@ UnitReducer::UnitReducer(ShardGroups& groups, UnitLayout const& layout, Options 
       layout_(layout),
       options_(std::move(options)),
       map_(pool_capacity(options_.units)),
-      pool_(allocate_bytes(groups.reductions, map_.capacity())),
+      pool_(allocate_bytes(groups.reductions, map_.capacity(), MemoryKind::communication)),
       states_(layout.unit_count()) {
   auto const parts = static_cast<std::size_t>(groups.shard_size);
   std::size_t bytes = 0;
@@ -31,8 +31,9 @@ UnitReducer::UnitReducer(ShardGroups& groups, UnitLayout const& layout, Options 
     bytes += whole / parts;
     if (layout.types(flat).reduced != layout.types(flat).gradient) converted = std::max(converted, whole);
   }
-  converted_ = allocate_bytes(groups.reductions, converted);
-  shard_memory_ = allocate_bytes(groups.replicas > 1 ? *groups.replicated : groups.reductions, bytes);
+  converted_ = allocate_bytes(groups.reductions, converted, MemoryKind::communication);
+  shard_memory_ =
+      allocate_bytes(groups.replicas > 1 ? *groups.replicated : groups.reductions, bytes, MemoryKind::gradients);
   std::size_t offset = 0;
   for (std::size_t flat = 0; flat < layout.flat_count(); ++flat) {
     shards_.push_back(view_at(shard_memory_, offset, layout.count(flat) / parts, layout.types(flat).reduced));
@@ -60,7 +61,7 @@ void UnitReducer::make_holdable() {
     offsets.push_back(bytes);
     bytes += layout_.gradient_bytes(unit);
   }
-  held_memory_ = allocate_bytes(groups_.reductions, bytes);
+  held_memory_ = allocate_bytes(groups_.reductions, bytes, MemoryKind::gradients);
   held_offsets_ = std::move(offsets);
 }
 

@@ -54,7 +54,7 @@ ZeroOptimizer::Impl::Impl(Communicator& communicator, std::vector<ParameterGroup
       zero_gradients_(options.optimizer.zero_gradients),
       parameter_dtype_(parameter_dtype(groups, options)),
       bucketer_(communicator, agreed_specs(communicator, groups, options), options_),
-      parameters_(communicator, parameter_plan()),
+      parameters_(communicator, parameter_plan(), MemoryKind::parameters),
       shards_(groups, options.optimizer),
       gathers_(communicator, *options_.stream) {
   take_values(groups);

@@ -11,12 +11,14 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 
 #include "collectives/shm/fd_passing.hpp"
 #include "weft/error.hpp"
+#include "weft/memory.hpp"
 
 namespace weft::shm {
 
@@ -73,6 +75,16 @@ void agree(std::vector<Report> const& reports, std::size_t bytes) {
   }
   throw Error(ErrorCode::system,
               fmt::format("rank {}: cannot map the shared segment of {} bytes: {}", rank, bytes, reason));
+}
+
+/// Where a budget does not allow this rank's part, the others have to know before it may throw.
+MemoryCharge charge_part(std::size_t bytes, std::optional<Error>& too_much) {
+  try {
+    return {MemoryScope::current(MemoryKind::communication), bytes};
+  } catch (Error const& error) {
+    too_much = error;
+    return {};
+  }
 }
 
 }  // namespace
@@ -193,12 +205,16 @@ std::shared_ptr<Mapping> create_segment(int rank, int size, std::size_t bytes, s
   auto const begin = std::min(bytes, part_bytes * static_cast<std::size_t>(rank) / page * page);
   auto const end =
       rank + 1 == size ? bytes : std::min(bytes, part_bytes * static_cast<std::size_t>(rank + 1) / page * page);
-  mine.error_number = commit(*mapping, begin, end, fd.get());
+  std::optional<Error> too_much;
+  MemoryCharge charge = charge_part(part_bytes, too_much);
+  mine.error_number = too_much ? ENOMEM : commit(*mapping, begin, end, fd.get());
   mine.outcome = classify(mine.error_number);
-  agree(gather(exchange, mine), bytes);
+  reports = gather(exchange, mine);
+  if (too_much) throw *too_much;
+  agree(reports, bytes);
   if (rank == 0) std::memset(mapping->data(), 0, sizeof offer.nonce);
   gather(exchange, mine);  // nobody uses the segment before the nonce is gone, nor after rank 0 closed the descriptor
-  return mapping;
+  return hold_charge(std::move(mapping), std::move(charge));
 }
 
 }  // namespace weft::shm
