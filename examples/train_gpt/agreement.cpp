@@ -55,7 +55,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(Inputs const& inputs) 
       {"--clip", fmt::format("{}", o.clip)},
       {"--recompute", o.recompute ? "on" : "off"},
       {"--warmup", std::to_string(o.warmup)},
-      {"--decay", std::to_string(static_cast<int>(o.decay))},
+      {"--decay", o.decay},
       {"--compare", o.compare ? "on" : "off"},
       {"--compare-caps", fmt::format("{}", fmt::join(o.compare_caps, " "))},
       {"--checkpoint", o.checkpoint},

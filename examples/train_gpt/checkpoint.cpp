@@ -104,6 +104,10 @@ std::string header_of(Checkpoint const& c) {
               {"seed", c.seed},
               {"text", c.text_fingerprint},
               {"optimizer", c.optimizer},
+              {"weight_decay", c.weight_decay},
+              {"clip", c.clip},
+              {"warmup", c.warmup},
+              {"decay", c.decay},
               {"step", c.step},
               {"applied", c.applied},
               {"scale", c.scaler.scale},
@@ -122,6 +126,10 @@ Checkpoint read_header(std::string const& path, std::string const& header) {
     c.seed = json.at("seed");
     c.text_fingerprint = json.at("text");
     c.optimizer = json.at("optimizer");
+    c.weight_decay = json.at("weight_decay");
+    c.clip = json.at("clip");
+    c.warmup = json.at("warmup");
+    c.decay = json.at("decay");
     c.step = json.at("step");
     c.applied = json.at("applied");
     c.scaler = {json.at("scale"), json.at("growth_tracker"), json.at("hysteresis_left")};
@@ -176,16 +184,19 @@ Checkpoint load_checkpoint(std::string const& path) {
 }
 
 Checkpoint describe_run(Options const& options, std::uint64_t text_fingerprint, int step, Strategy& strategy) {
-  Checkpoint checkpoint{options.model,
-                        options.batch,
-                        options.lr,
-                        options.seed,
-                        text_fingerprint,
-                        options.optimizer,
-                        step,
-                        strategy.applied_steps(),
-                        {},
-                        {}};
+  Checkpoint checkpoint;
+  checkpoint.model = options.model;
+  checkpoint.batch = options.batch;
+  checkpoint.lr = options.lr;
+  checkpoint.seed = options.seed;
+  checkpoint.text_fingerprint = text_fingerprint;
+  checkpoint.optimizer = options.optimizer;
+  checkpoint.weight_decay = options.effective_weight_decay();
+  checkpoint.clip = options.clip;
+  checkpoint.warmup = options.warmup;
+  checkpoint.decay = options.decay;
+  checkpoint.step = step;
+  checkpoint.applied = strategy.applied_steps();
   if (strategy.control().is_scaled()) checkpoint.scaler = strategy.control().scaler().state();
   return checkpoint;
 }
@@ -242,6 +253,12 @@ void adopt(Options& options, Checkpoint const& checkpoint, std::uint64_t text_fi
   take(options, "--lr", options.lr, checkpoint.lr);
   take(options, "--seed", options.seed, checkpoint.seed);
   take(options, "--optimizer", options.optimizer, checkpoint.optimizer);
+  double weight_decay = options.effective_weight_decay();
+  take(options, "--weight-decay", weight_decay, checkpoint.weight_decay);
+  options.weight_decay = weight_decay;
+  take(options, "--clip", options.clip, checkpoint.clip);
+  take(options, "--warmup", options.warmup, checkpoint.warmup);
+  take(options, "--decay", options.decay, checkpoint.decay);
   if (text_fingerprint != checkpoint.text_fingerprint) {
     fail(options.resume, "was trained on another text; pass the same --data");
   }

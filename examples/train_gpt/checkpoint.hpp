@@ -22,6 +22,10 @@ struct Checkpoint {
   std::uint64_t seed = 0;
   std::uint64_t text_fingerprint = 0;
   std::string optimizer = "adamw";
+  double weight_decay = 0;
+  double clip = 0;
+  int warmup = 0;
+  std::string decay = "constant";
   int step = 0;                                ///< finished steps
   std::int64_t applied = 0;                    ///< those that did not overflow
   weft::GradScaler::State scaler{.scale = 0};  ///< of fp16; scale 0: there was none
@@ -52,8 +56,9 @@ void restore_scaler(Checkpoint const& checkpoint, Strategy& strategy);
 /// Puts it back, before the first step. Collective. @throws std::runtime_error when the file is for another model.
 void restore(Checkpoint const& checkpoint, GptParameters const& parameters, Strategy& strategy);
 
-/// Takes model shape, batch, lr, seed and optimizer from the checkpoint. @throws std::runtime_error when an option that
-/// was given on the command line says otherwise, when the text is another one, or when no step is left to run.
+/// Takes all that the next steps follow from: model shape, batch, seed, optimizer, learning rate and clipping. @throws
+/// std::runtime_error when an option that was given on the command line says otherwise, when the text is another one,
+/// or when no step is left to run.
 void adopt(Options& options, Checkpoint const& checkpoint, std::uint64_t text_fingerprint);
 
 }  // namespace train_gpt

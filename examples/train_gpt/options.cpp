@@ -1,6 +1,6 @@
 #include "options.hpp"
 
-#include <map>
+#include <variant>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -26,11 +26,52 @@ CLI::Validator within(double least, double most) {
           fmt::format("{:g} - {:g}", least, most)};
 }
 
-std::map<std::string, weft::LrDecay> decays() {
-  return {{"constant", weft::LrDecay::constant},
-          {"linear", weft::LrDecay::linear},
-          {"cosine", weft::LrDecay::cosine},
-          {"inverse-sqrt", weft::LrDecay::inverse_square_root}};
+weft::LrDecay decay_named(std::string const& name) {
+  if (name == "linear") return weft::LrDecay::linear;
+  if (name == "cosine") return weft::LrDecay::cosine;
+  return name == "inverse-sqrt" ? weft::LrDecay::inverse_square_root : weft::LrDecay::constant;
+}
+
+/// What an option is for, where it is not for all: it would be ignored without a word.
+struct Scope {
+  char const* option;
+  char const* only;  ///< as in an error
+  bool (*applies)(Options const&);
+};
+
+bool has_buckets(Options const& options) {
+  return options.strategy == "ddp" || options.strategy == "zero1" || options.strategy == "zero2";
+}
+bool has_units(Options const& options) {
+  return !has_buckets(options);
+}
+bool is_hybrid(Options const& options) {
+  return options.strategy == "hsdp";
+}
+bool is_scaled(Options const& options) {
+  return options.precision == "fp16";
+}
+
+constexpr Scope kScopes[]{
+    {"--bucket-mb", "--strategy ddp, zero1 and zero2", has_buckets},
+    {"--first-bucket-mb", "--strategy ddp, zero1 and zero2", has_buckets},
+    {"--last-bucket-mb", "--strategy ddp, zero1 and zero2", has_buckets},
+    {"--bucket-policy", "--strategy ddp, zero1 and zero2", has_buckets},
+    {"--prefetch", "--strategy zero3 and hsdp", has_units},
+    {"--gather-cap-mb", "--strategy zero3 and hsdp", has_units},
+    {"--keep-gathered", "--strategy zero3 and hsdp", has_units},
+    {"--shard-size", "--strategy hsdp", is_hybrid},
+    {"--sum-by-group", "--strategy hsdp", is_hybrid},
+    {"--loss-scale", "--precision fp16", is_scaled},
+    {"--growth-interval", "--precision fp16", is_scaled},
+};
+
+void check_scopes(Options const& options) {
+  for (Scope const& scope : kScopes) {
+    if (options.given.contains(scope.option) && !scope.applies(options)) {
+      throw CLI::ValidationError(scope.option, fmt::format("is for {}", scope.only));
+    }
+  }
 }
 
 template <typename OneOf>
@@ -134,9 +175,9 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
   app.add_option("--warmup", options.warmup, "steps over which the learning rate rises")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
-  app.add_option("--decay", options.decay,
-                 "of the learning rate, to the last of --steps: constant, linear, cosine or inverse-sqrt")
-      ->transform(CLI::CheckedTransformer(decays()));
+  app.add_option("--decay", options.decay, "of the learning rate, to the last of --steps")
+      ->check(CLI::IsMember({"constant", "linear", "cosine", "inverse-sqrt"}))
+      ->capture_default_str();
   app.add_flag("--compare", options.compare,
                "run the same steps also without overlap, without buckets and with blocking MPI");
   app.add_option_function<std::string>(
@@ -194,7 +235,7 @@ void check(Options const& options) {
   if (options.error_feedback && !compresses) {
     throw CLI::ValidationError("--error-feedback", "needs --compress bf16 or fp16");
   }
-  if (options.decay != weft::LrDecay::constant && options.warmup >= options.steps) {
+  if (options.decay != "constant" && options.warmup >= options.steps) {
     throw CLI::ValidationError("--warmup",
                                fmt::format("{} of {} steps leave none to decay", options.warmup, options.steps));
   }
@@ -238,7 +279,11 @@ weft::OptimizerSettings Options::optimizer_settings() const {
 }
 
 weft::LrSchedule Options::schedule() const {
-  return {.peak_lr = lr, .warmup_steps = warmup, .total_steps = steps, .decay = decay};
+  return {.peak_lr = lr, .warmup_steps = warmup, .total_steps = steps, .decay = decay_named(decay)};
+}
+
+double Options::effective_weight_decay() const {
+  return std::visit([](auto const& one) { return one.weight_decay; }, optimizer_options());
 }
 
 void check_batch(Options const& options, int ranks) {
@@ -263,6 +308,10 @@ std::optional<Options> parse_options(int argc, char const* const* argv, int& exi
   exit_code = 0;
   try {
     app.parse(argc, argv);
+    for (CLI::Option const* option : app.get_options()) {
+      if (option->count() > 0) options.given.insert(option->get_name());
+    }
+    check_scopes(options);
     check(options);
     options.auto_link = link == "auto";
     if (!link.empty() && !options.auto_link) {
@@ -274,11 +323,6 @@ std::optional<Options> parse_options(int argc, char const* const* argv, int& exi
   } catch (weft::Error const& error) {
     exit_code = fail(error.what());
     return std::nullopt;
-  }
-  for (CLI::Option const* option : app.get_options()) {
-    if (option->count() > 0) {
-      options.given.insert(option->get_name());
-    }
   }
   return options;
 }

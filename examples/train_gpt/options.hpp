@@ -57,7 +57,7 @@ struct Options {
   double clip = 0;                     ///< largest norm of a step's gradients; 0: any
   bool recompute = false;
   int warmup = 10;
-  weft::LrDecay decay = weft::LrDecay::constant;
+  std::string decay = "constant";  ///< of the learning rate
 
   std::size_t memory_budget = weft::MemoryAccount::kUnlimited;  ///< bytes of a rank
 
@@ -77,6 +77,8 @@ struct Options {
   [[nodiscard]] weft::OptimizerOptions optimizer_options() const;
   [[nodiscard]] weft::OptimizerSettings optimizer_settings() const;
   [[nodiscard]] weft::LrSchedule schedule() const;
+  /// The optimizer's own where none was given.
+  [[nodiscard]] double effective_weight_decay() const;
 };
 
 /// Parses and checks what can be checked without ranks. Prints help (returns nothing, exit code 0) or one line on

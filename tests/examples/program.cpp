@@ -12,6 +12,11 @@ std::string read_file(std::string const& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+std::string small_buckets(std::string const& arguments) {
+  bool const units = arguments.find("zero3") != std::string::npos || arguments.find("hsdp") != std::string::npos;
+  return units ? "" : " --bucket-mb 0.03 --first-bucket-mb 0.01 --last-bucket-mb 0.01";
+}
+
 ProgramResult run_train_gpt(std::string const& arguments, int limit_seconds) {
   TemporaryFolder const folder;
   std::string const command = "timeout -k 2 " + std::to_string(limit_seconds) + " " TRAIN_GPT_PROGRAM " " + arguments +

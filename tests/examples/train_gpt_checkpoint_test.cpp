@@ -13,16 +13,20 @@ namespace {
 using train_gpt::Checkpoint;
 
 Checkpoint example() {
-  Checkpoint checkpoint{{.layers = 1, .width = 8, .heads = 2, .seq = 4},
-                        6,
-                        0.1F,
-                        77,
-                        0xFEDCBA9876543210ULL,
-                        "lion",
-                        12,
-                        11,
-                        {1024, 3, 1},
-                        {}};
+  Checkpoint checkpoint;
+  checkpoint.model = {.layers = 1, .width = 8, .heads = 2, .seq = 4};
+  checkpoint.batch = 6;
+  checkpoint.lr = 0.1F;
+  checkpoint.seed = 77;
+  checkpoint.text_fingerprint = 0xFEDCBA9876543210ULL;
+  checkpoint.optimizer = "lion";
+  checkpoint.weight_decay = 0.25;
+  checkpoint.clip = 3;
+  checkpoint.warmup = 4;
+  checkpoint.decay = "cosine";
+  checkpoint.step = 12;
+  checkpoint.applied = 11;
+  checkpoint.scaler = {1024, 3, 1};
   std::mt19937 random(5);
   for (int i = 0; i < 301; ++i) checkpoint.values.push_back(static_cast<float>(random()) * 1e-9F);
   return checkpoint;
@@ -54,6 +58,10 @@ TEST(Checkpoint, LoadsWhatWasSaved) {
   EXPECT_EQ(loaded.text_fingerprint, saved.text_fingerprint);
   EXPECT_EQ(loaded.step, saved.step);
   EXPECT_EQ(loaded.optimizer, saved.optimizer);
+  EXPECT_EQ(loaded.weight_decay, saved.weight_decay);
+  EXPECT_EQ(loaded.clip, saved.clip);
+  EXPECT_EQ(loaded.warmup, saved.warmup);
+  EXPECT_EQ(loaded.decay, saved.decay);
   EXPECT_EQ(loaded.applied, saved.applied);
   EXPECT_EQ(loaded.scaler, saved.scaler);
   EXPECT_EQ(loaded.values, saved.values);
@@ -89,6 +97,9 @@ TEST(Checkpoint, GivenOptionsMustAgree) {
   adopt(options, checkpoint, checkpoint.text_fingerprint);
   EXPECT_EQ(options.model, checkpoint.model);
   EXPECT_EQ(options.seed, checkpoint.seed);
+  EXPECT_EQ(options.effective_weight_decay(), 0.25);
+  EXPECT_EQ(options.clip, 3);
+  EXPECT_EQ(options.decay, "cosine");
   options.given.insert("--width");
   EXPECT_NO_THROW(adopt(options, checkpoint, checkpoint.text_fingerprint));
   options.model.width = 16;

@@ -20,8 +20,8 @@ Curve curve(int ranks, std::string const& arguments, int* skipped = nullptr) {
   TemporaryFolder const folder;
   ProgramResult const result = run_train_gpt(
       "--layers 2 --width 32 --heads 2 --seq 16 --batch 12 --lr 0.003 --steps 200 --sample 0 "
-      "--bucket-mb 0.03 --first-bucket-mb 0.01 --last-bucket-mb 0.01 --report-json " +
-      folder.file("report") + " --ranks " + std::to_string(ranks) + " " + arguments);
+      "--report-json " +
+      folder.file("report") + " --ranks " + std::to_string(ranks) + " " + arguments + small_buckets(arguments));
   EXPECT_EQ(result.code, 0) << arguments << ": " << result.error;
   if (result.code != 0) return {};
   nlohmann::json const run = nlohmann::json::parse(read_file(folder.file("report")))["runs"][0];

@@ -129,6 +129,10 @@ TEST(TrainGpt, BadInputIsOneLineAndAFailure) {
       {"--loss-scale 0", 2, "--loss-scale"},
       {"--decay cosine --warmup 2", 2, "--warmup"},
       {"--decay sometimes", 2, "--decay"},
+      {"--prefetch 2", 2, "--prefetch: is for --strategy zero3 and hsdp"},
+      {"--strategy zero3 --bucket-mb 1", 2, "--bucket-mb: is for --strategy ddp, zero1 and zero2"},
+      {"--strategy zero3 --shard-size 1", 2, "--shard-size: is for --strategy hsdp"},
+      {"--loss-scale 1024", 2, "--loss-scale: is for --precision fp16"},
   };
   for (auto const& [arguments, code, expected] : wrong) {
     ProgramResult const result = run_train_gpt("--steps 2 --layers 1 --width 30 --heads 2 --sample 0 " + arguments, 20);
@@ -190,8 +194,8 @@ INSTANTIATE_TEST_SUITE_P(TrainGpt, Strategies, testing::Values("ddp", "zero1", "
 
 TEST_P(Strategies, HaveTheLossesAndTheStateOfDdp) {
   TemporaryFolder const folder;
-  std::string const caps = " --bucket-mb 0.03 --first-bucket-mb 0.01 --last-bucket-mb 0.01 --save ";
   std::string const strategy = std::string(" --strategy ") + GetParam();
+  std::string const caps = small_buckets(strategy) + " --save ";
   for (char const* ranks : {"1", "2", "4"}) {
     std::string const run = std::string("--steps 50 --ranks ") + ranks;
     std::vector<double> const expected = losses_of(folder, run + " --save " + folder.file("ddp"));
@@ -269,9 +273,8 @@ TEST_P(Strategies, ContinueOneAnother) {
 
 TEST_P(Strategies, HiddenPercentFollowsFromTheTrace) {
   TemporaryFolder const folder;
-  Json const run =
-      report_of(folder, "--steps 12 --ranks 2 --link 50us:100MB/s --bucket-mb 0.03 --first-bucket-mb 0.01 --strategy " +
-                            std::string(GetParam()) + " --trace " + folder.file("trace"))["runs"][0];
+  Json const run = report_of(folder, "--steps 12 --ranks 2 --link 50us:100MB/s --strategy " + std::string(GetParam()) +
+                                         small_buckets(GetParam()) + " --trace " + folder.file("trace"))["runs"][0];
   EXPECT_NE(run["link"].get<std::string>().find("emulated"), std::string::npos);
   std::map<int, std::map<std::string, std::vector<Piece>>> steps;  // step → lane → pieces of rank 0
   Json const trace = Json::parse(read_file(folder.file("trace")));

@@ -20,8 +20,8 @@ constexpr int kSaved = 24;
 std::vector<double> losses_of(TemporaryFolder const& folder, std::string const& arguments) {
   ProgramResult const result = run_train_gpt(
       "--layers 2 --width 32 --heads 2 --seq 16 --batch 12 --lr 0.003 --sample 0 "
-      "--bucket-mb 0.03 --first-bucket-mb 0.01 --last-bucket-mb 0.01 --report-json " +
-      folder.file("report") + " " + arguments);
+      "--report-json " +
+      folder.file("report") + " " + arguments + small_buckets(arguments));
   EXPECT_EQ(result.code, 0) << arguments << ": " << result.error;
   if (result.code != 0) return {};
   return nlohmann::json::parse(read_file(folder.file("report")))["runs"][0]["losses"];
