@@ -203,7 +203,7 @@ class FullySharded {
   [[nodiscard]] std::size_t peak_gathered_bytes() const noexcept;
 
   /// Of the last step, in launch order: `ready` is when they were launched. A step's gathers include those that the
-  /// step() before it launched.
+  /// step() before it launched; there are none where a rank is a shard group by itself.
   [[nodiscard]] std::span<BucketTiming const> gathers() const noexcept;
   [[nodiscard]] std::span<BucketTiming const> reductions() const noexcept;
   /// When the last step updated its shards of units.

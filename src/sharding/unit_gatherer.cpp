@@ -107,6 +107,7 @@ void UnitGatherer::release_all() {
 void UnitGatherer::end_step() {
   timings_.clear();
   for (Launch const& launched : launches_) {
+    if (communicator_.size() == 1) break;  // nothing was sent
     WorkTimings const times = launched.work.timings();
     timings_.push_back({layout_.plan().buckets[launched.flat].bytes(), times.enqueued, times.started, times.finished});
   }
