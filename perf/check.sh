@@ -13,7 +13,7 @@ rm -f "$out"/*.json "$out"/*.jsonl
 
 say "build (release)"
 configure_and_build release all_reduce_perf all_gather_perf reduce_scatter_perf broadcast_perf reduce_perf alltoall_perf \
-  gather_perf scatter_perf group_perf adamw_perf zero_step_perf train_gpt
+  gather_perf scatter_perf group_perf adamw_perf optimizer_perf weft_optimizer_peer zero_step_perf train_gpt
 
 # bar NAME COMMAND…: remembers the name when the command fails, and goes on.
 bar() {
@@ -42,6 +42,7 @@ fi
 bar "operations beside the machine's limit" /usr/bin/python3 perf/check_baselines.py --bin "$bin"
 bar "many small calls as one" "$bin/group_perf" --json "$out/groups.jsonl"
 bar "AdamW kernel beside its memory traffic" "$bin/adamw_perf"
+bar "an optimizer step beside its memory traffic" "$bin/optimizer_perf" --json "$out/optimizers.jsonl"
 step=("$bin/zero_step_perf" --json "$out/zero_step.jsonl")  # 6 GB of memory
 if [[ ${trainer[0]} == mpirun ]]; then step=(mpirun -np 2 --bind-to core "${step[@]}"); fi
 bar "a ZeRO-1 step, fused" "${step[@]}"
@@ -57,6 +58,7 @@ bar "overlap" /usr/bin/python3 perf/check_overlap.py "$out/link.report.json" "$o
 bar "buckets" /usr/bin/python3 perf/check_buckets.py --bin "$bin"
 
 if [[ -x build/python/bin/python ]]; then
+  bar "optimizers beside PyTorch's" build/python/bin/python perf/compare_optimizers.py --json "$out/optimizers_torch.jsonl"
   bar "PyTorch" build/python/bin/python perf/torch_perf.py --json "$out/torch.jsonl"
 else
   say "PyTorch: not measured, there is no build/python (scripts/python.sh makes it, pip install ./python/weft the rest)"

@@ -99,6 +99,32 @@ GradientMeasure measure_kernel(void const* data, std::size_t count, DataType typ
   }
 }
 
+std::uint32_t traffic_kernel(float const* data, std::size_t count) {
+  DU32 const d;
+  auto const n = hn::Lanes(d);
+  auto const load = [=](std::size_t i) { return hn::BitCast(d, hn::LoadU(DF(), data + i)); };
+  auto a = hn::Zero(d);
+  auto b = hn::Zero(d);
+  std::size_t i = 0;
+  for (; i + 4 * kPage <= count; i += 4 * kPage) {
+    for (std::size_t j = i; j < i + kPage; j += n) {
+      a = hn::Or(a, hn::Or(load(j), load(j + kPage)));
+      b = hn::Or(b, hn::Or(load(j + 2 * kPage), load(j + 3 * kPage)));
+    }
+  }
+  for (; i + n <= count; i += n) a = hn::Or(a, load(i));
+  HWY_ALIGN std::uint32_t lanes[hn::MaxLanes(DU32())];
+  hn::Store(hn::Or(a, b), d, lanes);
+  std::uint32_t bits = 0;
+  for (std::size_t lane = 0; lane < n; ++lane) bits |= lanes[lane];
+  for (; i < count; ++i) {
+    std::uint32_t one = 0;
+    std::memcpy(&one, data + i, sizeof one);
+    bits |= one;
+  }
+  return bits;
+}
+
 template <typename Change>
 void change_all(void* data, std::size_t count, DataType type, Change const& change) {
   Elements const elements{static_cast<std::byte*>(data), type};
@@ -152,6 +178,7 @@ HWY_AFTER_NAMESPACE();
 namespace weft::kernels {
 
 HWY_EXPORT(measure_kernel);
+HWY_EXPORT(traffic_kernel);
 HWY_EXPORT(scale_kernel);
 HWY_EXPORT(scale_and_check_kernel);
 HWY_EXPORT(clamp_kernel);
@@ -159,6 +186,10 @@ HWY_EXPORT(convert_kernel);
 
 GradientMeasure measure_gradient(void const* data, std::size_t count, DataType type, float factor) {
   return HWY_DYNAMIC_DISPATCH(measure_kernel)(data, count, type, factor);
+}
+
+std::uint32_t gradient_traffic(float const* data, std::size_t count) {
+  return HWY_DYNAMIC_DISPATCH(traffic_kernel)(data, count);
 }
 
 void scale(void* data, std::size_t count, DataType type, float factor) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "weft/data_type.hpp"
 
@@ -16,6 +17,9 @@ struct GradientMeasure {
 
 /// Of factor·g. Bits depend on where a range begins and ends, not on alignment.
 [[nodiscard]] GradientMeasure measure_gradient(void const* data, std::size_t count, DataType type, float factor);
+
+/// measure_gradient()'s loads without arithmetic, for measuring: all f32 values' bits or-ed.
+[[nodiscard]] std::uint32_t gradient_traffic(float const* data, std::size_t count);
 
 /// x ← factor·x, rounded to nearest even.
 void scale(void* data, std::size_t count, DataType type, float factor);

@@ -1,0 +1,143 @@
+// A whole optimizer step on one rank beside its loads and stores without arithmetic, and every optimizer's update
+// alone, in interleaved rounds.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "optimizer/work.hpp"
+#include "weft/version.hpp"
+
+namespace weft::perf {
+namespace {
+
+struct Options {
+  std::size_t count = 50'000'000;
+  std::size_t threads = 2;
+  int rounds = 9;
+  double min_ratio = 0.9;
+  bool others = true;
+  std::string json;
+};
+
+double median(std::vector<double> values) {
+  auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double seconds_of(std::function<void()> const& call) {
+  auto const start = std::chrono::steady_clock::now();
+  call();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Appends to the JSON file and prints.
+void report(Options const& options, std::string const& name, std::vector<double> const& seconds, double bytes) {
+  double const ms = median(seconds) * 1e3;
+  double const best = *std::ranges::min_element(seconds) * 1e3;
+  double const bandwidth = bytes * static_cast<double>(options.count) / (ms * 1e6);
+  std::printf("  %-28s %8.0f %10.2f %10.2f %8.1f\n", name.c_str(), bytes, ms, best, bandwidth);
+  std::fflush(stdout);
+  if (options.json.empty()) return;
+  std::ofstream file(options.json, std::ios::app);
+  file << nlohmann::json{{"program", "optimizer_perf"},
+                         {"name", name},
+                         {"count", options.count},
+                         {"threads", options.threads},
+                         {"median_ms", ms},
+                         {"best_ms", best},
+                         {"gb_s", bandwidth}}
+              .dump()
+       << '\n';
+  if (!file.flush()) throw Error(ErrorCode::system, "cannot write " + options.json);
+}
+
+bool whole_step(Options const& options) {
+  // Traffic leaves no values that a step could use, so each has memory of its own.
+  OptimizerWork work(options.count, options.threads, AdamWOptions{}, false);
+  OptimizerWork moved(options.count, options.threads, SgdOptions{}, false);
+  std::vector<double> steps;
+  std::vector<double> traffic;
+  for (int round = -1; round < options.rounds; ++round) {
+    for (bool const first : {round % 2 == 0, round % 2 != 0}) {
+      OptimizerWork& one = first ? work : moved;
+      one.write_gradients();
+      double const seconds = seconds_of([&] { first ? one.step() : one.traffic(); });
+      if (round >= 0) (first ? steps : traffic).push_back(seconds);
+    }
+  }
+  report(options, "AdamW step", steps, 38);
+  report(options, "its loads and stores", traffic, 38);
+  double const ratio = median(traffic) / median(steps);
+  std::printf("# step at %.3f of the speed of its loads and stores, bar %.2f: %s\n", ratio, options.min_ratio,
+              ratio >= options.min_ratio ? "PASS" : "FAIL");
+  return ratio >= options.min_ratio;
+}
+
+void updates(Options const& options) {
+  struct Kind {
+    char const* name;
+    OptimizerOptions options;
+    double bytes;
+  };
+  for (Kind const& kind :
+       {Kind{"AdamW", AdamWOptions{}, 28}, Kind{"Adam", AdamOptions{}, 28}, Kind{"SGD", SgdOptions{}, 12},
+        Kind{"SGD, momentum", SgdOptions{.momentum = 0.9}, 20}, Kind{"Lion", LionOptions{}, 20},
+        Kind{"Adagrad", AdagradOptions{}, 20}, Kind{"Lamb (two passes)", LambOptions{}, 40}}) {
+    OptimizerWork work(options.count, options.threads, kind.options, true);
+    work.update();
+    std::vector<double> seconds;
+    for (int round = 0; round < options.rounds; ++round) seconds.push_back(seconds_of([&] { work.update(); }));
+    report(options, kind.name, seconds, kind.bytes);
+  }
+}
+
+int run(Options const& options) {
+  std::printf("# %zu parameters, %zu threads, %d rounds\n", options.count, options.threads, options.rounds);
+  std::printf(
+      "# step: f32 gradients looked at, unscaled, clipped, AdamW on f32 originals, bf16 parameters, gradients "
+      "zeroed\n");
+  std::printf("# %-28s %8s %10s %10s %8s\n", "", "B each", "median ms", "best ms", "GB/s");
+  bool const holds = whole_step(options);
+  if (options.others) updates(options);
+  if (!holds) std::fprintf(stderr, "optimizer_perf: the step is below its bar\n");
+  return holds ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace weft::perf
+
+int main(int argc, char** argv) {
+  weft::perf::Options options;
+  CLI::App app("An optimizer step beside its memory traffic, and every optimizer's update");
+  app.set_version_flag("--version", std::string("optimizer_perf " WEFT_VERSION_STRING));
+  app.add_option("-n,--count", options.count, "parameters")
+      ->check(CLI::Range(1000, 1'000'000'000))
+      ->capture_default_str();
+  app.add_option("-t,--threads", options.threads, "threads that share them")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--rounds", options.rounds, "interleaved rounds")->check(CLI::Range(1, 10000))->capture_default_str();
+  app.add_option("--min-ratio", options.min_ratio, "bar of the step's speed over its traffic's; 0: none")
+      ->capture_default_str();
+  app.add_option("--others", options.others, "0/1: also every optimizer's update alone")->capture_default_str();
+  app.add_option("--json", options.json, "file to append JSON lines to");
+  try {
+    app.parse(argc, argv);
+  } catch (CLI::Success const& done) {
+    return app.exit(done);
+  } catch (CLI::Error const& error) {
+    std::fprintf(stderr, "optimizer_perf: %s\n", error.what());
+    return 2;
+  }
+  try {
+    return weft::perf::run(options);
+  } catch (std::exception const& error) {
+    std::fprintf(stderr, "optimizer_perf: %s\n", error.what());
+    return 1;
+  }
+}
