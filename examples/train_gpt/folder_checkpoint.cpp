@@ -13,7 +13,7 @@ constexpr char const* kHeader = "train_gpt";  ///< the metadata that has the run
 
 std::vector<weft::NamedParameter> named(GptParameters const& parameters) {
   std::vector<weft::NamedParameter> all;
-  for (GptParameters::Tensor const& tensor : parameters.tensors()) all.push_back({tensor.name, {tensor.count}});
+  for (GptParameters::Tensor const& tensor : parameters.tensors()) all.push_back({tensor.name, tensor.shape});
   return all;
 }
 

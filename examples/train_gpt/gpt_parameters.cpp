@@ -13,36 +13,41 @@ namespace train_gpt {
 GptParameters::GptParameters(GptConfig const& config) : layers_(config.layers) {
   int const width = config.width;
   begin_unit("embedding");
-  add("embedding.tokens", GptConfig::kVocabulary * width);
-  add("embedding.positions", config.seq * width);
+  add("embedding.tokens", {GptConfig::kVocabulary, width});
+  add("embedding.positions", {config.seq, width});
   for (int layer = 0; layer < config.layers; ++layer) {
     std::string const name = fmt::format("layer{}", layer);
     begin_unit(name);
-    add(name + ".norm1.weight", width);
-    add(name + ".norm1.bias", width);
-    add(name + ".attention.qkv.weight", width * 3 * width);
-    add(name + ".attention.qkv.bias", 3 * width);
-    add(name + ".attention.project.weight", width * width);
-    add(name + ".attention.project.bias", width);
-    add(name + ".norm2.weight", width);
-    add(name + ".norm2.bias", width);
-    add(name + ".mlp.expand.weight", width * 4 * width);
-    add(name + ".mlp.expand.bias", 4 * width);
-    add(name + ".mlp.contract.weight", 4 * width * width);
-    add(name + ".mlp.contract.bias", width);
+    add(name + ".norm1.weight", {width});
+    add(name + ".norm1.bias", {width});
+    add(name + ".attention.qkv.weight", {width, 3 * width});
+    add(name + ".attention.qkv.bias", {3 * width});
+    add(name + ".attention.project.weight", {width, width});
+    add(name + ".attention.project.bias", {width});
+    add(name + ".norm2.weight", {width});
+    add(name + ".norm2.bias", {width});
+    add(name + ".mlp.expand.weight", {width, 4 * width});
+    add(name + ".mlp.expand.bias", {4 * width});
+    add(name + ".mlp.contract.weight", {4 * width, width});
+    add(name + ".mlp.contract.bias", {width});
   }
   begin_unit("head");
-  add("norm.weight", width);
-  add("norm.bias", width);
-  add("head.weight", width * GptConfig::kVocabulary);
+  add("norm.weight", {width});
+  add("norm.bias", {width});
+  add("head.weight", {width, GptConfig::kVocabulary});
 }
 
 void GptParameters::begin_unit(std::string name) {
   units_.push_back({std::move(name), tensors_.size(), 0});
 }
 
-void GptParameters::add(std::string const& name, int count) {
-  tensors_.push_back({name, static_cast<std::size_t>(count), units_.size() - 1});
+void GptParameters::add(std::string const& name, std::initializer_list<int> shape) {
+  Tensor tensor{name, {}, 1, units_.size() - 1};
+  for (int const extent : shape) {
+    tensor.shape.push_back(static_cast<std::size_t>(extent));
+    tensor.count *= tensor.shape.back();
+  }
+  tensors_.push_back(std::move(tensor));
   ++units_.back().count;
 }
 

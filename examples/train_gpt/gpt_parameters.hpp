@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,8 +16,9 @@ namespace train_gpt {
 class GptParameters {
  public:
   struct Tensor {
-    std::string name;       ///< as "layer3.attention.qkv.weight"
-    std::size_t count = 0;  ///< elements
+    std::string name;                ///< as "layer3.attention.qkv.weight"
+    std::vector<std::size_t> shape;  ///< of weights: inputs, outputs
+    std::size_t count = 0;           ///< elements
     std::size_t unit = 0;
   };
 
@@ -40,7 +42,7 @@ class GptParameters {
 
  private:
   void begin_unit(std::string name);
-  void add(std::string const& name, int count);
+  void add(std::string const& name, std::initializer_list<int> shape);
 
   int layers_;
   std::vector<Tensor> tensors_;
