@@ -25,7 +25,8 @@ namespace weft {
 //
 // The index is what makes a save the one that counts: it is replaced by one rename, after every file that it names has
 // reached the disk. A save that ends before, at any moment, leaves the one before as it was; what it wrote the next
-// save removes. All ranks must see the folder. docs/sharding.md describes the index.
+// save removes: the files that a list in the save's folder names, made before them, and nothing else. All ranks must
+// see the folder. docs/sharding.md describes the index.
 
 /// Elements [first, first + values.count), row by row, of a tensor of `shape`, for a save.
 struct CheckpointTensor {
@@ -68,7 +69,9 @@ class CheckpointSaver {
  public:
   /// Makes the folder if it is not there, and keeps other savers out of it while this one lives (where the file system
   /// has locks).
-  /// @throws Error{system} on every rank naming the folder: cannot be made or written, or another saver has it.
+  /// @throws, on every rank: Error{mismatch} naming the folders where two ranks' differ; Error{system} naming the
+  /// folder: cannot be made or written, or another saver has it; Error{invalid_argument} naming an index there that is
+  /// damaged or no save of Weft's, as saving would replace it.
   CheckpointSaver(Communicator& communicator, std::filesystem::path folder, CheckpointSaverOptions const& options = {});
   /// Waits for the save under way; a failure that nobody asked for is logged.
   ~CheckpointSaver();

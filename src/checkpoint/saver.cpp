@@ -43,6 +43,19 @@ void copy_values(CheckpointTensor const& from, std::byte* to) {
   }
 }
 
+// However it was spelled; empty where it was.
+std::string absolute_name(std::filesystem::path const& folder) {
+  if (folder.empty()) return {};
+  std::error_code error;
+  std::filesystem::path name = std::filesystem::weakly_canonical(std::filesystem::absolute(folder, error), error);
+  if (error) name = folder.lexically_normal();
+  return (name.has_filename() ? name : name.parent_path()).string();
+}
+
+std::string quoted(std::string const& folder) {
+  return folder.empty() ? "a folder without a name" : folder;
+}
+
 std::string new_save_id() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
@@ -64,6 +77,7 @@ class CheckpointSaver::Impl {
         folder_(std::move(folder)),
         collective_{{}, options.timeout},
         stream_(Stream::cpu({.name = "weft-save", .cpu = {}})) {
+    compare_folders();
     together(
         communicator_, [this] { prepare_folder(); }, collective_);
   }
@@ -71,7 +85,8 @@ class CheckpointSaver::Impl {
     try {
       wait();
     } catch (std::exception const& error) {
-      log(LogLevel::warn, fmt::format("the last save failed: {}", error.what()));
+      log(LogLevel::warn, fmt::format("checkpoint {}: the last save failed; the one before is kept: {}",
+                                      folder_.string(), error.what()));
     }
   }
   Impl(Impl const&) = delete;
@@ -85,6 +100,7 @@ class CheckpointSaver::Impl {
   [[nodiscard]] bool saving() const { return !running_.test(); }
 
  private:
+  void compare_folders();
   void prepare_folder();
   [[nodiscard]] PendingSave take_copy(std::span<CheckpointTensor const> tensors, std::vector<IndexTensor> plan) const;
   void write(PendingSave& pending);
@@ -108,7 +124,21 @@ void CheckpointSaver::Impl::prepare_folder() {
   if (error) throw_system(folder_, "create", error.value());
   lock_ = File::open_folder(folder_);
   lock_->lock();
+  refuse_foreign_index(folder_);
   File::open_folder(std::filesystem::absolute(folder_ / ".").parent_path().parent_path()).sync();
+}
+
+// From here on the folder has one name, whatever a rank's working folder is.
+void CheckpointSaver::Impl::compare_folders() {
+  std::vector<std::string> const all = gather_texts(communicator_, absolute_name(folder_), collective_);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] != all[0]) {
+      throw Error(ErrorCode::mismatch, fmt::format("CheckpointSaver: rank 0 saves into {}, rank {} into {}; give all "
+                                                   "ranks one folder that all of them see",
+                                                   quoted(all[0]), rank, quoted(all[rank])));
+    }
+  }
+  folder_ = all[0];
 }
 
 void CheckpointSaver::Impl::save(std::span<CheckpointTensor const> tensors, CheckpointInfo const& info) {
@@ -171,6 +201,8 @@ void CheckpointSaver::Impl::write(PendingSave& pending) {
 }
 
 void CheckpointSaver::Impl::write_files(PendingSave& pending) {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < communicator_.size(); ++rank) names.push_back(shard_name(rank, communicator_.size()));
   std::string header;  // the save's folder and name
   together(
       communicator_,
@@ -178,18 +210,14 @@ void CheckpointSaver::Impl::write_files(PendingSave& pending) {
         if (communicator_.rank() != 0) return;
         remove_other_saves(folder_);
         header = next_save_name(folder_);
-        std::error_code error;
-        std::filesystem::create_directory(folder_ / header, error);
-        if (error) throw_system(folder_ / header, "create", error.value());
+        make_save(folder_ / header, names);
         header += '\n' + new_save_id();
       },
       collective_);
   header = broadcast_text(communicator_, header, collective_);
   std::string const save = header.substr(0, header.find('\n'));
   pending.index.save = header.substr(header.find('\n') + 1);
-  for (int rank = 0; rank < communicator_.size(); ++rank) {
-    pending.index.files.push_back(save + '/' + shard_name(rank, communicator_.size()));
-  }
+  for (std::string const& name : names) pending.index.files.push_back(fmt::format("{}/{}", save, name));
   std::vector<std::uint64_t> checksums;
   together(
       communicator_,
@@ -200,7 +228,6 @@ void CheckpointSaver::Impl::write_files(PendingSave& pending) {
             {stored(pending.index.tensors, pending.mine), {{"format", "pt"}, {"weft.save", pending.index.save}}},
             {values, pending.values.count()});
         File::open_folder(folder_ / save).sync();
-        if (communicator_.rank() == 0) File::open_folder(folder_).sync();
       },
       collective_);
   gather_checksums(pending, checksums);

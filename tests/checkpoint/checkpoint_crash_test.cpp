@@ -58,6 +58,14 @@ int mkdir(char const* path, mode_t mode) noexcept {
   count_call();
   return static_cast<int>(syscall(SYS_mkdirat, AT_FDCWD, path, mode));
 }
+int unlink(char const* path) noexcept {
+  count_call();
+  return static_cast<int>(syscall(SYS_unlinkat, AT_FDCWD, path, 0));
+}
+int rmdir(char const* path) noexcept {
+  count_call();
+  return static_cast<int>(syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR));
+}
 int unlinkat(int folder, char const* path, int flags) noexcept {
   count_call();
   return static_cast<int>(syscall(SYS_unlinkat, folder, path, flags));

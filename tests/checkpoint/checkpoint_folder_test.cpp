@@ -1,0 +1,117 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "checkpoint/sample_model.hpp"
+#include "checkpoint/save_files.hpp"
+#include "examples/temporary_folder.hpp"
+#include "harness/ranks.hpp"
+#include "runtime/error_matchers.hpp"
+#include "weft/checkpoint.hpp"
+#include "weft/error.hpp"
+
+// What a saver may find in its folder.
+
+namespace weft::test {
+namespace {
+
+class CheckpointFolderTest : public testing::Test {
+ protected:
+  CheckpointFolderTest() { std::filesystem::create_directories(path()); }
+
+  [[nodiscard]] std::string path(std::string const& name = "") const { return folder_.file("ck" + name); }
+
+  void save(std::int64_t step) const {
+    run_thread_ranks(2, [&](Communicator& world) {
+      CheckpointSaver saver(world, path());
+      saver.save(random_ranges(model_, world.rank(), 2, 3), {.step = step});
+      saver.wait();
+    });
+    EXPECT_EQ(difference(Checkpoint::open(path()), model_), "");
+    EXPECT_EQ(Checkpoint::open(path()).info().step, step);
+  }
+
+  void expect_refused(ErrorCode code, std::initializer_list<char const*> parts) const {
+    run_thread_ranks(2, [&](Communicator& world) {
+      expect_error(code, parts, [&] { CheckpointSaver const saver(world, path()); });
+    });
+  }
+
+  TemporaryFolder folder_;
+  SampleModel model_ = sample_model(30, 1000);
+};
+
+TEST_F(CheckpointFolderTest, WhatNoSaveWroteStays) {
+  std::vector<std::string> const foreign{"/save-000001/thesis.txt", "/save-000001/deeper/model.safetensors",
+                                         "/save-000002/model-00001-of-00002.safetensors", "/save-000003", "/notes.txt"};
+  for (std::string const& name : foreign) {
+    std::filesystem::create_directories(std::filesystem::path(path(name)).parent_path());
+    SaveFiles::write(path(name), name);
+  }
+  std::filesystem::create_directories(folder_.file("elsewhere"));
+  SaveFiles::write(folder_.file("elsewhere/model.safetensors"), "linked");
+  SaveFiles::write(folder_.file("elsewhere/files-of-this-save.txt"), "model.safetensors\n");
+  std::filesystem::create_directory_symlink(folder_.file("elsewhere"), path("/save-000004"));
+  for (std::int64_t step = 1; step < 4; ++step) {
+    save(step);
+    for (std::string const& name : foreign) EXPECT_EQ(SaveFiles::read(path(name)), name);
+    EXPECT_EQ(SaveFiles::read(folder_.file("elsewhere/model.safetensors")), "linked");
+  }
+  // Of the saves only the last is left: save-000005 to 7 were made.
+  EXPECT_FALSE(std::filesystem::exists(path("/save-000005")));
+  EXPECT_FALSE(std::filesystem::exists(path("/save-000006")));
+  EXPECT_TRUE(std::filesystem::exists(path("/save-000007")));
+}
+
+TEST_F(CheckpointFolderTest, WhatSomebodyPutBesideASavesFilesStays) {
+  save(1);
+  SaveFiles::write(path("/save-000001/thesis.txt"), "mine");
+  save(2);
+  EXPECT_EQ(SaveFiles::read(path("/save-000001/thesis.txt")), "mine");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path("/save-000001")), {}), 1);
+}
+
+TEST_F(CheckpointFolderTest, AListNamesNothingOutsideOfItsFolder) {
+  SaveFiles::write(path("/../mine"), "mine");
+  std::filesystem::create_directories(path("/save-000001"));
+  SaveFiles::write(path("/save-000001/files-of-this-save.txt"), "../../mine\n..\n" + folder_.file("mine") + "\n\nab");
+  SaveFiles::write(path("/save-000001/ab"), "the list's last line is cut short");
+  save(1);
+  EXPECT_EQ(SaveFiles::read(folder_.file("mine")), "mine");
+  EXPECT_TRUE(std::filesystem::exists(path("/save-000001/ab")));
+}
+
+TEST_F(CheckpointFolderTest, ACheckpointOfAnotherProgramIsNotReplaced) {
+  std::string const index = path("/model.safetensors.index.json");
+  std::string const foreign = R"({"metadata": {"total_size": 4}, "weight_map": {"w": "model.safetensors"}})";
+  SaveFiles::write(index, foreign);
+  expect_refused(ErrorCode::invalid_argument, {index.c_str(), "not written by Weft", "another folder"});
+  EXPECT_EQ(SaveFiles::read(index), foreign);
+  EXPECT_EQ(SaveFiles(path()).entries(), 1U);
+  std::filesystem::remove(index);
+  save(1);
+  save(2);  // a save of Weft's is replaced
+  std::string damaged = SaveFiles::read(index);
+  damaged.resize(damaged.size() / 2);
+  SaveFiles::write(index, damaged);
+  expect_refused(ErrorCode::invalid_argument, {index.c_str(), "another folder"});
+  EXPECT_EQ(SaveFiles::read(index), damaged);
+}
+
+TEST_F(CheckpointFolderTest, AllRanksSaveIntoOne) {
+  run_thread_ranks(3, [&](Communicator& world) {
+    expect_error(ErrorCode::mismatch, {"rank 0", path("/a").c_str(), "rank 2", path("/b").c_str()},
+                 [&] { CheckpointSaver const saver(world, path(world.rank() == 2 ? "/b" : "/a")); });
+    expect_error(ErrorCode::mismatch, {path("/a").c_str(), "rank 1", "without a name"},
+                 [&] { CheckpointSaver const saver(world, world.rank() == 1 ? "" : path("/a")); });
+  });
+  EXPECT_EQ(SaveFiles(path()).entries(), 0U);
+  run_thread_ranks(3, [&](Communicator& world) {  // spelled in other ways
+    CheckpointSaver const saver(world,
+                                path(std::vector{"/c", "/x/../c/", "/./c"}.at(static_cast<std::size_t>(world.rank()))));
+  });
+}
+
+}  // namespace
+}  // namespace weft::test
