@@ -82,7 +82,7 @@ class Comparison {
     times.end = std::chrono::steady_clock::now();
     auto const buckets = variant.synchroniser->timings();
     Traffic const traffic[]{{"bucket", {buckets.begin(), buckets.end()}}};
-    variant.record.steps.push_back({step, mean_over_ranks(world_, times.loss), overlap_of(times, traffic)});
+    variant.record.steps.push_back({step, mean_over_ranks(world_, times.loss), overlap_of(times, traffic), false});
     if (trace != nullptr && !options_.trace.empty()) {
       add_to_trace(*trace, step, times, traffic);
     }

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <exception>
@@ -15,6 +16,7 @@
 #include <weft/memory.hpp>
 
 #include "folder_checkpoint.hpp"
+#include "memory_use.hpp"
 #include "trainer.hpp"
 
 namespace {
@@ -90,8 +92,10 @@ int main(int argc, char** argv) {
     }
     int const ranks = options->ranks;
     Inputs const inputs = read_inputs(std::move(*options));
-    // Bound before the ranks are: their communicator's memory counts.
-    weft::MemoryAccount const memory(inputs.options.memory_budget);
+    // Bound before the ranks are: their communicator's memory counts. What this host has is a budget too: without one
+    // the system would end some process, and say nothing.
+    weft::MemoryAccount const memory(
+        std::min(inputs.options.memory_budget, train_gpt::available_memory() / static_cast<std::size_t>(ranks)));
     weft::MemoryAccount::Binding const bound(memory);
     return weft::launch({.ranks = ranks}, [&](weft::Communicator& world) {
       train_gpt::run_rank(world, inputs, memory);

@@ -2,11 +2,20 @@
 
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <span>
 #include <string>
 
 namespace train_gpt {
 namespace {
+
+std::optional<std::size_t> kilobytes_in(char const* path, std::string const& label) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(label)) return std::stoull(line.substr(label.size()));
+  }
+  return std::nullopt;
+}
 
 std::vector<std::uint64_t> figures_of(weft::MemoryAccount const& account) {
   std::vector<std::uint64_t> figures;
@@ -21,11 +30,12 @@ std::vector<std::uint64_t> figures_of(weft::MemoryAccount const& account) {
 }  // namespace
 
 std::size_t proportional_set_size() {
-  std::ifstream rollup("/proc/self/smaps_rollup");
-  for (std::string line; std::getline(rollup, line);) {
-    if (line.starts_with("Pss:")) return std::stoull(line.substr(4)) * 1024;
-  }
-  return 0;
+  return kilobytes_in("/proc/self/smaps_rollup", "Pss:").value_or(0) * 1024;
+}
+
+std::size_t available_memory() {
+  auto const kilobytes = kilobytes_in("/proc/meminfo", "MemAvailable:");
+  return kilobytes ? *kilobytes * 1024 : weft::MemoryAccount::kUnlimited;
 }
 
 nlohmann::json memory_of_ranks(weft::Communicator& world, weft::MemoryAccount const& account) {

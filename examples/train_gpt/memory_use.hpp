@@ -14,6 +14,9 @@ namespace train_gpt {
 /// not say.
 [[nodiscard]] std::size_t proportional_set_size();
 
+/// Bytes that this host could give to new processes. Unlimited where the kernel does not say.
+[[nodiscard]] std::size_t available_memory();
+
 /// Every rank's account and proportional set size, for the report. Collective.
 [[nodiscard]] nlohmann::json memory_of_ranks(weft::Communicator& world, weft::MemoryAccount const& account);
 

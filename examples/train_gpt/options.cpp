@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 #include <variant>
+#include <vector>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -214,6 +215,29 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
   app.add_option("--prompt", options.prompt, "what the generated text starts with")->capture_default_str();
 }
 
+/// Chapters of --help.
+void group_options(CLI::App& app) {
+  struct Group {
+    char const* name;
+    std::vector<char const*> options;
+  };
+  std::vector<Group> const groups{
+      {"Model and data", {"--layers", "--width", "--heads", "--seq", "--batch", "--steps", "--seed", "--data"}},
+      {"Optimizer",
+       {"--optimizer", "--lr", "--weight-decay", "--warmup", "--decay", "--clip", "--state", "--accumulate",
+        "--precision", "--loss-scale", "--growth-interval"}},
+      {"Ranks and memory",
+       {"--ranks", "--link", "--strategy", "--prefetch", "--gather-cap-mb", "--keep-gathered", "--shard-size",
+        "--sum-by-group", "--recompute", "--memory-budget"}},
+      {"Buckets (ddp, zero1, zero2)",
+       {"--bucket-mb", "--first-bucket-mb", "--last-bucket-mb", "--bucket-policy", "--compress", "--error-feedback"}},
+      {"Checkpoints", {"--save", "--checkpoint", "--checkpoint-every", "--resume"}},
+      {"What it prints", {"--compare", "--compare-caps", "--trace", "--report-json", "--sample", "--prompt"}}};
+  for (Group const& group : groups) {
+    for (char const* option : group.options) app.get_option(option)->group(group.name);
+  }
+}
+
 void check(Options const& options) {
   if (options.model.width % options.model.heads != 0) {
     throw CLI::ValidationError(
@@ -305,6 +329,7 @@ std::optional<Options> parse_options(int argc, char const* const* argv, int& exi
   CLI::App app("Trains a byte-level GPT on text, the gradients averaged over ranks by Weft while backward goes on.",
                "train_gpt");
   add_options(app, options, link);
+  group_options(app);
   exit_code = 0;
   try {
     app.parse(argc, argv);

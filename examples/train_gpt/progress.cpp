@@ -50,7 +50,8 @@ void Progress::show(StepRecord const& record, double tokens_per_step) {
     return;
   }
   weft::OverlapReport const& overlap = record.overlap;
-  std::string const left = done < steps_ ? describe(pace_.left()) + " left" : "done";
+  std::string const left =
+      (done < steps_ ? describe(pace_.left()) + " left" : "done") + (record.skipped ? ", overflowed: skipped" : "");
   double const rate = 1000.0 * tokens_per_step / overlap.step_ms;
   if (terminal_) {
     redraw(done, fmt::format("{}/{}, {}  loss {:.4f}  {:.0f} tokens/s  comm. {:.2f} ms, {:.1f} % hidden", done, steps_,

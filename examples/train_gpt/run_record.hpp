@@ -15,6 +15,7 @@ struct StepRecord {
   int step = 0;
   float loss = 0.0F;  ///< mean over the global batch
   weft::OverlapReport overlap;
+  bool skipped = false;  ///< gradients overflowed
 };
 
 /// A run's figures: its steps and their medians.

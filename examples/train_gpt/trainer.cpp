@@ -79,17 +79,16 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
                 static_cast<double>(options.batch) * options.model.seq,
                 {},
                 0};
-  std::int64_t const applied_before = strategy->applied_steps();
   Progress progress(first, options.steps);
   weft::Trace trace;
 
   for (int step = first; step < options.steps; ++step) {
-    StepTimes const times =
-        strategy->step(sampler.sample(step, options.accumulate), options.schedule().at(strategy->applied_steps()));
+    std::int64_t const applied = strategy->applied_steps();
+    StepTimes const times = strategy->step(sampler.sample(step, options.accumulate), options.schedule().at(applied));
     std::vector<Traffic> const traffic = strategy->traffic();
-    run.skipped_steps = step + 1 - first - static_cast<int>(strategy->applied_steps() - applied_before);
-
-    run.steps.push_back({step, mean_over_ranks(world, times.loss), overlap_of(times, traffic)});
+    bool const skipped = strategy->applied_steps() == applied;
+    if (skipped) ++run.skipped_steps;
+    run.steps.push_back({step, mean_over_ranks(world, times.loss), overlap_of(times, traffic), skipped});
     check_finite(run.steps.back().loss, step);
     checkpoints.after_step(step, *strategy);
     if (!options.trace.empty()) {
