@@ -120,7 +120,7 @@ void print_head(Communicator const& world, Options const& options) {
       "# fused   ZeroOptimizer, stage 1: reduce_scatter by bucket (%zu MiB), overflow, norm, clip (active), AdamW, "
       "bf16, "
       "zeros, all_gather\n",
-      w.bucket_bytes >> 20U);
+      w.bucket_mib);
   std::printf("# passes  the same, each a pass over the whole shard\n");
   std::printf(
       "# mpi     MPI_Reduce_scatter_block, scalar AdamW with unscale and bf16, MPI_Allgather; no overflow check, norm, "
@@ -187,8 +187,8 @@ int main(int argc, char** argv) {
   app.add_option("--tensors", workload.tensors, "tensors of a million parameters")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
-  app.add_option("--bucket-mib", workload.bucket_bytes, "MiB of gradients in a bucket")
-      ->transform([](std::string const& text) { return std::to_string(std::stoul(text) << 20U); })
+  app.add_option("--bucket-mib", workload.bucket_mib, "MiB of gradients in a bucket")
+      ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--rounds", options.rounds, "interleaved rounds")->check(CLI::Range(1, 10000))->capture_default_str();
   app.add_option("--min-passes", options.min_passes, "bar of the separate passes' time over the fused; 0: none")

@@ -83,7 +83,8 @@ class FusedSide : public Side {
   }
   ZeroOptions options(Workload const& workload) {
     ZeroOptions options{.stage = ZeroStage::optimizer_states};
-    options.buckets.limits = {workload.bucket_bytes, workload.bucket_bytes, workload.bucket_bytes};
+    std::size_t const cap = workload.bucket_mib << 20U;
+    options.buckets.limits = {cap, cap, cap};
     options.buckets.rebuild = false;
     options.optimizer.zero_gradients = true;
     options.gradients = {.scaler = &scaler_, .max_norm = workload.max_norm};
