@@ -55,6 +55,7 @@ train() { # REPORT ARGUMENT…
 bar "training, emulated link" train "$out/link.report.json" --link auto
 bar "training, plain shared memory" train "$out/plain.report.json"
 bar "overlap" /usr/bin/python3 perf/check_overlap.py "$out/link.report.json" "$out/plain.report.json"
+bar "what the strategies hide" /usr/bin/python3 perf/check_strategies.py --bin "$bin"
 bar "buckets" /usr/bin/python3 perf/check_buckets.py --bin "$bin"
 
 if [[ -x build/python/bin/python ]]; then
