@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -73,6 +74,11 @@ struct CommunicatorOptions {
 struct CollectiveOptions {
   std::optional<Stream> stream{};                      ///< absent: runs inline and returns when done
   std::optional<std::chrono::milliseconds> timeout{};  ///< absent: the communicator's
+  /// What the call is about, part of its contract on every back end: ranks whose tags differ made different calls, as
+  /// with other counts. 0 is the tag of calls that have none. Calls with a tag run by themselves within groups and on
+  /// fused streams. Those with unequal parts mix it with a fingerprint of their parts, which messages show in its
+  /// place. For a call with a root, a message and a Group it is Error{invalid_argument}.
+  std::uint32_t tag = 0;
 };
 
 /// A group of ranks that communicate. Move-only.

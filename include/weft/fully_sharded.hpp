@@ -95,7 +95,9 @@ struct FullyShardedMemory {
 ///   gradient(i)    written from before_backward() to after_backward(): every element of it. holds_gradients() says
 ///                  whether it has an earlier micro-step's gradient to add to; else its contents are undefined.
 /// All ranks make the same calls in the same order, about the same units; units may be used in any order, several times
-/// a step, or not at all (then their gradients are zeros).
+/// a step, or not at all (then their gradients are zeros). Where ranks use units in other orders, or other units, all
+/// throw Error{mismatch} naming the units and whether they were meant for forward or backward, before any of them
+/// moves.
 ///
 /// Several passes before a step() accumulate: each is reduced and its average added to the shard, in the reduce type.
 /// Within no_sync() whole gradients add up locally instead.

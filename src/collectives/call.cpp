@@ -39,7 +39,7 @@ std::string name_reduction(Contract const& contract) {
 }
 
 /// "1024 × f32", with what reductions and roots add to it
-std::string name_arguments(Contract const& contract, std::string const& shape) {
+std::string name_untagged_arguments(Contract const& contract, std::string const& shape) {
   switch (contract.operation) {
     case Operation::barrier: return {};
     case Operation::broadcast:
@@ -60,6 +60,12 @@ std::string name_arguments(Contract const& contract, std::string const& shape) {
     case Operation::all_reduce: return fmt::format("{}, {}", shape, name_reduction(contract));
     default: return shape;
   }
+}
+
+std::string name_arguments(Contract const& contract, std::string const& shape) {
+  auto const arguments = name_untagged_arguments(contract, shape);
+  if (contract.tag() == 0) return arguments;
+  return fmt::format("{}{}tag {}", arguments, arguments.empty() ? "" : ", ", contract.tag());
 }
 
 std::string describe(Contract const& contract, bool with_sizes) {

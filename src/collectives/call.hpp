@@ -46,12 +46,35 @@ enum class Operation : std::uint8_t {
   return operation >= Operation::send;
 }
 
+/// Whether calls of this kind may have a tag: no rank has a part of its own in them.
+[[nodiscard]] constexpr bool may_have_tag(Operation operation) noexcept {
+  switch (operation) {
+    case Operation::barrier:
+    case Operation::all_gather:
+    case Operation::reduce_scatter:
+    case Operation::all_reduce:
+    case Operation::all_to_all:
+    case Operation::scan:
+    case Operation::exscan:
+    case Operation::all_gather_v:
+    case Operation::reduce_scatter_v:
+    case Operation::all_to_all_v: return true;
+    default: return false;
+  }
+}
+
+/// all_gather_v and reduce_scatter_v tell each other a fingerprint of their parts where others have a root.
+[[nodiscard]] constexpr bool has_parts_in_common(Operation operation) noexcept {
+  return operation == Operation::all_gather_v || operation == Operation::reduce_scatter_v;
+}
+
 /// The part of a call that must be equal on every rank.
 struct Contract {
   /// Elements: of one rank's part, or of the whole buffer where there are no parts. Of all parts together for
   /// all_gather_v and reduce_scatter_v; 0 for the other operations with unequal parts, whose ranks need not know.
   std::uint64_t count = 0;
-  std::uint32_t root = 0;  ///< all_gather_v and reduce_scatter_v: a fingerprint of the parts
+  /// Calls that have none: their tag. all_gather_v and reduce_scatter_v: a fingerprint of parts and tag.
+  std::uint32_t root = 0;
   Operation operation = Operation::barrier;
   DataType dtype = DataType::u8;
   ReduceOp reduce = ReduceOp::sum;
@@ -66,6 +89,11 @@ struct Contract {
 
     friend bool operator==(Group const&, Group const&) = default;
   } group{};
+
+  /// 0: none, or one that only a fingerprint knows.
+  [[nodiscard]] std::uint32_t tag() const noexcept {
+    return may_have_tag(operation) && !has_parts_in_common(operation) ? root : 0;
+  }
 
   friend bool operator==(Contract const&, Contract const&) = default;
 };

@@ -32,6 +32,7 @@ Communicator::Impl::~Impl() {
 
 Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveOptions const& how) {
   validator.check_options(call.contract.operation, how);
+  if (how.tag != 0) validator.set_tag(call, how.tag);
   call.timeout = timeout_of(how);
   if (group_) {
     check_in_group(call, how);
@@ -113,6 +114,7 @@ void Communicator::Impl::check_no_group(char const* function) const {
 void Communicator::Impl::open_group(CollectiveOptions const& how) {
   check_no_group("Group");
   validator.check_options("Group", how);
+  if (how.tag != 0) validator.reject("Group", "a group has no tag; give tags to its calls");
   group_ = OpenGroup::create(how, backend_->merge_limits(), validator.rank);
   merging_ = true;
 }
@@ -203,6 +205,7 @@ Message Communicator::Impl::numbered(Message message, std::vector<std::uint64_t>
 Work Communicator::Impl::transfer(Call&& call, std::optional<Message> send, std::optional<Message> recv,
                                   CollectiveOptions const& how) {
   validator.check_options(call.contract.operation, how);
+  if (how.tag != 0) validator.set_tag(call, how.tag);
   call.timeout = timeout_of(how);
   if (group_) {
     check_in_group(call, how);

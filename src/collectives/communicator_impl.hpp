@@ -38,6 +38,8 @@ class Communicator::Impl {
     if (merging_ || how.stream) [[unlikely]]
       return run_later(std::move(call), operation, how);
     validator.check_options(call.contract.operation, how);
+    if (how.tag != 0) [[unlikely]]
+      validator.set_tag(call, how.tag);
     call.timeout = how.timeout.value_or(options.config->timeout);
     call.sequence = next_call();
     run_here(call, operation);

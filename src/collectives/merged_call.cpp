@@ -57,6 +57,7 @@ MergedCall::MergedCall(Call&& first, Run operation, MergeLimits const& limits)
 }
 
 bool MergedCall::merges(Call const& call) noexcept {
+  if (call.contract.tag() != 0) return false;  // what is told of merged calls has no room for it
   switch (call.contract.operation) {
     case Operation::all_reduce:
     case Operation::reduce:

@@ -201,6 +201,14 @@ void Validator::set_root(Call& call, int root) const {
   call.contract.root = static_cast<std::uint32_t>(root);
 }
 
+void Validator::set_tag(Call& call, std::uint32_t tag) const {
+  if (!may_have_tag(call.contract.operation)) {
+    reject(call.contract.operation, fmt::format("tag {}: calls with a root and messages have no tag; leave it 0", tag));
+  }
+  // The product is another for every tag, so equal parts never hide that tags differ.
+  call.contract.root ^= has_parts_in_common(call.contract.operation) ? tag * 0x9e3779b1U : tag;
+}
+
 Call Validator::all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how) const {
   auto call = open(Operation::all_reduce, send, recv, how, recv);
   if (send.count != recv.count) [[unlikely]]

@@ -54,6 +54,8 @@ struct Validator {
   void check_options(std::string_view function, CollectiveOptions const& how) const {
     if (!are_good(how)) reject_options(function, false, how);
   }
+  /// Makes a tag other than 0 part of the call's contract.
+  void set_tag(Call& call, std::uint32_t tag) const;
   /// A message by itself: it would wait for itself.
   void check_peer_is_another(Call const& call) const;
   void check_color(int color, int none) const;

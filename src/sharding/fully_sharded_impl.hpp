@@ -11,6 +11,7 @@
 #include "sharding/unit_gatherer.hpp"
 #include "sharding/unit_layout.hpp"
 #include "sharding/unit_reducer.hpp"
+#include "weft/error.hpp"
 #include "weft/fully_sharded.hpp"
 
 namespace weft {
@@ -90,6 +91,8 @@ class FullySharded::Impl {
   [[noreturn]] void refuse(char const* call, std::size_t unit, char const* why) const;
   template <typename Action>
   void guarded(Action&& action);
+  /// Within a handler of `error`: remembers and throws it.
+  [[noreturn]] void give_up(Error const& error);
 
   ShardGroups groups_;
   UnitLayout layout_;
@@ -114,8 +117,8 @@ void FullySharded::Impl::guarded(Action&& action) {
   try {
     action();
   } catch (Error const& error) {
-    if (error.code() != ErrorCode::invalid_argument) failure_ = std::current_exception();
-    throw;
+    if (error.code() == ErrorCode::invalid_argument) throw;
+    give_up(error);
   } catch (...) {
     failure_ = std::current_exception();
     throw;

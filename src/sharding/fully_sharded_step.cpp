@@ -42,6 +42,18 @@ void FullySharded::Impl::check_idle(char const* call) const {
   }
 }
 
+// Ranks that made other calls may wait, on any of the communicators, for one that this rank will not make. Nobody else
+// aborts them, so who is aborted has made other calls too.
+void FullySharded::Impl::give_up(Error const& error) {
+  if (error.code() == ErrorCode::mismatch || error.code() == ErrorCode::aborted) {
+    groups_.abort(error.what());
+    failure_ = std::make_exception_ptr(Error(ErrorCode::mismatch, error.what()));
+  } else {
+    failure_ = std::current_exception();
+  }
+  std::rethrow_exception(failure_);
+}
+
 void FullySharded::Impl::before(Use const& use) {
   check_usable();
   char const* const call = name_of_call(true, use.phase);
@@ -126,6 +138,8 @@ void FullySharded::Impl::reduce() {
   check_idle("reduce");
   guarded([this] {
     reducer_.send_held();
+    gatherer_.close();
+    reducer_.close();
     wait_for_reductions();
     reducer_.zero_unsent();
   });
@@ -148,6 +162,8 @@ void FullySharded::Impl::step(StepInputs const& inputs) {
   guarded([&] {
     if (!reduced_) {
       reducer_.send_held();
+      gatherer_.close();
+      reducer_.close();
       reducer_.zero_unsent();
     }
     gatherer_.release_all();
@@ -162,6 +178,7 @@ void FullySharded::Impl::step(StepInputs const& inputs) {
     } else {
       update_as_they_arrive();
     }
+    gatherer_.wait_for_close();
     reducer_.end_step();
   });
   for (UnitState& unit : units_) unit.forwarded = false;

@@ -38,4 +38,10 @@ ShardGroups::ShardGroups(Communicator& world, FullyShardedOptions const& options
   if (replicas > 1) replicated = world.split(shard_rank, world.rank(), named(world, "replicas"));
 }
 
+void ShardGroups::abort(std::string const& reason) noexcept {
+  gathers.abort(reason);
+  reductions.abort(reason);
+  if (replicated) replicated->abort(reason);
+}
+
 }  // namespace weft

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "weft/communicator.hpp"
 #include "weft/fully_sharded.hpp"
@@ -22,6 +23,9 @@ struct ShardGroups {
   Communicator reductions;                 ///< of a shard group; of all ranks where sums are in rank order
   std::optional<Communicator> replicated;  ///< of those that own the same shard; none where that is this rank only
   bool rank_order;                         ///< sums of several replicas are
+
+  /// Of all three.
+  void abort(std::string const& reason) noexcept;
 
   [[nodiscard]] static int checked_shard_size(int ranks, FullyShardedOptions const& options);
 };

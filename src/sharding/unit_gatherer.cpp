@@ -8,6 +8,7 @@
 
 #include "core/log.hpp"
 #include "sharding/flat_memory.hpp"
+#include "sharding/unit_tags.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -44,9 +45,10 @@ BufferView UnitGatherer::parameter(std::size_t index) const noexcept {
 }
 
 void UnitGatherer::launch(std::size_t unit, std::size_t offset) {
+  CollectiveOptions const how{.stream = options_.stream, .timeout = {}, .tag = tag_of({unit, phase_})};
   for (std::size_t flat = layout_.first_flat(unit); flat < layout_.last_flat(unit); ++flat) {
     if (layout_.count(flat) == 0) continue;
-    works_[flat] = communicator_.all_gather(shards_[flat], flat_at(flat, offset), {options_.stream, {}});
+    works_[flat] = communicator_.all_gather(shards_[flat], flat_at(flat, offset), how);
     launches_.push_back({flat, works_[flat]});
   }
 }
@@ -79,7 +81,8 @@ void UnitGatherer::wait_for(std::size_t unit) {
     try {
       works_[flat].wait();
     } catch (Error const& error) {
-      throw Error(error.code(), fmt::format("gathering unit '{}': {}", layout_.name(unit), error.what()));
+      throw Error(error.code(),
+                  fmt::format("gathering unit '{}': {}", layout_.name(unit), name_units(error.what(), layout_)));
     }
   }
 }
@@ -89,6 +92,7 @@ void UnitGatherer::wait_for_all() {
 }
 
 void UnitGatherer::begin(Use const& use) {
+  phase_ = use.phase;
   planner_.begin(use);
   carry_out();
 }
@@ -96,6 +100,18 @@ void UnitGatherer::begin(Use const& use) {
 void UnitGatherer::end(Use const& use) {
   planner_.end(use);
   carry_out();
+}
+
+void UnitGatherer::close() {
+  closing_ = communicator_.barrier({.stream = options_.stream});
+}
+
+void UnitGatherer::wait_for_close() {
+  try {
+    closing_.wait();
+  } catch (Error const& error) {
+    throw Error(error.code(), fmt::format("no more units in this step: {}", name_units(error.what(), layout_)));
+  }
 }
 
 void UnitGatherer::release_all() {
@@ -112,6 +128,7 @@ void UnitGatherer::end_step() {
     timings_.push_back({layout_.plan().buckets[launched.flat].bytes(), times.enqueued, times.started, times.finished});
   }
   launches_.clear();
+  phase_ = Phase::forward;
   planner_.end_step();
 }
 

@@ -31,6 +31,10 @@ class UnitGatherer {
   void begin(Use const& use);
   void wait_for(std::size_t unit);
   void end(Use const& use);
+  /// No more is needed in this step. Collective: who gathered fewer units than others, or more, is found out.
+  void close();
+  /// After close(), anywhere in the step: waits until all ranks have.
+  void wait_for_close();
   /// Gives up every unit. Once it returns shards may be written.
   void release_all();
   /// Closes the record of this step, and decides which units are sent for first in the next one.
@@ -65,11 +69,13 @@ class UnitGatherer {
   UnitLayout const& layout_;
   Options options_;
   GatherPlanner planner_;
-  std::size_t carried_out_ = 0;  ///< of the planner's actions
+  Phase phase_ = Phase::forward;  ///< of the last turn that began; of the next step's once one has ended
+  std::size_t carried_out_ = 0;   ///< of the planner's actions
   Buffer pool_;
   Buffer shard_memory_;
   std::vector<BufferView> shards_;     ///< by flat
   std::vector<Work> works_;            ///< by flat: its last gather
+  Work closing_;                       ///< of close()
   std::vector<Launch> launches_;       ///< since the step began
   std::vector<BucketTiming> timings_;  ///< of the last step
 };

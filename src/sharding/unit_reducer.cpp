@@ -12,6 +12,7 @@
 #include "kernels/cpu/optim/gradients.hpp"
 #include "kernels/cpu/reduce.hpp"
 #include "sharding/flat_memory.hpp"
+#include "sharding/unit_tags.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -125,6 +126,12 @@ void UnitReducer::send_held() {
   }
 }
 
+void UnitReducer::close() {
+  CollectiveOptions const how{.stream = options_.stream};
+  closing_.push_back(groups_.reductions.barrier(how));
+  if (groups_.replicated) closing_.push_back(groups_.replicated->barrier(how));
+}
+
 void UnitReducer::send(std::size_t unit) {
   State& state = states_[unit];
   if (!state.summed) sent_.push_back(unit);
@@ -148,7 +155,8 @@ void UnitReducer::send_flat(std::size_t unit, std::size_t flat) {
   BufferView const shard = shards_[flat];
   // What comes on top of an earlier micro-step's average is reduced in place first.
   BufferView const part = whole.slice(static_cast<std::size_t>(groups_.shard_rank) * shard.count, shard.count);
-  Launch const launch = reduce(flat, whole, state.summed ? part : shard);
+  CollectiveOptions const on{.stream = options_.stream, .timeout = {}, .tag = tag_of({unit, Phase::backward})};
+  Launch const launch = reduce(flat, whole, state.summed ? part : shard, on);
   bool const poison = options_.poison;
   options_.stream.enqueue([=, add = state.summed, work = launch.last] {
     if (work.error()) return;
@@ -165,9 +173,9 @@ void UnitReducer::send_flat(std::size_t unit, std::size_t flat) {
   launches_.push_back(launch);
 }
 
-UnitReducer::Launch UnitReducer::reduce(std::size_t flat, BufferView const& whole, BufferView const& shard) {
-  if (groups_.rank_order) return reduce_in_rank_order(flat, whole, shard);
-  CollectiveOptions const on{options_.stream, {}};
+UnitReducer::Launch UnitReducer::reduce(std::size_t flat, BufferView const& whole, BufferView const& shard,
+                                        CollectiveOptions const& on) {
+  if (groups_.rank_order) return reduce_in_rank_order(flat, whole, shard, on);
   Work const first = groups_.reductions.reduce_scatter(whole, shard, ReduceOp::avg, on);
   if (!groups_.replicated) return {flat, first, first};
   return {flat, first, groups_.replicated->all_reduce(shard, shard, ReduceOp::avg, on)};
@@ -175,8 +183,7 @@ UnitReducer::Launch UnitReducer::reduce(std::size_t flat, BufferView const& whol
 
 // Of each shard every replica sums up an equal part, over all ranks, then they exchange these parts.
 UnitReducer::Launch UnitReducer::reduce_in_rank_order(std::size_t flat, BufferView const& whole,
-                                                      BufferView const& shard) {
-  CollectiveOptions const on{options_.stream, {}};
+                                                      BufferView const& shard, CollectiveOptions const& on) {
   auto const replicas = static_cast<std::size_t>(groups_.replicas);
   auto const shards = static_cast<std::size_t>(groups_.shard_size);
   std::size_t const part = shard.count / replicas;
@@ -197,8 +204,8 @@ void UnitReducer::wait_for(std::size_t unit) {
     try {
       work.wait();
     } catch (Error const& error) {
-      throw Error(error.code(),
-                  fmt::format("reducing the gradients of unit '{}': {}", layout_.name(unit), error.what()));
+      throw Error(error.code(), fmt::format("reducing the gradients of unit '{}': {}", layout_.name(unit),
+                                            name_units(error.what(), layout_)));
     }
   }
   state.done.synchronize();
@@ -216,6 +223,14 @@ void UnitReducer::zero_unsent() const noexcept {
 
 void UnitReducer::end_step() {
   while (!sending_.empty()) retire_oldest();
+  for (Work const& work : closing_) {
+    try {
+      work.wait();
+    } catch (Error const& error) {
+      throw Error(error.code(), fmt::format("no more gradients in this step: {}", name_units(error.what(), layout_)));
+    }
+  }
+  closing_.clear();
   timings_.clear();
   for (Launch const& launched : launches_) {
     WorkTimings const first = launched.first.timings();

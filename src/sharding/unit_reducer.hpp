@@ -34,6 +34,8 @@ class UnitReducer {
   void end(std::size_t unit);
   /// Sends what is held. Collective.
   void send_held();
+  /// No more is sent in this step. Collective: who sent fewer units than others, or more, is found out.
+  void close();
   /// Collective, once: memory to hold gradients in.
   void make_holdable();
 
@@ -49,7 +51,7 @@ class UnitReducer {
   void zero_unsent() const noexcept;
   /// This rank's part of a flat's averages.
   [[nodiscard]] BufferView shard(std::size_t flat) const noexcept { return shards_[flat]; }
-  /// The shards are used up; closes the record of this step.
+  /// The shards are used up; closes the record of this step. After close().
   void end_step();
   /// Waits for what is under way; failures are logged if `log_failures`.
   void drain(bool log_failures) noexcept;
@@ -82,8 +84,10 @@ class UnitReducer {
   [[nodiscard]] std::size_t pool_capacity(std::size_t units) const;
   void send(std::size_t unit);
   void send_flat(std::size_t unit, std::size_t flat);
-  [[nodiscard]] Launch reduce(std::size_t flat, BufferView const& whole, BufferView const& shard);
-  [[nodiscard]] Launch reduce_in_rank_order(std::size_t flat, BufferView const& whole, BufferView const& shard);
+  [[nodiscard]] Launch reduce(std::size_t flat, BufferView const& whole, BufferView const& shard,
+                              CollectiveOptions const& on);
+  [[nodiscard]] Launch reduce_in_rank_order(std::size_t flat, BufferView const& whole, BufferView const& shard,
+                                            CollectiveOptions const& on);
   void retire_oldest();
   [[nodiscard]] BufferView flat_of(std::size_t unit, std::size_t flat) const noexcept;
 
@@ -98,6 +102,7 @@ class UnitReducer {
   std::vector<std::size_t> held_offsets_;  ///< by unit
   std::vector<BufferView> shards_;         ///< by flat
   std::vector<State> states_;              ///< by unit
+  std::vector<Work> closing_;              ///< of close()
   std::deque<Sending> sending_;            ///< in the pool, oldest first
   std::vector<std::size_t> sent_;
   std::vector<Launch> launches_;

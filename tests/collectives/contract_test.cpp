@@ -57,6 +57,18 @@ TEST(Contract, GapsOfAFlatCopyAreNotTold) {
             "group of 2 all_reduce calls (20 × f32 in all, sum), call 4");
 }
 
+TEST(Contract, TagsAreShownWhereTheyAreTold) {
+  Contract contract{.count = 20, .root = 7, .operation = Operation::all_reduce, .dtype = DataType::f32};
+  EXPECT_EQ(describe(contract), "all_reduce(20 × f32, sum, tag 7)");
+  contract.operation = Operation::all_gather;
+  EXPECT_EQ(describe(contract), "all_gather(20 × f32, tag 7)");
+  contract.root = 0;
+  EXPECT_EQ(describe(contract), "all_gather(20 × f32)");
+  EXPECT_EQ(describe(Contract{.root = 7}), "barrier(tag 7)");
+  contract = {.count = 20, .root = 7, .operation = Operation::broadcast, .dtype = DataType::f32};
+  EXPECT_EQ(describe(contract), "broadcast(20 × f32, root 7)");
+}
+
 TEST(Contract, MismatchesSayWhatToLookFor) {
   Contract single{.count = 20, .operation = Operation::all_reduce, .dtype = DataType::f32};
   auto group = single;
