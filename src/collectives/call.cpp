@@ -63,7 +63,7 @@ std::string name_untagged_arguments(Contract const& contract, std::string const&
 }
 
 std::string name_arguments(Contract const& contract, std::string const& shape) {
-  auto const arguments = name_untagged_arguments(contract, shape);
+  auto arguments = name_untagged_arguments(contract, shape);
   if (contract.tag() == 0) return arguments;
   return fmt::format("{}{}tag {}", arguments, arguments.empty() ? "" : ", ", contract.tag());
 }
