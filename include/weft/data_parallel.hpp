@@ -27,7 +27,8 @@ class DataParallel {
   DataParallel(Communicator& communicator, std::vector<ParameterGroup> const& groups,
                BucketerOptions const& options = {});
 
-  [[nodiscard]] BufferView parameter(std::size_t index) const { return parameters_.at(index); }
+  /// @throws Error{invalid_argument} for a bad index, as everything that takes one.
+  [[nodiscard]] BufferView parameter(std::size_t index) const;
   [[nodiscard]] std::size_t parameter_count() const noexcept { return parameters_.size(); }
   /// See Bucketer: the view moves when generation() grows.
   [[nodiscard]] BufferView gradient(std::size_t index) const { return bucketer_.gradient(index); }

@@ -20,7 +20,7 @@ namespace weft {
 
 /// What is gathered, used and reduced together: the parameters of a layer, say.
 struct ShardedUnit {
-  std::string name;  ///< what errors call it
+  std::string name;  ///< what errors call it; one of its own
   std::vector<ParameterGroup> groups;
 };
 
@@ -108,8 +108,9 @@ class FullySharded {
   /// Collective; copies rank 0's values: the parameters' memory is not needed any more, on other ranks it is not read.
   /// `world` is used only during construction.
   /// @throws before anything is sent Error{unsupported|invalid_argument} naming rank, unit and parameter for what
-  /// Optimizer refuses, and for a unit larger than the cap; on every rank Error{mismatch} naming the first rank and
-  /// unit, parameter, group or option that differ from rank 0's; Error{out_of_memory}
+  /// Optimizer refuses, for a unit without a name of its own, and for one larger than the cap; on every rank
+  /// Error{mismatch} naming the first rank and unit, parameter, group or option that differ from rank 0's;
+  /// Error{out_of_memory}
   FullySharded(Communicator& world, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options = {});
   /// Local: waits for what is under way, bounded by the communicator's timeout.
   ~FullySharded();
@@ -118,7 +119,7 @@ class FullySharded {
 
   [[nodiscard]] std::size_t unit_count() const noexcept;
   [[nodiscard]] std::size_t parameter_count() const noexcept;
-  /// @throws Error{invalid_argument} for a bad index, as everything that takes one.
+  /// @throws Error{invalid_argument} for a bad index, as everything that takes one, of a group too.
   [[nodiscard]] std::size_t unit_of(std::size_t index) const;
 
   /// Bring a unit here, wait for it, and send for the next. Collective, as the other three.
@@ -173,10 +174,11 @@ class FullySharded {
 
   [[nodiscard]] std::size_t group_count() const noexcept;
   [[nodiscard]] OptimizerOptions const& options(std::size_t group = 0) const;
-  void set_lr(double lr);  ///< of all groups
+  /// Of all groups. @throws Error{invalid_argument} for one that is not finite and at least 0.
+  void set_lr(double lr);
   void set_lr(std::size_t group, double lr);
   [[nodiscard]] std::int64_t step_count() const noexcept;  ///< steps that were applied
-  void set_step_count(std::int64_t step) noexcept;
+  void set_step_count(std::int64_t step);                  ///< @throws Error{invalid_argument} for one below 0
 
   // For checkpoints, as ZeroOptimizer's; no unit may be in use.
 

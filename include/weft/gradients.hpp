@@ -17,7 +17,7 @@ struct GradientNorm {
   bool finite = true;  ///< no element is infinite or NaN
 };
 
-/// Of factor·g, with factor 1 / loss scale; changes nothing. An L2 norm's squares must not exceed f32.
+/// Of factor·g, with factor 1 / loss scale; changes nothing.
 [[nodiscard]] GradientNorm gradient_norm(std::span<BufferView const> gradients, NormType type = NormType::l2,
                                          float factor = 1);
 

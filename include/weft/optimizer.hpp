@@ -47,7 +47,7 @@ struct StepInputs {
 class Optimizer {
  public:
   /// @throws Error{unsupported} for a parameter of another type or device; Error{invalid_argument} for one without
-  /// memory, and for options that make no sense; Error{out_of_memory}
+  /// memory, for two that share some, and for options that make no sense; Error{out_of_memory}
   explicit Optimizer(std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings = {});
   /// One group.
   Optimizer(std::vector<BufferView> parameters, OptimizerOptions const& options,
@@ -59,7 +59,7 @@ class Optimizer {
   /// Counts a step, unless *inputs.found_inf. `inputs` are read until the next begin_step().
   void begin_step(StepInputs const& inputs = {});
   /// Updates parameter `index` (counted over all groups) from `gradient`: f32, bf16 or f16, as many elements.
-  /// @throws Error{invalid_argument} on a wrong index, count or dtype, or without begin_step().
+  /// @throws Error{invalid_argument} on a wrong index, count or dtype, without begin_step(), or the second time since.
   void update(std::size_t index, BufferView gradient);
   /// begin_step() and update() of every parameter.
   void step(std::span<BufferView const> gradients, StepInputs const& inputs = {});
@@ -75,6 +75,7 @@ class Optimizer {
   void apply(std::size_t index, Norms const& whole);
 
   [[nodiscard]] std::size_t parameter_count() const noexcept;  ///< tensors in all groups
+  /// @throws Error{invalid_argument} for a bad index, as everything that takes one, of a group too.
   [[nodiscard]] BufferView parameter(std::size_t index) const;
   /// Parameter `index`'s f32 original; the parameter itself where it has none.
   [[nodiscard]] BufferView master(std::size_t index) const;
@@ -83,12 +84,13 @@ class Optimizer {
 
   [[nodiscard]] std::size_t group_count() const noexcept;
   [[nodiscard]] OptimizerOptions const& options(std::size_t group = 0) const;
-  void set_lr(double lr);  ///< of all groups
+  /// Of all groups. @throws Error{invalid_argument} for one that is not finite and at least 0.
+  void set_lr(double lr);
   void set_lr(std::size_t group, double lr);
 
   /// Steps that were applied.
   [[nodiscard]] std::int64_t step_count() const noexcept;
-  void set_step_count(std::int64_t step) noexcept;
+  void set_step_count(std::int64_t step);  ///< @throws Error{invalid_argument} for one below 0
 
   /// For checkpoints: torch's names of what is kept for parameter `index` ("exp_avg" …), and each as f32. Of 8-bit
   /// state a copy, which set_state() takes back.

@@ -82,7 +82,8 @@ using OptimizerOptions = std::variant<AdamWOptions, AdamOptions, SgdOptions, Lam
 /// "AdamW", "Lamb" …
 [[nodiscard]] char const* name_of(OptimizerOptions const& options) noexcept;
 [[nodiscard]] double lr_of(OptimizerOptions const& options) noexcept;
-void set_lr(OptimizerOptions& options, double lr) noexcept;
+/// @throws as check().
+void set_lr(OptimizerOptions& options, double lr);
 /// @throws Error{invalid_argument} naming optimizer, option, value and what is allowed.
 void check(OptimizerOptions const& options);
 

@@ -80,7 +80,7 @@ class ZeroOptimizer {
   ZeroOptimizer& operator=(ZeroOptimizer&&) noexcept;
 
   [[nodiscard]] std::size_t parameter_count() const noexcept;
-  /// @throws Error{invalid_argument} for a bad index, as everything that takes one.
+  /// @throws Error{invalid_argument} for a bad index, as everything that takes one, of a group too.
   [[nodiscard]] BufferView parameter(std::size_t index) const;
   [[nodiscard]] BufferView gradient(std::size_t index) const;
   [[nodiscard]] std::size_t generation() const noexcept;
@@ -100,8 +100,8 @@ class ZeroOptimizer {
   /// The first half of step(), which all ranks call: returns once all gradients are reduced. Until step(),
   /// gradient_shard() may be read and changed (to look for overflow, to clip).
   void reduce();
-  /// What this rank owns of parameter `index`; fixed once the first step() or reduce() has come, or if
-  /// options.buckets.rebuild is false.
+  /// What this rank owns of parameter `index`. Shards are fixed once the first step() or reduce() has come, or if
+  /// options.buckets.rebuild is false. @throws Error{invalid_argument} before, as the next two.
   [[nodiscard]] ShardRange shard(std::size_t index) const;
   [[nodiscard]] BufferView parameter_shard(std::size_t index) const;
   [[nodiscard]] BufferView gradient_shard(std::size_t index) const;
@@ -124,10 +124,11 @@ class ZeroOptimizer {
   }
 
   [[nodiscard]] OptimizerOptions const& options(std::size_t group = 0) const;
-  void set_lr(double lr);  ///< of all groups
+  /// Of all groups. @throws Error{invalid_argument} for one that is not finite and at least 0.
+  void set_lr(double lr);
   void set_lr(std::size_t group, double lr);
   [[nodiscard]] std::int64_t step_count() const noexcept;  ///< steps that were applied
-  void set_step_count(std::int64_t step) noexcept;
+  void set_step_count(std::int64_t step);                  ///< @throws Error{invalid_argument} for one below 0
 
   [[nodiscard]] std::span<std::string_view const> state_names(std::size_t index) const;
 

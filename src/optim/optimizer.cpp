@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "optim/overlap.hpp"
 #include "optim/parameter_state.hpp"
 #include "optim/rule.hpp"
 #include "weft/error.hpp"
@@ -33,6 +34,16 @@ void check_parameter(BufferView const& view, std::size_t index, OptimizerOptions
   }
 }
 
+void check_apart(std::vector<ParameterGroup> const& groups) {
+  std::vector<BufferView> all;
+  for (auto const& group : groups) all.insert(all.end(), group.parameters.begin(), group.parameters.end());
+  auto const overlap = find_overlap(all);
+  if (!overlap) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("Optimizer: parameters {} and {} share memory; pass a tensor once", overlap->first, overlap->second));
+}
+
 float value_or(float const* pointer, float otherwise) noexcept {
   return pointer != nullptr ? *pointer : otherwise;
 }
@@ -52,6 +63,7 @@ class Optimizer::Impl {
         values += ParameterState::memory_needed(parameter, group.options, settings);
       }
     }
+    check_apart(groups);
     // In one piece, so that small tensors' arrays lie on huge pages as well.
     MemoryScope const scope(MemoryKind::optimizer);
     memory_ = Buffer::host(values, DataType::f32);
@@ -68,7 +80,7 @@ class Optimizer::Impl {
 
   void begin_step(StepInputs const& inputs) {
     inputs_ = inputs;
-    begun_ = true;
+    ++begun_;
     if (!skips()) ++step_;
   }
 
@@ -76,6 +88,12 @@ class Optimizer::Impl {
     auto& one = at(index, "update");
     auto const& options = options_[one.group];
     check_gradient(one, index, gradient);
+    if (one.updated_in == begun_) {
+      refuse(
+          ErrorCode::invalid_argument, options,
+          fmt::format("parameter {} has been updated in this step; call begin_step() before its next update", index));
+    }
+    one.updated_in = begun_;
     if (skips()) {
       if (settings_.zero_gradients) std::memset(gradient.data, 0, gradient.bytes());
       return {};
@@ -113,13 +131,25 @@ class Optimizer::Impl {
   }
   [[nodiscard]] std::size_t parameter_count() const noexcept { return parameters_.size(); }
   [[nodiscard]] std::vector<OptimizerOptions>& groups() noexcept { return options_; }
+  [[nodiscard]] OptimizerOptions& group(std::size_t index, char const* call) {
+    if (index < options_.size()) return options_[index];
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("Optimizer::{}: group {} of {}", call, index, options_.size()));
+  }
   [[nodiscard]] std::int64_t step_count() const noexcept { return step_; }
-  void set_step_count(std::int64_t step) noexcept { step_ = step; }
+  void set_step_count(std::int64_t step) {
+    if (step < 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("Optimizer::set_step_count: {} steps; it must be at least 0", step));
+    }
+    step_ = step;
+  }
 
  private:
   struct Parameter {
     ParameterState state;
     std::size_t group;
+    std::uint64_t updated_in = 0;  // the begin_step() whose update() it had
   };
 
   [[nodiscard]] bool skips() const noexcept { return value_or(inputs_.found_inf, 0) != 0; }
@@ -144,7 +174,7 @@ class Optimizer::Impl {
 
   Parameter& at(std::size_t index, char const* call) {
     check_index(index, call);
-    if (begun_) return parameters_[index];
+    if (begun_ != 0) return parameters_[index];
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("Optimizer::{}: no step has begun; call begin_step() first", call));
   }
@@ -169,7 +199,7 @@ class Optimizer::Impl {
   std::vector<Parameter> parameters_;
   StepInputs inputs_;
   std::int64_t step_ = 0;
-  bool begun_ = false;
+  std::uint64_t begun_ = 0;  // calls of begin_step()
 };
 
 Optimizer::Optimizer(std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings)
@@ -221,19 +251,19 @@ std::size_t Optimizer::group_count() const noexcept {
   return impl_->groups().size();
 }
 OptimizerOptions const& Optimizer::options(std::size_t group) const {
-  return impl_->groups().at(group);
+  return impl_->group(group, "options");
 }
 void Optimizer::set_lr(double lr) {
   for (auto& options : impl_->groups()) weft::set_lr(options, lr);
 }
 void Optimizer::set_lr(std::size_t group, double lr) {
-  weft::set_lr(impl_->groups().at(group), lr);
+  weft::set_lr(impl_->group(group, "set_lr"), lr);
 }
 
 std::int64_t Optimizer::step_count() const noexcept {
   return impl_->step_count();
 }
-void Optimizer::set_step_count(std::int64_t step) noexcept {
+void Optimizer::set_step_count(std::int64_t step) {
   impl_->set_step_count(step);
 }
 

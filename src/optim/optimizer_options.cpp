@@ -67,7 +67,8 @@ double lr_of(OptimizerOptions const& options) noexcept {
   return std::visit([](auto const& one) { return one.lr; }, options);
 }
 
-void set_lr(OptimizerOptions& options, double lr) noexcept {
+void set_lr(OptimizerOptions& options, double lr) {
+  Checker(name_of(options)).not_negative("lr", lr);
   std::visit([lr](auto& one) { one.lr = lr; }, options);
 }
 

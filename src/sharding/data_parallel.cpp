@@ -57,6 +57,12 @@ DataParallel::DataParallel(Communicator& communicator, std::vector<ParameterGrou
                            BucketerOptions const& options)
     : DataParallel(communicator, flat(groups), options) {}
 
+BufferView DataParallel::parameter(std::size_t index) const {
+  if (index < parameters_.size()) return parameters_[index];
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("DataParallel::parameter: index {} of {} parameters", index, parameters_.size()));
+}
+
 void DataParallel::finish_and_update(Optimizer& optimizer, StepInputs const& inputs) {
   if (optimizer.parameter_count() != parameters_.size()) {
     throw Error(ErrorCode::invalid_argument,

@@ -51,6 +51,14 @@ std::string describe(OptimizerOptions const& options) {
   return std::visit(Describe{}, options);
 }
 
+char const* name_of(NormType type) noexcept {
+  return type == NormType::l2 ? "l2" : "inf";
+}
+
+char const* name_of(StateType type) noexcept {
+  return type == StateType::f32 ? "f32" : "block8";
+}
+
 void compare(Communicator& communicator, Facts const& facts, char const* who) {
   std::vector<std::uint64_t> mine;
   for (auto const& fact : facts) mine.push_back(digest_of(fact.second));

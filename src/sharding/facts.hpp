@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "weft/communicator.hpp"
+#include "weft/gradients.hpp"
+#include "weft/optimizer.hpp"
 #include "weft/optimizer_options.hpp"
 
 namespace weft {
@@ -14,6 +16,10 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 
 /// Everything that `options` say, as text.
 [[nodiscard]] std::string describe(OptimizerOptions const& options);
+
+// As in code.
+[[nodiscard]] char const* name_of(NormType type) noexcept;
+[[nodiscard]] char const* name_of(StateType type) noexcept;
 
 /// Collective. Every rank passes as many facts, of the same names. @throws Error{mismatch} on every rank at the first
 /// fact that differs from rank 0's; `who` begins the message.

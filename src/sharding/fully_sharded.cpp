@@ -55,7 +55,7 @@ UnitReducer::Options reducer_options(FullyShardedOptions const& options) {
 FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options)
     : groups_(agreed_groups(world, units, options)),
       layout_(units, options, static_cast<std::size_t>(world.size())),
-      shards_(groups_of(units), options.optimizer),
+      shards_("FullySharded", groups_of(units), options.optimizer),
       gatherer_(groups_.gathers, layout_, gatherer_options(layout_, options)),
       reducer_(groups_, layout_, reducer_options(options)),
       judge_(options.gradients),
@@ -77,8 +77,8 @@ FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& un
 }
 
 FullySharded::Impl::~Impl() {
-  gatherer_.drain(!failure_);
-  reducer_.drain(!failure_);
+  bool const arrived = gatherer_.drain(!failure_);
+  reducer_.drain(!failure_ && arrived);  // one cause, one line
 }
 
 FullyShardedMemory FullySharded::Impl::memory() const noexcept {
@@ -167,7 +167,7 @@ void FullySharded::set_lr(std::size_t group, double lr) {
 std::int64_t FullySharded::step_count() const noexcept {
   return impl_->shards().step_count();
 }
-void FullySharded::set_step_count(std::int64_t step) noexcept {
+void FullySharded::set_step_count(std::int64_t step) {
   impl_->shards().set_step_count(step);
 }
 std::span<std::string_view const> FullySharded::state_names(std::size_t index) const {

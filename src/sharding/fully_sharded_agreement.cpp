@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <unordered_map>
 
+#include "optim/overlap.hpp"
 #include "sharding/facts.hpp"
 #include "weft/error.hpp"
 
@@ -39,6 +41,39 @@ void check_parameter(int rank, ShardedUnit const& unit, std::size_t index, Buffe
   }
 }
 
+// Errors call units by their names.
+void check_names(int rank, std::vector<ShardedUnit> const& units) {
+  std::unordered_map<std::string, std::size_t> seen;
+  for (std::size_t unit = 0; unit < units.size(); ++unit) {
+    if (units[unit].name.empty()) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("fully sharded: rank {}: unit {} has no name", rank, unit));
+    }
+    auto const [other, is_new] = seen.emplace(units[unit].name, unit);
+    if (is_new) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("fully sharded: rank {}: units {} and {} are both named '{}'; give each a name of its own",
+                            rank, other->second, unit, units[unit].name));
+  }
+}
+
+void check_apart(int rank, std::vector<ShardedUnit> const& units) {
+  std::vector<BufferView> all;
+  std::vector<std::string> unit_of;
+  for (ShardedUnit const& unit : units) {
+    for (ParameterGroup const& group : unit.groups) {
+      all.insert(all.end(), group.parameters.begin(), group.parameters.end());
+    }
+    unit_of.resize(all.size(), unit.name);
+  }
+  auto const overlap = find_overlap(all);
+  if (!overlap) return;
+  auto const [a, b] = *overlap;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("fully sharded: rank {}: parameters {}, in unit '{}', and {}, in unit '{}', share memory; "
+                          "pass a tensor once",
+                          rank, a, unit_of[a], b, unit_of[b]));
+}
+
 Facts facts_of(FullyShardedOptions const& options) {
   return {{"parameter_type", text_of(options.parameter_type)},
           {"gradient_type", text_of(options.gradient_type)},
@@ -48,14 +83,14 @@ Facts facts_of(FullyShardedOptions const& options) {
           {"reshard_after_forward", fmt::format("{}", options.reshard_after_forward)},
           {"gradient_units", std::to_string(options.gradient_units)},
           {"shard_size", std::to_string(options.shard_size)},
-          {"hybrid_sum", std::to_string(static_cast<int>(options.hybrid_sum))},
+          {"hybrid_sum", options.hybrid_sum == HybridSum::by_group ? "by_group" : "rank_order"},
           {"first_values", options.first_values ? "some" : "none"},
           {"gradients.scaler", options.gradients.scaler != nullptr ? "some" : "none"},
           {"gradients.max_norm", options.gradients.max_norm ? fmt::format("{}", *options.gradients.max_norm) : "none"},
-          {"gradients.norm_type", std::to_string(static_cast<int>(options.gradients.norm_type))},
+          {"gradients.norm_type", name_of(options.gradients.norm_type)},
           {"optimizer.master_weights", fmt::format("{}", options.optimizer.master_weights)},
           {"optimizer.zero_gradients", fmt::format("{}", options.optimizer.zero_gradients)},
-          {"optimizer.state", std::to_string(static_cast<int>(options.optimizer.state))}};
+          {"optimizer.state", name_of(options.optimizer.state)}};
 }
 
 std::size_t parameters_in(ShardedUnit const& unit) {
@@ -75,6 +110,7 @@ void check_units(int rank, std::vector<ShardedUnit> const& units, FullyShardedOp
                 fmt::format("fully sharded: rank {}: gradient_units is 0; backward writes at least 1", rank));
   }
   if (options.gradients.max_norm) static_cast<void>(clip_factor(0, *options.gradients.max_norm));
+  check_names(rank, units);
   bool const needs_memory = !options.first_values;
   std::size_t index = 0;
   for (ShardedUnit const& unit : units) {
@@ -84,6 +120,7 @@ void check_units(int rank, std::vector<ShardedUnit> const& units, FullyShardedOp
         check_parameter(rank, unit, index++, parameter, needs_memory);
     }
   }
+  if (needs_memory) check_apart(rank, units);
 }
 
 void check_agreement(Communicator& communicator, std::vector<ShardedUnit> const& units,

@@ -29,7 +29,7 @@ void GradientJudge::check(StepInputs const& inputs) const {
 }
 
 void GradientJudge::look_at(BufferView shard) {
-  // Scaled gradients' squares would leave f32 far earlier than the gradients themselves.
+  // Scaled gradients' squares leave f32 far earlier than the gradients themselves, and then need a second pass.
   add_parts(parts_, shard, policy_.norm_type, policy_.scaler != nullptr ? policy_.scaler->inv_scale() : 1);
 }
 

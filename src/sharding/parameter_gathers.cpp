@@ -47,7 +47,9 @@ void ParameterGathers::drain(bool log_failures) const {
     try {
       work.wait();
     } catch (std::exception const& error) {
-      if (log_failures) log(LogLevel::warn, fmt::format("zero optimizer: destroyed too early: {}", error.what()));
+      if (log_failures)
+        log(LogLevel::warn, fmt::format("zero optimizer: its last parameters did not arrive: {}", error.what()));
+      log_failures = false;  // one cause, one line
     }
   }
 }

@@ -10,8 +10,9 @@
 
 namespace weft {
 
-ShardOptimizer::ShardOptimizer(std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings)
-    : settings_(settings) {
+ShardOptimizer::ShardOptimizer(char const* who, std::vector<ParameterGroup> const& groups,
+                               OptimizerSettings const& settings)
+    : who_(who), settings_(settings) {
   for (ParameterGroup const& group : groups) {
     group_of_.insert(group_of_.end(), group.parameters.size(), options_.size());
     options_.push_back(group.options);
@@ -58,12 +59,27 @@ void ShardOptimizer::fix(std::span<BufferView const> pieces) {
   optimizer_->set_step_count(first_step_);
 }
 
+void ShardOptimizer::check_group(char const* call, std::size_t group) const {
+  if (group < options_.size()) return;
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}::{}: group {} of {}", who_, call, group, options_.size()));
+}
+
+OptimizerOptions const& ShardOptimizer::options(std::size_t group) const {
+  check_group("options", group);
+  return options_[group];
+}
+
 void ShardOptimizer::set_lr(std::size_t group, double lr) {
-  weft::set_lr(options_.at(group), lr);
+  check_group("set_lr", group);
+  weft::set_lr(options_[group], lr);
   if (optimizer_) optimizer_->set_lr(group, lr);
 }
 
-void ShardOptimizer::set_step_count(std::int64_t step) noexcept {
+void ShardOptimizer::set_step_count(std::int64_t step) {
+  if (step < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}::set_step_count: {} steps; it must be at least 0", who_, step));
+  }
   first_step_ = step;
   if (optimizer_) optimizer_->set_step_count(step);
 }
@@ -75,23 +91,22 @@ bool ShardOptimizer::needs_norms() const noexcept {
 void ShardOptimizer::check_fixed(char const* call, std::size_t index) const {
   if (optimizer_) return;
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("ZeroOptimizer::{}: shards may still move; construct with options.buckets.rebuild = false to "
+              fmt::format("{}::{}: shards may still move; construct with options.buckets.rebuild = false to "
                           "reach them before the first step (parameter {})",
-                          call, index));
+                          who_, call, index));
 }
 
 void ShardOptimizer::check_state(char const* call, std::size_t index, std::size_t which) const {
   std::size_t const states = state_names(options_of(index)).size();
   if (which < states) return;
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("ZeroOptimizer::{}: state {} of parameter {}, which has {}", call, which, index, states));
+              fmt::format("{}::{}: state {} of parameter {}, which has {}", who_, call, which, index, states));
 }
 
 void ShardOptimizer::check_count(char const* call, std::size_t index, std::size_t count) const {
   if (count == shards_[index].count) return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("ZeroOptimizer::{}: {} elements for this rank's {} of parameter {}", call, count,
-                          shards_[index].count, index));
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}::{}: {} elements for this rank's {} of parameter {}", who_,
+                                                       call, count, shards_[index].count, index));
 }
 
 std::vector<float> ShardOptimizer::state(std::size_t index, std::size_t which) const {

@@ -17,8 +17,8 @@ namespace weft {
 /// are numbered over all groups. Not thread-safe.
 class ShardOptimizer {
  public:
-  /// Of the groups only sizes and options are kept.
-  ShardOptimizer(std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings);
+  /// Of the groups only sizes and options are kept. Errors begin with `who`.
+  ShardOptimizer(char const* who, std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings);
 
   /// What rank `rank` of `ranks` owns by `plan`. Not once fixed.
   void use_plan(BucketPlan const& plan, int rank, int ranks);
@@ -38,11 +38,12 @@ class ShardOptimizer {
   [[nodiscard]] std::size_t bucket_of(std::size_t index) const noexcept { return bucket_of_[index]; }
 
   [[nodiscard]] std::size_t group_count() const noexcept { return options_.size(); }
-  [[nodiscard]] OptimizerOptions const& options(std::size_t group) const { return options_.at(group); }
+  /// @throws Error{invalid_argument} for a bad group, as set_lr() does.
+  [[nodiscard]] OptimizerOptions const& options(std::size_t group) const;
   [[nodiscard]] OptimizerOptions const& options_of(std::size_t index) const { return options_[group_of_[index]]; }
   void set_lr(std::size_t group, double lr);
   [[nodiscard]] std::int64_t step_count() const noexcept { return optimizer_ ? optimizer_->step_count() : first_step_; }
-  void set_step_count(std::int64_t step) noexcept;
+  void set_step_count(std::int64_t step);  ///< @throws Error{invalid_argument} for one below 0
   /// Whether a tensor's step depends on norms of all of it.
   [[nodiscard]] bool needs_norms() const noexcept;
 
@@ -71,10 +72,12 @@ class ShardOptimizer {
 
  private:
   [[nodiscard]] std::size_t index_of(ShardPiece const& piece) const noexcept { return optimized_as_[piece.tensor]; }
+  void check_group(char const* call, std::size_t group) const;
   void check_count(char const* call, std::size_t index, std::size_t count) const;
 
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
+  char const* who_;
   OptimizerSettings settings_;
   std::vector<std::size_t> group_of_;  ///< by parameter
   std::vector<OptimizerOptions> options_;

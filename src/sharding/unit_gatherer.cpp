@@ -141,13 +141,17 @@ void UnitGatherer::launch_first(std::span<char const> updated) {
   }
 }
 
-void UnitGatherer::drain(bool log_failures) noexcept {
+bool UnitGatherer::drain(bool log_failures) noexcept {
+  bool arrived = true;
   try {
     wait_for_all();
   } catch (std::exception const& error) {
-    if (log_failures) log(LogLevel::warn, fmt::format("fully sharded: destroyed too early: {}", error.what()));
+    arrived = false;
+    if (log_failures)
+      log(LogLevel::warn, fmt::format("fully sharded: its last parameters did not arrive: {}", error.what()));
   }
   options_.stream.synchronize();
+  return arrived;
 }
 
 }  // namespace weft

@@ -43,8 +43,8 @@ class UnitGatherer {
   void launch_first(std::span<char const> updated);
   /// Shards are not read any more.
   void wait_for_all();
-  /// Waits for what is under way; failures are logged if `log_failures`.
-  void drain(bool log_failures) noexcept;
+  /// Waits for what is under way; failures are logged if `log_failures`. False: there was one.
+  bool drain(bool log_failures) noexcept;
 
   /// Where a parameter lies while its unit is gathered.
   [[nodiscard]] BufferView parameter(std::size_t index) const noexcept;

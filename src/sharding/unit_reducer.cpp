@@ -249,7 +249,9 @@ void UnitReducer::drain(bool log_failures) noexcept {
   try {
     for (std::size_t unit = 0; unit < states_.size(); ++unit) wait_for(unit);
   } catch (std::exception const& error) {
-    if (log_failures) log(LogLevel::warn, fmt::format("fully sharded: destroyed before step(): {}", error.what()));
+    if (log_failures) {
+      log(LogLevel::warn, fmt::format("fully sharded: its last gradients did not arrive: {}", error.what()));
+    }
   }
   options_.stream.synchronize();
 }

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "optim/overlap.hpp"
 #include "sharding/facts.hpp"
 #include "weft/error.hpp"
 
@@ -14,13 +15,22 @@ bool is_float(DataType dtype) {
   return dtype == DataType::f32 || dtype == DataType::bf16 || dtype == DataType::f16;
 }
 
+void check_apart(int rank, std::vector<ParameterGroup> const& groups) {
+  std::vector<BufferView> all;
+  for (ParameterGroup const& group : groups) all.insert(all.end(), group.parameters.begin(), group.parameters.end());
+  auto const overlap = find_overlap(all);
+  if (!overlap) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("zero optimizer: rank {}: parameters {} and {} share memory; pass a tensor once", rank,
+                          overlap->first, overlap->second));
+}
+
 std::string describe(GradScaler const* scaler) {
   return scaler == nullptr ? "none" : fmt::format("of scale {}", scaler->scale());
 }
 
 std::string describe_clipping(GradientPolicy const& policy) {
-  return policy.max_norm ? fmt::format("{}, norm type {}", *policy.max_norm, static_cast<int>(policy.norm_type))
-                         : "none";
+  return policy.max_norm ? fmt::format("{}, {} norm", *policy.max_norm, name_of(policy.norm_type)) : "none";
 }
 
 }  // namespace
@@ -62,6 +72,7 @@ void check_groups(int rank, std::vector<ParameterGroup> const& groups, ZeroOptio
       ++index;
     }
   }
+  check_apart(rank, groups);
 }
 
 void check_agreement(Communicator& communicator, std::vector<ParameterGroup> const& groups,
@@ -69,7 +80,7 @@ void check_agreement(Communicator& communicator, std::vector<ParameterGroup> con
   Facts facts{{"the stage", std::to_string(static_cast<int>(options.stage))},
               {"optimizer.master_weights", fmt::format("{}", options.optimizer.master_weights)},
               {"optimizer.zero_gradients", fmt::format("{}", options.optimizer.zero_gradients)},
-              {"optimizer.state", std::to_string(static_cast<int>(options.optimizer.state))},
+              {"optimizer.state", name_of(options.optimizer.state)},
               {"gradient_dtype", options.gradient_dtype ? std::string(to_string(*options.gradient_dtype)) : "none"},
               {"gradients.scaler", describe(options.gradients.scaler)},
               {"gradients.max_norm", describe_clipping(options.gradients)},

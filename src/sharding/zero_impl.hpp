@@ -35,6 +35,11 @@ class ZeroOptimizer::Impl {
     check_index(index, "parameter");
     return parameters_.tensor(index);
   }
+  [[nodiscard]] ShardRange shard(char const* call, std::size_t index) const {
+    check_index(index, call);
+    shards_.check_fixed(call, index);
+    return shards_.shard(index);
+  }
 
   void mark_ready(std::size_t index) {
     if (reduced_) {

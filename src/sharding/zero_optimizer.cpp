@@ -55,7 +55,7 @@ ZeroOptimizer::Impl::Impl(Communicator& communicator, std::vector<ParameterGroup
       parameter_dtype_(parameter_dtype(groups, options)),
       bucketer_(communicator, agreed_specs(communicator, groups, options), options_),
       parameters_(communicator, parameter_plan(), MemoryKind::parameters),
-      shards_(groups, options.optimizer),
+      shards_("ZeroOptimizer", groups, options.optimizer),
       gathers_(communicator, *options_.stream) {
   take_values(groups);
   adopt_plan();
@@ -120,15 +120,14 @@ void ZeroOptimizer::reduce() {
   impl_->reduce();
 }
 ShardRange ZeroOptimizer::shard(std::size_t index) const {
-  impl_->check_index(index, "shard");
-  return impl_->shards().shard(index);
+  return impl_->shard("shard", index);
 }
 BufferView ZeroOptimizer::parameter_shard(std::size_t index) const {
-  ShardRange const mine = shard(index);
+  ShardRange const mine = impl_->shard("parameter_shard", index);
   return parameter(index).slice(mine.first, mine.count);
 }
 BufferView ZeroOptimizer::gradient_shard(std::size_t index) const {
-  ShardRange const mine = shard(index);
+  ShardRange const mine = impl_->shard("gradient_shard", index);
   return gradient(index).slice(mine.first, mine.count);
 }
 void ZeroOptimizer::wait_parameter(std::size_t index) {
@@ -149,7 +148,7 @@ void ZeroOptimizer::set_lr(std::size_t group, double lr) {
 std::int64_t ZeroOptimizer::step_count() const noexcept {
   return impl_->shards().step_count();
 }
-void ZeroOptimizer::set_step_count(std::int64_t step) noexcept {
+void ZeroOptimizer::set_step_count(std::int64_t step) {
   impl_->shards().set_step_count(step);
 }
 std::span<std::string_view const> ZeroOptimizer::state_names(std::size_t index) const {

@@ -30,6 +30,29 @@ TEST(GradientNormTest, IsThatOfAllGradientsAsOneVector) {
   EXPECT_FALSE(gradient_norm(gradients, NormType::inf).finite);
 }
 
+TEST(GradientNormTest, HoldsWhereSquaresExceedF32) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  for (std::size_t const count : {std::size_t{1}, std::size_t{7}, std::size_t{1000}, std::size_t{70001}}) {
+    for (float const value : {1e19F, 2e19F, 1e30F, kLargest}) {
+      std::vector<float> values(count, -value);
+      std::vector<float> small{3};
+      auto const norm = gradient_norm(std::vector<BufferView>{view(values), view(small)});
+      double const expected = std::sqrt(static_cast<double>(count)) * value;
+      EXPECT_TRUE(norm.finite);
+      EXPECT_NEAR(norm.norm / expected, 1, 1e-5) << count << " of " << value;
+    }
+  }
+  std::vector<float> scaled(100, 1e30F);
+  EXPECT_NEAR(gradient_norm(std::vector<BufferView>{view(scaled)}, NormType::l2, 1e5F).norm / 1e36, 1, 1e-5);
+  EXPECT_FALSE(gradient_norm(std::vector<BufferView>{view(scaled)}, NormType::l2, 1e10F).finite);
+}
+
+TEST(ClipGradNormTest, HoldsWhereSquaresExceedF32) {
+  std::vector<float> values(100, 1e30F);
+  EXPECT_NEAR(clip_grad_norm(std::vector<BufferView>{view(values)}, 1).norm / 1e31, 1, 1e-5);
+  for (float const value : values) EXPECT_NEAR(value, 0.1F, 1e-6);
+}
+
 TEST(ClipGradNormTest, ScalesWhatIsLongerAndLeavesWhatIsNot) {
   std::vector<float> a{3, 0};
   std::vector<float> b{-4};

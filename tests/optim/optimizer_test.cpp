@@ -294,6 +294,63 @@ TEST(OptimizerTest, RefusesWhatDoesNotFit) {
   expect_error([&] { optimizer.set_state(0, 2, parameter); }, ErrorCode::invalid_argument, "state 2");
 }
 
+TEST(OptimizerTest, RefusesGroupsItDoesNotHave) {
+  std::vector<float> parameter(10);
+  Optimizer optimizer({BufferView(std::span(parameter))}, AdamWOptions{});
+  expect_error([&] { (void)optimizer.options(9); }, ErrorCode::invalid_argument, "Optimizer::options: group 9 of 1");
+  expect_error([&] { optimizer.set_lr(1, 0.1); }, ErrorCode::invalid_argument, "Optimizer::set_lr: group 1 of 1");
+}
+
+TEST(OptimizerTest, RefusesRatesAndCountsThatItsConstructorWould) {
+  std::vector<float> parameter(10);
+  AdamWOptions const adamw{.lr = 0.25};
+  Optimizer optimizer({BufferView(std::span(parameter))}, adamw);
+  for (double const lr : {-5.0, std::nan(""), static_cast<double>(INFINITY)}) {
+    expect_error([&] { optimizer.set_lr(lr); }, ErrorCode::invalid_argument, "AdamW: lr is ");
+    expect_error([&] { optimizer.set_lr(0, lr); }, ErrorCode::invalid_argument, "AdamW: lr is ");
+  }
+  expect_error([&] { optimizer.set_step_count(-7); }, ErrorCode::invalid_argument,
+               "Optimizer::set_step_count: -7 steps");
+  EXPECT_EQ(lr_of(optimizer.options()), 0.25) << "what is refused changes nothing";
+  EXPECT_EQ(optimizer.step_count(), 0);
+}
+
+TEST(OptimizerTest, ATensorIsUpdatedOnceAStep) {
+  std::vector<float> a{1, 1};
+  std::vector<float> b{1, 1};
+  std::vector<float> gradient{1, 1};
+  BufferView const one{std::span(gradient)};
+  Optimizer optimizer({BufferView(std::span(a)), BufferView(std::span(b))}, SgdOptions{.lr = 0.25});
+  float const found_inf = 1;
+  for (float const* const found : {static_cast<float const*>(nullptr), &found_inf}) {
+    optimizer.begin_step({.found_inf = found});
+    expect_error([&] { optimizer.update(0, one.slice(0, 1)); }, ErrorCode::invalid_argument, "1 f32");
+    optimizer.update(0, one);  // what was refused was none
+    expect_error([&] { optimizer.update(0, one); }, ErrorCode::invalid_argument, "parameter 0 has been updated");
+    expect_error([&] { (void)optimizer.update_moments(0, one); }, ErrorCode::invalid_argument, "parameter 0 has been");
+    optimizer.update(1, one);
+  }
+  EXPECT_EQ(a, (std::vector<float>{0.75, 0.75}));
+  EXPECT_EQ(b, a);
+}
+
+TEST(OptimizerTest, RefusesParametersThatShareMemory) {
+  std::vector<float> memory(40);
+  BufferView const all{std::span(memory)};
+  auto const make = [](std::vector<BufferView> const& first, std::vector<BufferView> const& second) {
+    return Optimizer({{first, AdamWOptions{}}, {second, SgdOptions{}}});
+  };
+  auto const refused = [&](std::vector<BufferView> const& first, std::vector<BufferView> const& second,
+                           std::string const& which) {
+    expect_error([&] { (void)make(first, second); }, ErrorCode::invalid_argument, which + " share memory");
+  };
+  refused({all, all}, {}, "parameters 0 and 1");
+  refused({all.slice(0, 10), all.slice(20, 10)}, {all.slice(29, 5)}, "parameters 1 and 2");
+  refused({all.slice(20, 10), all.slice(0, 10)}, {all.slice(5, 10)}, "parameters 1 and 2");
+  refused({all.slice(3, 1)}, {all.slice(10, 1), all.slice(0, 10)}, "parameters 0 and 2");
+  make({all.slice(10, 10), all.slice(0, 10)}, {all.slice(20, 0), all.slice(20, 0), all.slice(20, 20)});
+}
+
 TEST(OptimizerTest, RefusesOptionsThatMakeNoSense) {
   auto const refused = [](OptimizerOptions const& options, std::string const& part) {
     expect_error([&] { check(options); }, ErrorCode::invalid_argument, part);

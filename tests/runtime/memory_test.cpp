@@ -188,7 +188,7 @@ TEST(MemoryTheoryTest, FullyShardedKeepsSixteenBytesAParameterOverTheRanks) {
       MemoryAccount const account;
       MemoryAccount::Binding const bound(account);
       std::vector<ShardedUnit> units;
-      for (Buffer const& one : start) units.push_back({"unit", {{{one.view()}, AdamWOptions{}}}});
+      for (Buffer const& one : start) units.push_back({std::to_string(units.size()), {{{one.view()}, AdamWOptions{}}}});
       FullySharded model(world, units);
       double const share = static_cast<double>(count) / ranks;
       expect_theory(account, MemoryKind::parameters, 4 * share, "fully sharded");

@@ -71,6 +71,21 @@ TEST(DataParallel, AParameterWithoutMemoryIsRefused) {
 }
 
 // Gradient descent on a quadratic: replicas stay equal and follow the serial run in double precision.
+TEST(DataParallel, AParameterItDoesNotHaveIsRefused) {
+  run_thread_ranks(1, [](Communicator& world) {
+    Model model_here({{30}, {40}}, 0);
+    DataParallel const ddp(world, model_here.views);
+    EXPECT_EQ(ddp.parameter(1).count, 40U);
+    try {
+      (void)ddp.parameter(9);
+      ADD_FAILURE() << "accepted";
+    } catch (Error const& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_STREQ(error.what(), "DataParallel::parameter: index 9 of 2 parameters");
+    }
+  });
+}
+
 TEST(DataParallel, TrainingFollowsASerialReference) {
   constexpr int kRanks = 4;
   constexpr std::size_t kSteps = 20;

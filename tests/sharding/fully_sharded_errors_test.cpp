@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "sharding/fully_sharded_training.hpp"
 #include "weft/error.hpp"
 
@@ -58,7 +60,13 @@ TEST(FullyShardedErrors, CallsOutOfTurnNameUnitAndCall) {
       std::vector<float> const values(3);
       model.set_parameter(0, values);
     });
-    refuses("state 0 of parameter 0, which has 0", [&] { (void)model.state(0, 0); });
+    refuses("FullySharded::state_shard: state 0 of parameter 0, which has 0", [&] { (void)model.state(0, 0); });
+    refuses("FullySharded::set_state_shard: state 3 of parameter 0", [&] { model.set_state_shard(0, 3, {}); });
+    refuses("FullySharded::options: group 9 of 2", [&] { (void)model.options(9); });
+    refuses("FullySharded::set_lr: group 9 of 2", [&] { model.set_lr(9, 0.1); });
+    refuses("SGD: lr is -5", [&] { model.set_lr(-5); });
+    refuses("SGD: lr is nan", [&] { model.set_lr(1, std::nan("")); });
+    refuses("FullySharded::set_step_count: -7 steps", [&] { model.set_step_count(-7); });
     model.step();  // none of it did any harm
     EXPECT_EQ(model.step_count(), 1);
     refuses("before_backward: unit 0 'first' had no forward since the last step", [&] { model.before_backward(0); });
@@ -109,6 +117,11 @@ TEST(FullyShardedErrors, WhatARankCanSeeItRefusesNamingUnitAndParameter) {
            me + ": parameter 1, in unit 'first', is i32");
     refuse([](auto& units) { units[0].groups[0].options = SgdOptions{.lr = -1}; }, {}, ErrorCode::invalid_argument,
            "lr");
+    refuse([](auto& units) { units[1].groups[0].parameters[0] = units[0].groups[0].parameters[1]; }, {},
+           ErrorCode::invalid_argument, me + ": parameters 1, in unit 'first', and 2, in unit 'second', share memory");
+    refuse([](auto& units) { units[1].name = "first"; }, {}, ErrorCode::invalid_argument,
+           me + ": units 0 and 1 are both named 'first'");
+    refuse([](auto& units) { units[1].name = ""; }, {}, ErrorCode::invalid_argument, me + ": unit 1 has no name");
     refuse(nothing, {.gather_cap = 100}, ErrorCode::invalid_argument, "unit 'first' is 256 bytes gathered");
     refuse(nothing, {.gradient_units = 0}, ErrorCode::invalid_argument, "gradient_units is 0");
     refuse(nothing, {.shard_size = 3}, ErrorCode::invalid_argument, "shard_size 3 does not divide 2 ranks");
@@ -120,6 +133,7 @@ TEST(FullyShardedErrors, WhatARankCanSeeItRefusesNamingUnitAndParameter) {
 TEST(FullyShardedErrors, RanksThatDifferLearnInWhat) {
   run_thread_ranks(3, [](Communicator& world) {
     bool const odd = world.rank() == 1;
+    std::string const me = std::to_string(world.rank());
     auto const differs = [&](std::string const& what, std::vector<ShardedUnit> const& units,
                              FullyShardedOptions const& options = {}) {
       expect_error(ErrorCode::mismatch, "rank 1 differs from rank 0: " + what,
@@ -146,6 +160,10 @@ TEST(FullyShardedErrors, RanksThatDifferLearnInWhat) {
     differs("gather_cap", two_units(good), {.gather_cap = odd ? 4096U : 8192U});
     differs("shard_size", two_units(good), {.shard_size = odd ? 1 : 3});
     differs("gradients.max_norm", two_units(good), {.gradients = {.max_norm = odd ? 1.0 : 2.0}});
+    differs(odd ? "hybrid_sum (on rank 1: rank_order)" : "hybrid_sum (on rank " + me + ": by_group)", two_units(good),
+            {.hybrid_sum = odd ? HybridSum::rank_order : HybridSum::by_group});
+    differs(odd ? "gradients.norm_type (on rank 1: inf)" : "gradients.norm_type (on rank " + me + ": l2)",
+            two_units(good), {.gradients = {.norm_type = odd ? NormType::inf : NormType::l2}});
     differs("reshard_after_forward", two_units(good), {.reshard_after_forward = odd});
     FullySharded const model(world, two_units(good));  // the communicator goes on
   });
@@ -201,6 +219,49 @@ TEST(FullyShardedErrors, ALostRankEndsItForTheOthers) {
       });
     }
   }
+}
+
+// A rank is lost while the other has work under way and looks at nothing more: the log says who, and that once.
+template <typename Pass>
+std::string log_of_a_loss(Pass const& pass) {
+  testing::internal::CaptureStderr();
+  run_thread_ranks(2, pass);
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(FullyShardedErrors, ALossWhileItIsDestroyedIsLoggedWithItsCause) {
+  std::string const log = log_of_a_loss([](Communicator& world) {
+    Parameters const parameters(std::vector<TensorSpec>{{10}, {20}, {30}});
+    FullySharded model(world, two_units(parameters));
+    for (std::size_t unit = 0; unit < 2; ++unit) {
+      model.before_forward(unit);
+      model.after_forward(unit);
+    }
+    model.before_backward(1);
+    if (world.rank() == 1) return;
+    std::memset(model.gradient(2).data, 0, model.gradient(2).bytes());
+    model.after_backward(1);
+  });
+  EXPECT_NE(log.find("fully sharded: its last gradients did not arrive: "), std::string::npos) << log;
+  EXPECT_NE(log.find("rank 1 "), std::string::npos) << log;
+  EXPECT_EQ(log.find("too early"), std::string::npos) << log;
+}
+
+TEST(ZeroErrors, ALossWhileItIsDestroyedIsLoggedOnceWithItsCause) {
+  std::string const log = log_of_a_loss([](Communicator& world) {
+    Parameters const parameters(std::vector<TensorSpec>{{1000}, {2000}, {3000}});
+    ZeroOptions options;
+    options.buckets.limits = {1000, 1000, 1000};
+    options.buckets.rebuild = false;
+    ZeroOptimizer zero(world, {{parameters.views(), SgdOptions{}}}, options);
+    ASSERT_GT(zero.plan().buckets.size(), 1U);
+    if (world.rank() == 0) zero.share_parameters();
+  });
+  std::string const line = "zero optimizer: its last parameters did not arrive: ";
+  ASSERT_NE(log.find(line), std::string::npos) << log;
+  EXPECT_EQ(log.find(line, log.find(line) + 1), std::string::npos) << log;
+  EXPECT_NE(log.find("rank 1 "), std::string::npos) << log;
+  EXPECT_EQ(log.find("too early"), std::string::npos) << log;
 }
 
 }  // namespace

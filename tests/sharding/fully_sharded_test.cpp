@@ -312,7 +312,8 @@ TEST(FullySharded, LaunchesAheadOfUseAndBehindBackward) {
     std::vector<TensorSpec> const specs{{1000}, {2000}, {3000}, {4000}};
     Parameters const parameters(specs);
     std::vector<ShardedUnit> units;
-    for (BufferView const& view : parameters.views()) units.push_back({"unit", {{{view}, SgdOptions{}}}});
+    for (BufferView const& view : parameters.views())
+      units.push_back({"unit " + std::to_string(units.size()), {{{view}, SgdOptions{}}}});
     FullySharded model(world, units);
     std::vector<Clock::time_point> forward;
     std::vector<Clock::time_point> backward(4);

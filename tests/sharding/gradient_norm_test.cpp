@@ -23,6 +23,16 @@ TEST(ShardedGradientNormTest, EveryRankGetsThatOfTheWhole) {
   });
 }
 
+TEST(ShardedGradientNormTest, HoldsWhereSquaresExceedF32) {
+  run_thread_ranks(2, [](Communicator& world) {
+    std::vector<float> shard(50, 1e30F);
+    auto const norm = clip_grad_norm(world, std::vector<BufferView>{BufferView(std::span(shard))}, 1);
+    EXPECT_TRUE(norm.finite);
+    EXPECT_NEAR(norm.norm / 1e31, 1, 1e-5);
+    for (float const value : shard) EXPECT_NEAR(value, 0.1F, 1e-6);
+  });
+}
+
 TEST(ShardedGradientNormTest, OneRanksOverflowIsEverybodys) {
   for (auto const type : {NormType::l2, NormType::inf}) {
     run_thread_ranks(2, [type](Communicator& world) {

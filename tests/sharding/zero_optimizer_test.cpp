@@ -310,6 +310,9 @@ TEST(ZeroOptimizer, RefusesBadInputNamingRankAndParameter) {
     contains(refusal(world, {{views, SgdOptions{}}}, {}, ErrorCode::invalid_argument), me + ": parameter 1");
     views[1] = BufferView(views[0].data, 5, DataType::i32);
     contains(refusal(world, {{views, SgdOptions{}}}, {}, ErrorCode::unsupported), me + ": parameter 1");
+    views[1] = views[0];
+    contains(refusal(world, {{views, SgdOptions{}}}, {}, ErrorCode::invalid_argument),
+             me + ": parameters 0 and 1 share memory");
     contains(refusal(world, {{good.views(), SgdOptions{.lr = -1}}}, {}, ErrorCode::invalid_argument), "lr");
 
     Parameters const odd(std::vector<TensorSpec>{{10}, {world.rank() == 0 ? 20U : 21U}});
@@ -321,6 +324,14 @@ TEST(ZeroOptimizer, RefusesBadInputNamingRankAndParameter) {
     options.stage = world.rank() == 0 ? ZeroStage::gradients : ZeroStage::optimizer_states;
     contains(refusal(world, {{good.views(), SgdOptions{}}}, options, ErrorCode::mismatch),
              "rank 1 differs from rank 0: the stage");
+    options = {};
+    options.optimizer.state = world.rank() == 0 ? StateType::f32 : StateType::block8;
+    contains(refusal(world, {{good.views(), SgdOptions{}}}, options, ErrorCode::mismatch),
+             world.rank() == 0 ? "optimizer.state (on rank 0: f32)" : "optimizer.state (on rank 1: block8)");
+    options = {};
+    options.gradients = {.max_norm = 2, .norm_type = world.rank() == 0 ? NormType::l2 : NormType::inf};
+    contains(refusal(world, {{good.views(), SgdOptions{}}}, options, ErrorCode::mismatch),
+             world.rank() == 0 ? "2, l2 norm" : "2, inf norm");
 
     ZeroOptimizer zero(world, {{good.views(), SgdOptions{}}});  // the communicator goes on
     EXPECT_THROW((void)zero.parameter(3), Error);

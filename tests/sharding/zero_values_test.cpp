@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 #include "sharding/zero_training.hpp"
@@ -121,6 +122,51 @@ TEST(ZeroValues, WithoutMastersTheParameterItselfIsTaken) {
     zero.wait_parameters();
     EXPECT_EQ(zero.master(0).front(), 1.5F);
     EXPECT_EQ(zero.master(0).back(), 2.5F);
+  });
+}
+
+// What ZeroOptimizer::`call` says when it is refused.
+template <typename Call>
+void expect_refused(std::string const& text, Call&& call) {
+  try {
+    call();
+    ADD_FAILURE() << "accepted; expected: " << text;
+  } catch (Error const& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+    EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what() << "\nexpected: " << text;
+  }
+}
+
+TEST(ZeroValues, ShardsThatMayMoveAreNotTold) {
+  run_thread_ranks(2, [](Communicator& world) {
+    Parameters const parameters(mixed_model());
+    ZeroOptimizer zero(world, {{parameters.views(), SgdOptions{}}});
+    expect_refused("ZeroOptimizer::shard: shards may still move", [&] { (void)zero.shard(1); });
+    expect_refused("ZeroOptimizer::parameter_shard: shards may", [&] { (void)zero.parameter_shard(1); });
+    expect_refused("ZeroOptimizer::gradient_shard: shards may", [&] { (void)zero.gradient_shard(1); });
+    zero.reduce();
+    std::size_t const mine = zero.shard(1).count;
+    EXPECT_EQ(zero.parameter_shard(1).count, mine);
+    EXPECT_EQ(zero.gradient_shard(1).count, mine);
+    expect_refused("ZeroOptimizer::shard: index 12 of 12", [&] { (void)zero.shard(12); });
+    zero.step();
+  });
+}
+
+TEST(ZeroValues, RefusesGroupsRatesAndCountsThatMakeNoSense) {
+  run_thread_ranks(2, [](Communicator& world) {
+    Parameters const parameters(mixed_model());
+    ZeroOptimizer zero(world, {{parameters.views(), AdamWOptions{.lr = 0.25}}});
+    for (bool const is_fixed : {false, true}) {
+      if (is_fixed) zero.step();
+      expect_refused("ZeroOptimizer::options: group 9 of 1", [&] { (void)zero.options(9); });
+      expect_refused("ZeroOptimizer::set_lr: group 9 of 1", [&] { zero.set_lr(9, 0.1); });
+      expect_refused("AdamW: lr is -5", [&] { zero.set_lr(-5); });
+      expect_refused("AdamW: lr is nan", [&] { zero.set_lr(0, std::nan("")); });
+      expect_refused("ZeroOptimizer::set_step_count: -7 steps", [&] { zero.set_step_count(-7); });
+      EXPECT_EQ(lr_of(zero.options()), 0.25);
+      EXPECT_EQ(zero.step_count(), is_fixed ? 1 : 0);
+    }
   });
 }
 

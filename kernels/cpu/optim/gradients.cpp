@@ -185,7 +185,13 @@ HWY_EXPORT(clamp_kernel);
 HWY_EXPORT(convert_kernel);
 
 GradientMeasure measure_gradient(void const* data, std::size_t count, DataType type, float factor) {
-  return HWY_DYNAMIC_DISPATCH(measure_kernel)(data, count, type, factor);
+  auto measure = HWY_DYNAMIC_DISPATCH(measure_kernel)(data, count, type, factor);
+  if (measure.finite && std::isinf(measure.sum_of_squares)) {
+    // 2^12 squares of the largest f32 are added up before they become double: 12 + 2·(128 − 72) is below 128.
+    auto const smaller = HWY_DYNAMIC_DISPATCH(measure_kernel)(data, count, type, factor * 0x1p-72F);
+    measure.sum_of_squares = smaller.sum_of_squares * 0x1p144;
+  }
+  return measure;
 }
 
 std::uint32_t gradient_traffic(float const* data, std::size_t count) {

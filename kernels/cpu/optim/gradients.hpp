@@ -10,12 +10,13 @@ namespace weft::kernels {
 // Over f32, bf16 or f16; one pass. Any alignment. Thread-safe, do not allocate.
 
 struct GradientMeasure {
-  double sum_of_squares = 0;  ///< infinite where a square exceeds f32
-  float largest = 0;          ///< absolute value; unspecified where not finite
+  double sum_of_squares = 0;
+  float largest = 0;  ///< absolute value; unspecified where not finite
   bool finite = true;
 };
 
-/// Of factor·g. Bits depend on where a range begins and ends, not on alignment.
+/// Of factor·g. Bits depend on where a range begins and ends, not on alignment. Where the squares of finite elements
+/// exceed f32, it takes a second pass.
 [[nodiscard]] GradientMeasure measure_gradient(void const* data, std::size_t count, DataType type, float factor);
 
 /// measure_gradient()'s loads without arithmetic, for measuring: all f32 values' bits or-ed.
