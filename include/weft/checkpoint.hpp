@@ -85,6 +85,8 @@ class CheckpointSaver {
   /// @throws Error{invalid_argument|unsupported|mismatch} on every rank naming the tensor, before anything is written;
   /// Error{out_of_memory}
   void save(std::span<CheckpointTensor const> tensors, CheckpointInfo const& info);
+  /// The same with the tensors that `make` returns. Calls it once on each rank; what it throws on one all throw.
+  void save(std::function<std::vector<CheckpointTensor>()> const& make, CheckpointInfo const& info);
 
   /// Returns once the last save has replaced the one before.
   /// @throws Error{system} on every rank, naming the first file that could not be written and why: the checkpoint is

@@ -121,6 +121,7 @@ class FullySharded {
   [[nodiscard]] std::size_t parameter_count() const noexcept;
   /// @throws Error{invalid_argument} for a bad index, as everything that takes one, of a group too.
   [[nodiscard]] std::size_t unit_of(std::size_t index) const;
+  [[nodiscard]] std::size_t element_count(std::size_t index) const;  ///< of the whole parameter
 
   /// Bring a unit here, wait for it, and send for the next. Collective, as the other three.
   /// @throws Error{invalid_argument} naming unit and call where it is out of turn (a unit already in use, backward

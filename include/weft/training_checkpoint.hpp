@@ -29,8 +29,9 @@ struct NamedParameter {
 // filled in by save() and, of them, the step count is put back by load(); learning rates and loss scales are the
 // caller's, who has info.metadata for them.
 //
-// All are collective. @throws Error{invalid_argument} where `parameters` does not fit, and what CheckpointSaver::save()
-// and Checkpoint::read() throw.
+// All are collective. @throws Error{invalid_argument}, on every rank and before anything is written, naming the
+// parameter and both counts or shapes where `parameters` does not fit, or both optimizers where they are not alike; and
+// what CheckpointSaver::save() and Checkpoint::read() throw.
 
 void save(CheckpointSaver& saver, ZeroOptimizer& zero, std::span<NamedParameter const> parameters,
           CheckpointInfo info = {});

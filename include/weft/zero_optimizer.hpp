@@ -123,6 +123,7 @@ class ZeroOptimizer {
     std::forward<Body>(body)();
   }
 
+  [[nodiscard]] std::size_t group_count() const noexcept;
   [[nodiscard]] OptimizerOptions const& options(std::size_t group = 0) const;
   /// Of all groups. @throws Error{invalid_argument} for one that is not finite and at least 0.
   void set_lr(double lr);

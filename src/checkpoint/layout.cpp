@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -52,6 +53,28 @@ void check_tensor(CheckpointTensor const& one) {
   }
 }
 
+std::string shape_and_type(std::vector<std::size_t> const& shape, DataType dtype) {
+  return fmt::format("{} of {}", Json(shape).dump(), to_string(dtype));
+}
+
+// One rank may have several ranges of a tensor, but not two tensors of one name, nor one range twice.
+void check_repeats(std::span<CheckpointTensor const> tensors) {
+  std::map<std::string_view, CheckpointTensor const*> firsts;
+  std::set<std::pair<std::string_view, std::size_t>> begins;
+  for (CheckpointTensor const& one : tensors) {
+    CheckpointTensor const& first = *firsts.emplace(one.name, &one).first->second;
+    if (one.shape != first.shape || one.values.dtype != first.values.dtype) {
+      bad(ErrorCode::invalid_argument, one.name,
+          fmt::format("is named twice on one rank, with shape {} and with {}; each tensor needs a name of its own",
+                      shape_and_type(first.shape, first.values.dtype), shape_and_type(one.shape, one.values.dtype)));
+    }
+    if (one.values.count != 0 && !begins.emplace(one.name, one.first).second) {
+      bad(ErrorCode::invalid_argument, one.name,
+          fmt::format("is named twice on one rank, both times with element {}; give each element once", one.first));
+    }
+  }
+}
+
 /// What is known of a tensor after some ranks' descriptions.
 struct Known {
   Checkpoint::Tensor tensor;
@@ -68,8 +91,8 @@ void add_part(std::map<std::string, Known>& tensors, Json const& described, std:
     tensor = {name, shape, *count_of(shape, size_of(dtype)), dtype};
   } else if (tensor.shape != shape || tensor.dtype != dtype) {
     bad(ErrorCode::mismatch, name,
-        fmt::format("rank {} has shape {} of {}, a rank before it {} of {}", rank, Json(shape).dump(), to_string(dtype),
-                    Json(tensor.shape).dump(), to_string(tensor.dtype)));
+        fmt::format("rank {} has shape {}, a rank before it {}", rank, shape_and_type(shape, dtype),
+                    shape_and_type(tensor.shape, tensor.dtype)));
   }
   auto const first = described[3].get<std::size_t>();
   auto const count = described[4].get<std::size_t>();
@@ -106,6 +129,7 @@ void check_names(std::vector<IndexTensor> const& tensors) {
 
 void check_tensors(std::span<CheckpointTensor const> tensors) {
   for (CheckpointTensor const& one : tensors) check_tensor(one);
+  check_repeats(tensors);
 }
 
 std::string describe(std::span<CheckpointTensor const> tensors) {

@@ -93,6 +93,7 @@ class CheckpointSaver::Impl {
   Impl& operator=(Impl const&) = delete;
 
   void save(std::span<CheckpointTensor const> tensors, CheckpointInfo const& info);
+  void save(std::function<std::vector<CheckpointTensor>()> const& make, CheckpointInfo const& info);
   void wait() {
     running_.wait();
     if (auto const failure = std::exchange(failure_, std::nullopt)) throw Error(failure->code, failure->what);
@@ -157,6 +158,15 @@ void CheckpointSaver::Impl::save(std::span<CheckpointTensor const> tensors, Chec
     PendingSave taken = std::move(*pending);  // gone as soon as it is written
     failure_ = failure_of([&] { write(taken); });
   });
+}
+
+void CheckpointSaver::Impl::save(std::function<std::vector<CheckpointTensor>()> const& make,
+                                 CheckpointInfo const& info) {
+  wait();
+  std::vector<CheckpointTensor> tensors;
+  together(
+      communicator_, [&] { tensors = make(); }, collective_);
+  save(tensors, info);
 }
 
 PendingSave CheckpointSaver::Impl::take_copy(std::span<CheckpointTensor const> tensors,
@@ -266,6 +276,9 @@ CheckpointSaver::CheckpointSaver(CheckpointSaver&&) noexcept = default;
 CheckpointSaver& CheckpointSaver::operator=(CheckpointSaver&&) noexcept = default;
 void CheckpointSaver::save(std::span<CheckpointTensor const> tensors, CheckpointInfo const& info) {
   impl_->save(tensors, info);
+}
+void CheckpointSaver::save(std::function<std::vector<CheckpointTensor>()> const& make, CheckpointInfo const& info) {
+  impl_->save(make, info);
 }
 void CheckpointSaver::wait() {
   impl_->wait();

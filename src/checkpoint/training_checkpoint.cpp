@@ -1,8 +1,11 @@
 #include "weft/training_checkpoint.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstring>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "checkpoint/tensor_type.hpp"
@@ -27,11 +30,15 @@ std::size_t elements_of(NamedParameter const& parameter) {
   return *count;
 }
 
-void check_counts(std::span<NamedParameter const> parameters, std::size_t count) {
-  if (parameters.size() == count) return;
-  throw Error(
-      ErrorCode::invalid_argument,
-      fmt::format("training checkpoint: {} parameters are named, the strategy has {}", parameters.size(), count));
+std::string text_of(std::vector<std::size_t> const& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+std::size_t elements_of(ZeroOptimizer const& zero, std::size_t index) {
+  return zero.parameter(index).count;
+}
+std::size_t elements_of(FullySharded const& model, std::size_t index) {
+  return model.element_count(index);
 }
 
 // `values` are those of the range that begins at element `begin`.
@@ -67,6 +74,8 @@ class Whole {
     convert(values, optimizer_.master(index));
     if (optimizer_.master(index).data != optimizer_.parameter(index).data) convert(values, optimizer_.parameter(index));
   }
+  [[nodiscard]] std::size_t group_count() const { return optimizer_.group_count(); }
+  [[nodiscard]] OptimizerOptions const& options(std::size_t group) const { return optimizer_.options(group); }
   void share_parameters() {}
   void set_step_count(std::int64_t step) { optimizer_.set_step_count(step); }
 
@@ -74,10 +83,38 @@ class Whole {
   Optimizer& optimizer_;
 };
 
+std::size_t elements_of(Whole const& whole, std::size_t index) {
+  return whole.shard(index).count;
+}
+
+template <typename Strategy>
+void check_parameters(Strategy const& strategy, std::span<NamedParameter const> parameters) {
+  if (parameters.size() != strategy.parameter_count()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("training checkpoint: {} parameters are named, the strategy has {}", parameters.size(),
+                            strategy.parameter_count()));
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    std::size_t const named = elements_of(parameters[i]);
+    if (named != elements_of(strategy, i)) {
+      bad(parameters[i].name, fmt::format("shape {} is {} elements, the strategy's parameter {} has {}",
+                                          text_of(parameters[i].shape), named, i, elements_of(strategy, i)));
+    }
+  }
+}
+
+// A state's name may be another parameter's.
+void check_names(std::span<CheckpointTensor const> tensors) {
+  std::set<std::string_view> names;
+  for (CheckpointTensor const& one : tensors) {
+    if (!names.insert(one.name).second) bad(one.name, "the checkpoint would have two tensors of this name");
+  }
+}
+
 // This rank's ranges of all values and states; each is made when the saver copies it.
 template <typename Strategy>
 std::vector<CheckpointTensor> tensors_of(Strategy& strategy, std::span<NamedParameter const> parameters) {
-  check_counts(parameters, strategy.parameter_count());
+  check_parameters(strategy, parameters);
   std::vector<CheckpointTensor> tensors;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     NamedParameter const& named = parameters[i];
@@ -93,6 +130,7 @@ std::vector<CheckpointTensor> tensors_of(Strategy& strategy, std::span<NamedPara
           [&strategy, i, which] { return strategy.state_shard(i, which); });
     }
   }
+  check_names(tensors);
   return tensors;
 }
 
@@ -100,20 +138,46 @@ std::vector<CheckpointTensor> tensors_of(Strategy& strategy, std::span<NamedPara
 std::vector<float> read_range(Checkpoint const& checkpoint, NamedParameter const& named, std::string const& tensor,
                               ShardRange const& mine) {
   Checkpoint::Tensor const* const found = checkpoint.find(tensor);
-  if (found != nullptr && found->count != elements_of(named)) {
+  if (found != nullptr && found->shape != named.shape) {
     bad(named.name,
-        fmt::format("has {} elements, the checkpoint's {} has {}", elements_of(named), tensor, found->count));
+        fmt::format("has shape {}, the checkpoint's {} has {}", text_of(named.shape), tensor, text_of(found->shape)));
   }
   std::vector<float> values(mine.count);
   checkpoint.read({tensor, mine.first, std::span(values)});
   return values;
 }
 
+// Of all groups, each once: which parameters are in which group may change.
+std::string names_of(std::span<OptimizerOptions const> groups) {
+  std::set<std::string_view> names;
+  for (OptimizerOptions const& group : groups) names.insert(name_of(group));
+  return fmt::format("{}", fmt::join(names, " and "));
+}
+
+template <typename Strategy>
+std::vector<OptimizerOptions> options_of(Strategy const& strategy) {
+  std::vector<OptimizerOptions> groups;
+  for (std::size_t group = 0; group < strategy.group_count(); ++group) groups.push_back(strategy.options(group));
+  return groups;
+}
+
+// States of equal names may mean another thing.
+template <typename Strategy>
+void check_optimizer(CheckpointInfo const& info, Strategy const& strategy) {
+  std::string const saved = names_of(info.optimizer);
+  std::string const here = names_of(options_of(strategy));
+  if (saved.empty() || saved == here) return;  // who saves tensors alone names none
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("training checkpoint: has the states of {}, the optimizer here is {}; continue with {}",
+                          saved, here, saved));
+}
+
 template <typename Strategy>
 void load_into(Checkpoint const& checkpoint, Communicator& communicator, Strategy& strategy,
                std::span<NamedParameter const> parameters) {
   together(communicator, [&] {
-    check_counts(parameters, strategy.parameter_count());
+    check_parameters(strategy, parameters);
+    check_optimizer(checkpoint.info(), strategy);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       ShardRange const mine = strategy.shard(i);
       strategy.set_master_shard(i, read_range(checkpoint, parameters[i], parameters[i].name, mine));
@@ -128,31 +192,29 @@ void load_into(Checkpoint const& checkpoint, Communicator& communicator, Strateg
 }
 
 template <typename Strategy>
-void fill_in(CheckpointInfo& info, Strategy const& strategy, std::size_t groups) {
+CheckpointInfo filled_in(CheckpointInfo info, Strategy const& strategy) {
   info.step = strategy.step_count();
-  info.optimizer.clear();
-  for (std::size_t group = 0; group < groups; ++group) info.optimizer.push_back(strategy.options(group));
+  info.optimizer = options_of(strategy);
+  return info;
 }
 
 }  // namespace
 
 void save(CheckpointSaver& saver, ZeroOptimizer& zero, std::span<NamedParameter const> parameters,
           CheckpointInfo info) {
-  fill_in(info, zero, 1);
-  saver.save(tensors_of(zero, parameters), info);
+  saver.save([&] { return tensors_of(zero, parameters); }, filled_in(std::move(info), zero));
 }
 
 void save(CheckpointSaver& saver, FullySharded& model, std::span<NamedParameter const> parameters,
           CheckpointInfo info) {
-  fill_in(info, model, model.group_count());
-  saver.save(tensors_of(model, parameters), info);
+  saver.save([&] { return tensors_of(model, parameters); }, filled_in(std::move(info), model));
 }
 
 void save(CheckpointSaver& saver, Communicator const& communicator, Optimizer& optimizer,
           std::span<NamedParameter const> parameters, CheckpointInfo info) {
-  fill_in(info, optimizer, optimizer.group_count());
   Whole whole(optimizer);
-  saver.save(share_of(tensors_of(whole, parameters), communicator.rank(), communicator.size()), info);
+  saver.save([&] { return share_of(tensors_of(whole, parameters), communicator.rank(), communicator.size()); },
+             filled_in(std::move(info), optimizer));
 }
 
 void load(Checkpoint const& checkpoint, Communicator& communicator, ZeroOptimizer& zero,

@@ -103,6 +103,10 @@ std::size_t FullySharded::unit_of(std::size_t index) const {
   impl_->check_index(index, "unit_of");
   return impl_->layout().place(index).unit;
 }
+std::size_t FullySharded::element_count(std::size_t index) const {
+  impl_->check_index(index, "element_count");
+  return impl_->layout().place(index).count;
+}
 void FullySharded::before_forward(std::size_t unit) {
   impl_->before({unit, Phase::forward});
 }

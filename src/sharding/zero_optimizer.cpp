@@ -136,6 +136,9 @@ void ZeroOptimizer::wait_parameter(std::size_t index) {
 void ZeroOptimizer::wait_parameters() {
   impl_->wait_parameters();
 }
+std::size_t ZeroOptimizer::group_count() const noexcept {
+  return impl_->shards().group_count();
+}
 OptimizerOptions const& ZeroOptimizer::options(std::size_t group) const {
   return impl_->shards().options(group);
 }

@@ -224,6 +224,36 @@ TEST(CheckpointTest, MistakesAreRefusedOnAllRanksAlike) {
   });
 }
 
+TEST(CheckpointTest, ANameGivenTwiceOnOneRankIsSaid) {
+  TemporaryFolder const folder;
+  std::vector<float> const values(10);
+  std::span<float const> const all(values);
+  run_thread_ranks(2, [&](Communicator& world) {
+    CheckpointSaver saver(world, folder.file("ck"));
+    auto const expect = [&](std::initializer_list<char const*> parts, std::vector<CheckpointTensor> const& of_rank_1) {
+      expect_error(ErrorCode::invalid_argument, parts,
+                   [&] { saver.save(world.rank() == 1 ? of_rank_1 : std::vector<CheckpointTensor>{}, {}); });
+    };
+    expect({"tensor w", "named twice on one rank", "[20]", "[10]"}, {{"w", {20}, 0, all}, {"w", {10}, 0, all}});
+    expect({"tensor w", "named twice on one rank", "element 0"}, {{"w", {10}, 0, all}, {"w", {10}, 0, all}});
+    // Two ranges of one tensor are no mistake.
+    saver.save(std::vector<CheckpointTensor>{{"w", {20}, 0, all}, {"w", {20}, 10, all}}, {});
+  });
+}
+
+TEST(CheckpointTest, WhatMakesTensorsFailsOnAllRanksAlike) {
+  TemporaryFolder const folder;
+  run_thread_ranks(3, [&](Communicator& world) {
+    CheckpointSaver saver(world, folder.file("ck"));
+    auto const make = [&]() -> std::vector<CheckpointTensor> {
+      if (world.rank() == 1) throw Error(ErrorCode::unsupported, "not on rank 1");
+      return {};
+    };
+    expect_error(ErrorCode::unsupported, {"not on rank 1"}, [&] { saver.save(make, {}); });
+  });
+  EXPECT_EQ(SaveFiles(folder.file("ck")).entries(), 0U);
+}
+
 TEST(CheckpointTest, AFolderHasOneSaver) {
   TemporaryFolder const folder;
   run_thread_ranks(2, [&](Communicator& world) {

@@ -55,7 +55,7 @@ class Trainee {
   Trainee& operator=(Trainee const&) = delete;
 
   virtual void step(std::int64_t step) = 0;
-  virtual void save_to(CheckpointSaver& saver) = 0;
+  virtual void save_to(CheckpointSaver& saver, std::span<NamedParameter const> parameters = kParameters) = 0;
   virtual void load_from(Checkpoint const& checkpoint, std::span<NamedParameter const> parameters = kParameters) = 0;
   virtual State state() = 0;
   virtual std::int64_t steps() = 0;
@@ -81,7 +81,9 @@ class ReplicatedTrainee final : public Trainee {
     for (std::size_t i = 0; i < kParameters.size(); ++i) gradients.push_back(ddp_.gradient(i));
     optimizer_.step(gradients);
   }
-  void save_to(CheckpointSaver& saver) override { save(saver, world_, optimizer_, kParameters); }
+  void save_to(CheckpointSaver& saver, std::span<NamedParameter const> parameters) override {
+    save(saver, world_, optimizer_, parameters);
+  }
   void load_from(Checkpoint const& checkpoint, std::span<NamedParameter const> parameters) override {
     load(checkpoint, world_, optimizer_, parameters);
   }
@@ -122,7 +124,9 @@ class ZeroTrainee final : public Trainee {
       write_gradient(zero_.gradient(i), step, i), zero_.mark_ready(i);
     zero_.step();
   }
-  void save_to(CheckpointSaver& saver) override { save(saver, zero_, kParameters); }
+  void save_to(CheckpointSaver& saver, std::span<NamedParameter const> parameters) override {
+    save(saver, zero_, parameters);
+  }
   void load_from(Checkpoint const& checkpoint, std::span<NamedParameter const> parameters) override {
     load(checkpoint, world_, zero_, parameters);
   }
@@ -155,7 +159,9 @@ class FullyShardedTrainee final : public Trainee {
     }
     model_.step();
   }
-  void save_to(CheckpointSaver& saver) override { save(saver, model_, kParameters); }
+  void save_to(CheckpointSaver& saver, std::span<NamedParameter const> parameters) override {
+    save(saver, model_, parameters);
+  }
   void load_from(Checkpoint const& checkpoint, std::span<NamedParameter const> parameters) override {
     load(checkpoint, world_, model_, parameters);
   }
@@ -233,7 +239,7 @@ TEST(TrainingCheckpointErrorsTest, AnotherModelIsRefusedOnAllRanks) {
     ZeroTrainee trainee(world, DataType::f32, true);
     {
       CheckpointSaver saver(world, folder.file("ck"));
-      trainee.save_to(saver);
+      trainee.save_to(saver, kParameters);
     }
     Checkpoint const checkpoint = Checkpoint::open(world, folder.file("ck"));
     std::vector<NamedParameter> others = kParameters;
@@ -242,12 +248,74 @@ TEST(TrainingCheckpointErrorsTest, AnotherModelIsRefusedOnAllRanks) {
                  [&] { trainee.load_from(checkpoint, others); });
     others = kParameters;
     others[3].shape = {18};
-    expect_error(ErrorCode::invalid_argument, {"bias", "18", "17"}, [&] { trainee.load_from(checkpoint, others); });
+    expect_error(ErrorCode::invalid_argument, {"parameter bias", "[18] is 18 elements", "has 17"},
+                 [&] { trainee.load_from(checkpoint, others); });
     others.pop_back();
     expect_error(ErrorCode::invalid_argument, {"4 parameters", "has 5"},
                  [&] { trainee.load_from(checkpoint, others); });
+    others = kParameters;
+    others[2].shape = {17, 130};
+    expect_error(ErrorCode::invalid_argument, {"matrix", "[17, 130]", "[130, 17]"},
+                 [&] { trainee.load_from(checkpoint, others); });
     trainee.load_from(checkpoint, kParameters);
   });
+}
+
+TEST(TrainingCheckpointErrorsTest, AnotherOptimizerIsRefusedOnAllRanks) {
+  TemporaryFolder const folder;
+  std::vector<NamedParameter> const named{{"w", {30}}};
+  auto const expect = [&](std::vector<OptimizerOptions> const& groups, auto const& load_it) {
+    for (OptimizerOptions const& options : groups) {
+      run_thread_ranks(2, [&](Communicator& world) {
+        Checkpoint const checkpoint = Checkpoint::open(world, folder.file("ck"));
+        expect_error(ErrorCode::invalid_argument, {"AdamW", std::string(name_of(options)).c_str()},
+                     [&] { load_it(world, checkpoint, options); });
+      });
+    }
+  };
+  run_thread_ranks(2, [&](Communicator& world) {
+    Buffer mine = Buffer::host(30, DataType::f32);
+    Optimizer optimizer(std::vector{mine.view()}, AdamWOptions{});
+    CheckpointSaver saver(world, folder.file("ck"));
+    save(saver, world, optimizer, named);
+  });
+  // Lion's only state has the name of one of AdamW's, Adam's have all of them.
+  expect({LionOptions{}, AdamOptions{}, SgdOptions{}},
+         [&](Communicator& world, Checkpoint const& from, OptimizerOptions const& options) {
+           Buffer mine = Buffer::host(30, DataType::f32);
+           Optimizer optimizer(std::vector{mine.view()}, options);
+           load(from, world, optimizer, named);
+         });
+  expect({LionOptions{}, AdamOptions{}},
+         [&](Communicator& world, Checkpoint const& from, OptimizerOptions const& options) {
+           Buffer mine = Buffer::host(30, DataType::f32);
+           ZeroOptions zero_options;
+           zero_options.buckets.rebuild = false;
+           ZeroOptimizer zero(world, {{{mine.view()}, options}}, zero_options);
+           load(from, world, zero, named);
+         });
+}
+
+TEST(TrainingCheckpointErrorsTest, AShapeThatDoesNotFitIsNotSaved) {
+  TemporaryFolder const folder;
+  for (std::string const strategy : {"replicated", "zero", "sharded"}) {
+    run_thread_ranks(2, [&](Communicator& world) {
+      auto const trainee = make(world, strategy, DataType::f32, true);
+      CheckpointSaver saver(world, folder.file(strategy));
+      std::vector<NamedParameter> others = kParameters;
+      if (world.rank() == 1) others[2].shape = {130, 18};  // one rank's mistake is all ranks' refusal
+      expect_error(ErrorCode::invalid_argument, {"parameter matrix", "[130, 18]", "2340", "2210"},
+                   [&] { trainee->save_to(saver, others); });
+      others = kParameters;
+      others[4].name = "bias";
+      expect_error(ErrorCode::invalid_argument, {"parameter bias", "two tensors of this name"},
+                   [&] { trainee->save_to(saver, others); });
+      others[4].name = "optimizer.bias.exp_avg";
+      expect_error(ErrorCode::invalid_argument, {"optimizer.bias.exp_avg", "two tensors of this name"},
+                   [&] { trainee->save_to(saver, others); });
+    });
+    EXPECT_EQ(SaveFiles(folder.file(strategy)).entries(), 0U);
+  }
 }
 
 }  // namespace
