@@ -134,8 +134,8 @@ Checkpoint read_header(std::string const& path, std::string const& header) {
     c.applied = json.at("applied");
     c.scaler = {json.at("scale"), json.at("growth_tracker"), json.at("hysteresis_left")};
     return c;
-  } catch (Json::exception const& broken) {
-    fail(path, fmt::format("header cannot be understood: {}", broken.what()));
+  } catch (Json::exception const&) {
+    fail(path, "its description of the run cannot be understood; resume with the version of train_gpt that wrote it");
   }
 }
 

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include <fmt/format.h>
+#include <weft/error.hpp>
 
 #include "strategies/strategy.hpp"
 
@@ -15,6 +16,17 @@ std::vector<weft::NamedParameter> named(GptParameters const& parameters) {
   std::vector<weft::NamedParameter> all;
   for (GptParameters::Tensor const& tensor : parameters.tensors()) all.push_back({tensor.name, tensor.shape});
   return all;
+}
+
+// A damaged file is no mistake in the command line, which invalid_argument would be taken for.
+template <typename Read>
+auto reading(Read const& read) {
+  try {
+    return read();
+  } catch (weft::Error const& error) {
+    if (error.code() != weft::ErrorCode::invalid_argument) throw;
+    throw std::runtime_error(error.what());
+  }
 }
 
 }  // namespace
@@ -38,7 +50,7 @@ void FolderCheckpoints::finish() {
 }
 
 Checkpoint load_folder_header(std::string const& folder) {
-  weft::Checkpoint const checkpoint = weft::Checkpoint::open(folder);
+  weft::Checkpoint const checkpoint = reading([&] { return weft::Checkpoint::open(folder); });
   auto const header = checkpoint.info().metadata.find(kHeader);
   if (header == checkpoint.info().metadata.end()) {
     throw std::runtime_error(fmt::format("checkpoint {}: is not of train_gpt", folder));
@@ -48,7 +60,7 @@ Checkpoint load_folder_header(std::string const& folder) {
 
 void restore_folder(weft::Communicator& world, std::string const& folder, Checkpoint const& header,
                     GptParameters const& parameters, Strategy& strategy) {
-  strategy.load(weft::Checkpoint::open(world, folder), world, named(parameters));
+  reading([&] { strategy.load(weft::Checkpoint::open(world, folder), world, named(parameters)); });
   restore_scaler(header, strategy);
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -19,11 +20,29 @@ namespace {
 
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // of one read or write; Linux stops at 2 GiB
 
+// What to do about it; empty where only the cause can say.
+std::string_view next_step(int error) {
+  switch (error) {
+    case ENOENT: return "; check that the path is right and that every rank sees it";
+    case ENOTDIR: return "; a part of the path is a file: name another folder";
+    case EACCES:
+    case EPERM: return "; give this user the right to, or name another folder";
+    case EROFS: return "; name a folder that can be written";
+    case ENOSPC:
+    case EDQUOT: return "; make room there, or name another folder";
+    case EFBIG: return "; raise the limit (ulimit -f), or save with more ranks";
+    case EMFILE: return "; raise the limit (ulimit -n)";
+    case EEXIST: return "; move what is there away, or name another folder";
+    case EIO: return "; the disk may be failing: take a copy from another";
+    default: return "";
+  }
+}
+
 }  // namespace
 
 void throw_system(std::filesystem::path const& path, char const* action, int error) {
-  throw Error(ErrorCode::system, fmt::format("checkpoint {}: cannot {}: {}", path.string(), action,
-                                             std::generic_category().message(error)));
+  throw Error(ErrorCode::system, fmt::format("checkpoint {}: cannot {}: {}{}", path.string(), action,
+                                             std::generic_category().message(error), next_step(error)));
 }
 
 File::File(std::filesystem::path path, int flags) : path_(std::move(path)) {

@@ -38,7 +38,7 @@ class File {
   int descriptor_ = -1;
 };
 
-/// Error{system} "checkpoint PATH: cannot ACTION: CAUSE".
+/// Error{system} "checkpoint PATH: cannot ACTION: CAUSE; WHAT TO DO".
 [[noreturn]] void throw_system(std::filesystem::path const& path, char const* action, int error);
 
 [[nodiscard]] std::string read_whole(std::filesystem::path const& path, std::uint64_t limit);

@@ -168,8 +168,9 @@ std::string to_json(CheckpointIndex const& index) try {
   std::string const checksum = hex(checksum_of(json.dump()));
   json[kChecksum] = checksum;
   return json.dump(1) + "\n";
-} catch (Json::exception const& broken) {
-  throw Error(ErrorCode::invalid_argument, fmt::format("checkpoint: what it is to say is no JSON: {}", broken.what()));
+} catch (Json::exception const&) {
+  throw Error(ErrorCode::invalid_argument,
+              "CheckpointSaver::save: names and values of info.metadata must be UTF-8; encode what is not");
 }
 
 CheckpointIndex parse_index(std::filesystem::path const& path, std::string const& text) {
@@ -178,10 +179,11 @@ CheckpointIndex parse_index(std::filesystem::path const& path, std::string const
     if (!json.is_object() || !json.contains("weft")) refuse(path, "was not written by Weft");
     std::string const expected = json.at(kChecksum).get<std::string>();
     json.erase(kChecksum);
-    if (hex(checksum_of(json.dump())) != expected) refuse(path, "checksum differs; the file is damaged");
+    if (hex(checksum_of(json.dump())) != expected)
+      refuse(path, "checksum differs; the file is damaged: restore it from a copy, or take another checkpoint");
     return Parser(path).parse(json.at("weft"));
   } catch (Json::exception const& broken) {
-    refuse(path, fmt::format("cannot be understood: {}", broken.what()));
+    refuse_contents(path, broken);
   }
 }
 

@@ -11,6 +11,24 @@ namespace weft {
 
 using Json = nlohmann::json;
 
+namespace {
+
+constexpr char const* kTakeAnother = "restore the file from a copy, or take another checkpoint";
+
+// Without the library's "[json.exception.out_of_range.403] ".
+std::string_view words_of(Json::exception const& found) {
+  std::string_view const words = found.what();
+  std::size_t const tag = words.find("] ");
+  return words.starts_with('[') && tag != std::string_view::npos ? words.substr(tag + 2) : words;
+}
+
+}  // namespace
+
+void refuse_contents(std::filesystem::path const& path, Json::exception const& found, std::string const& where) {
+  refuse(path, fmt::format("{}cannot be understood ({}): another version or program wrote it; {}", where,
+                           words_of(found), kTakeAnother));
+}
+
 void refuse(std::filesystem::path const& path, std::string const& what) {
   throw Error(ErrorCode::invalid_argument, fmt::format("checkpoint {}: {}", path.string(), what));
 }
@@ -27,8 +45,8 @@ Json parse_json(std::filesystem::path const& path, std::string_view text) {
   };
   try {
     return Json::parse(text, watch);
-  } catch (Json::exception const& broken) {
-    refuse(path, fmt::format("its JSON cannot be read: {}", broken.what()));
+  } catch (Json::parse_error const& broken) {
+    refuse(path, fmt::format("its JSON breaks off or is damaged at byte {}; {}", broken.byte, kTakeAnother));
   }
 }
 

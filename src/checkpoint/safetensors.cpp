@@ -51,7 +51,7 @@ StoredTensor parse_tensor(std::filesystem::path const& path, std::string const& 
     tensor.count = *count;
     tensor.offset = values_at + begin;
   } catch (Json::exception const& broken) {
-    bad(fmt::format("its description cannot be understood: {}", broken.what()));
+    refuse_contents(path, broken, fmt::format("tensor {}: its description ", name));
   }
   return tensor;
 }

@@ -113,5 +113,18 @@ TEST_F(CheckpointFolderTest, AllRanksSaveIntoOne) {
   });
 }
 
+TEST_F(CheckpointFolderTest, AFailedSaveThatNobodyWaitedForNamesItsFolder) {
+  testing::internal::CaptureStderr();
+  run_thread_ranks(1, [&](Communicator& world) {
+    CheckpointSaver saver(world, path());
+    std::filesystem::remove_all(path());
+    SaveFiles::write(path(), "a file");
+    saver.save(whole_tensors(model_), {});
+  });
+  std::string const said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("checkpoint " + path() + ": the last save failed"), std::string::npos) << said;
+  EXPECT_NE(said.find("name another folder"), std::string::npos) << said;
+}
+
 }  // namespace
 }  // namespace weft::test

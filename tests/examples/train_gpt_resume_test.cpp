@@ -99,6 +99,18 @@ TEST(TrainGptResume, BadFoldersAreOneLine) {
   TemporaryFolder const folder;
   std::filesystem::create_directory(folder.file("empty"));
   std::ofstream(folder.file("file")) << "x";
+  std::string const model = "--layers 1 --width 16 --heads 1 --seq 8 --batch 2 --ranks 2 --sample 0 ";
+  ASSERT_EQ(run_train_gpt(model + "--steps 1 --checkpoint " + folder.file("damaged")).code, 0);
+  std::string const index = "/model.safetensors.index.json";
+  std::filesystem::create_directory(folder.file("foreign"));
+  std::ofstream(folder.file("foreign") + index) << R"({"metadata": {}, "weight_map": {}})";
+  std::filesystem::copy(folder.file("damaged"), folder.file("values"), std::filesystem::copy_options::recursive);
+  for (auto const& entry : std::filesystem::recursive_directory_iterator(folder.file("values"))) {
+    if (entry.path().extension() != ".safetensors") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end).put('\x55');
+  }
+  std::filesystem::resize_file(folder.file("damaged") + index, 100);
   struct Bad {
     std::string arguments;
     int code;
@@ -106,13 +118,16 @@ TEST(TrainGptResume, BadFoldersAreOneLine) {
   };
   for (auto const& [arguments, code, expected] : std::vector<Bad>{
            {"--resume " + folder.file("empty"), 1, "model.safetensors.index.json"},
+           {"--resume " + folder.file("damaged"), 1, "from a copy"},
+           {"--resume " + folder.file("values"), 1, "the file is damaged"},
+           {"--resume " + folder.file("foreign"), 1, "not written by Weft"},
+           {"--checkpoint " + folder.file("foreign"), 2, "another folder"},
            {"--checkpoint " + folder.file("file/ck"), 1, "cannot create"},
            {"--checkpoint " + folder.file("file"), 1, "cannot create"},
            {"--checkpoint-every 3", 2, "--checkpoint"},
            {"--checkpoint x --compare", 2, "--compare"},
        }) {
-    ProgramResult const result = run_train_gpt(
-        "--layers 1 --width 16 --heads 1 --seq 8 --batch 2 --steps 2 --ranks 2 --sample 0 " + arguments, 20);
+    ProgramResult const result = run_train_gpt(model + "--steps 2 " + arguments, 20);
     EXPECT_EQ(result.code, code) << arguments << result.error;
     EXPECT_EQ(std::ranges::count(result.error, '\n'), 1) << arguments << ": " << result.error;
     EXPECT_NE(result.error.find(expected), std::string::npos) << arguments << ": " << result.error;
