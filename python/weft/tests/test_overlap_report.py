@@ -112,7 +112,9 @@ def wait_or_compute(rank: int, cpu_seconds: float) -> dict:
 def test_hidden_is_what_was_computed_meanwhile(cpu_seconds):
     call = run_ranks(2, "weft", wait_or_compute, cpu_seconds)[0]
     assert call["communication_ms"] > 400
-    assert call["hidden_ms"] == pytest.approx(1000 * cpu_seconds, abs=15), call
+    computed = 1000 * cpu_seconds
+    late = call["started_ms"] - call["ready_ms"]  # on a busy machine: what was computed before it began hides nothing
+    assert computed - late - 15 <= call["hidden_ms"] <= computed + 15, call
 
 
 def inline(rank: int) -> dict:
