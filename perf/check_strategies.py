@@ -50,7 +50,8 @@ def run(options, strategy, link, trace=None):
             command += ["--trace", trace]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=300)
         if done.returncode != 0:
-            sys.exit(f"check_strategies: {' '.join(command)} left {done.returncode}: {done.stderr.strip()}")
+            print(f"check_strategies: {' '.join(command)} left {done.returncode}: {done.stderr.strip()}", file=sys.stderr)
+            sys.exit(2)
         with open(report, encoding="utf-8") as file:
             return json.load(file)["runs"][0]
 

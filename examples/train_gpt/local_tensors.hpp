@@ -17,14 +17,12 @@ class LocalTensors final : public Tensors {
   LocalTensors(GptParameters const& parameters, std::uint64_t seed);
 
   void add_gradients();
-  void set_keep(float keep) noexcept { keep_ = keep; }
 
   [[nodiscard]] float const* parameter(std::size_t index) override {
     return static_cast<float const*>(parameters_[index].data);
   }
   [[nodiscard]] float* gradient(std::size_t index) override { return gradients_[index].as<float>().data(); }
   void gradient_done(std::size_t) override {}
-  [[nodiscard]] float keep() const override { return keep_; }
 
   [[nodiscard]] std::vector<weft::BufferView> const& parameters() const noexcept { return parameters_; }
   /// The parameters, rounded to `type` (f32, bf16, f16); none are left here.
@@ -34,7 +32,6 @@ class LocalTensors final : public Tensors {
   std::vector<weft::Buffer> memory_;
   std::vector<weft::BufferView> parameters_;
   std::vector<weft::Buffer> gradients_;
-  float keep_ = 0.0F;
 };
 
 [[nodiscard]] std::vector<weft::BufferView> views_of(std::vector<weft::Buffer> const& buffers);

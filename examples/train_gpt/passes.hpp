@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include <weft/optimizer.hpp>
 
 #include "gpt_model.hpp"
@@ -17,6 +19,17 @@ namespace train_gpt {
   model.backward(batch, tensors, scale);
   clock.end();
   return loss;
+}
+
+/// A step's passes, whose gradients add up to those of their mean loss times `loss_scale`. `one_pass(i, pass)` makes
+/// pass i by calling pass(), all but the last without communication.
+template <typename OnePass>
+void run_passes(GptModel& model, std::span<Batch const> batches, Tensors& tensors, float loss_scale,
+                ComputeClock& clock, StepTimes& times, OnePass const& one_pass) {
+  float const share = 1.0F / static_cast<float>(batches.size());
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    one_pass(i, [&] { times.loss += share * run_pass(model, batches[i], tensors, share * loss_scale, clock, times); });
+  }
 }
 
 /// Updates `count` parameters in the order their gradients became ready, each as soon as its average is there. `ddp` is

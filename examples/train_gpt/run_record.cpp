@@ -32,6 +32,14 @@ double RunRecord::hidden_percent() const {
   return communication > 0.0 ? 100.0 * median(&weft::OverlapReport::hidden_ms) / communication : 100.0;
 }
 
+std::vector<weft::BucketTiming> since(weft::TimePoint start, std::span<weft::BucketTiming const> buckets) {
+  std::vector<weft::BucketTiming> after(buckets.begin(), buckets.end());
+  for (weft::BucketTiming& bucket : after) {
+    for (auto* const time : {&bucket.ready, &bucket.started, &bucket.finished}) *time = std::max(*time, start);
+  }
+  return after;
+}
+
 weft::OverlapReport overlap_of(StepTimes const& times, std::span<Traffic const> traffic) {
   std::vector<weft::BucketTiming> buckets;
   for (Traffic const& kind : traffic) {

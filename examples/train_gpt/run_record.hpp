@@ -42,6 +42,9 @@ struct Traffic {
   std::vector<weft::BucketTiming> buckets;
 };
 
+/// The part of each that comes after `start`.
+[[nodiscard]] std::vector<weft::BucketTiming> since(weft::TimePoint start, std::span<weft::BucketTiming const> buckets);
+
 [[nodiscard]] weft::OverlapReport overlap_of(StepTimes const& times, std::span<Traffic const> traffic);
 
 }  // namespace train_gpt

@@ -159,17 +159,8 @@ StepTimes FullyShardedStrategy::step(std::span<Batch const> batches, double lr) 
   StepTimes times;
   times.start = last_end_.value_or(std::chrono::steady_clock::now());
   tensors_.set_training(true);
-  float const share = 1.0F / static_cast<float>(batches.size());
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    auto const pass = [&] {
-      times.loss += share * run_pass(model_, batches[i], tensors_, share * control().loss_scale(), clock_, times);
-    };
-    if (i + 1 < batches.size()) {
-      sharded_.no_sync(pass);
-    } else {
-      pass();
-    }
-  }
+  run_passes(model_, batches, tensors_, control().loss_scale(), clock_, times,
+             [&](std::size_t i, auto const& pass) { i + 1 < batches.size() ? sharded_.no_sync(pass) : pass(); });
   tensors_.set_training(false);
   sharded_.set_lr(lr);
   sharded_.step();
@@ -185,13 +176,7 @@ StepTimes FullyShardedStrategy::step(std::span<Batch const> batches, double lr) 
 void FullyShardedStrategy::record(weft::TimePoint start) {
   auto const reductions = sharded_.reductions();
   reductions_.assign(reductions.begin(), reductions.end());
-  gathers_.clear();
-  for (weft::BucketTiming gather : sharded_.gathers()) {
-    gather.ready = std::max(gather.ready, start);
-    gather.started = std::max(gather.started, start);
-    gather.finished = std::max(gather.finished, start);
-    gathers_.push_back(gather);
-  }
+  gathers_ = since(start, sharded_.gathers());
 }
 
 }  // namespace

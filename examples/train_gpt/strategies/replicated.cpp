@@ -72,18 +72,10 @@ class Replicated final : public Strategy {
 StepTimes Replicated::step(std::span<Batch const> batches, double lr) {
   StepTimes times;
   times.start = std::chrono::steady_clock::now();
-  float const share = 1.0F / static_cast<float>(batches.size());
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    auto const pass = [&] {
-      times.loss += share * run_pass(model_, batches[i], tensors_, share * control().loss_scale(), clock_, times);
-    };
+  run_passes(model_, batches, tensors_, control().loss_scale(), clock_, times, [&](std::size_t i, auto const& pass) {
     tensors_.set_accumulating(i > 0);
-    if (i + 1 < batches.size()) {
-      ddp_.no_sync(pass);
-    } else {
-      pass();
-    }
-  }
+    i + 1 < batches.size() ? ddp_.no_sync(pass) : pass();
+  });
   optimizer_.set_lr(lr);
   if (control().needs_norm()) {
     update_with_norm(times);

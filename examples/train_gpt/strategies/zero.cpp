@@ -112,18 +112,10 @@ StepTimes Zero::step(std::span<Batch const> batches, double lr) {
   times.start = last_end_.value_or(std::chrono::steady_clock::now());
   times.forward.reserve(zero_.parameter_count() + batches.size());
   tensors_.begin_step();
-  float const share = 1.0F / static_cast<float>(batches.size());
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    auto const pass = [&] {
-      times.loss += share * run_pass(model_, batches[i], tensors_, share * control().loss_scale(), clock_, times);
-    };
+  run_passes(model_, batches, tensors_, control().loss_scale(), clock_, times, [&](std::size_t i, auto const& pass) {
     tensors_.set_accumulating(i > 0);
-    if (i + 1 < batches.size()) {
-      zero_.no_sync(pass);
-    } else {
-      pass();
-    }
-  }
+    i + 1 < batches.size() ? zero_.no_sync(pass) : pass();
+  });
   zero_.set_lr(lr);
   zero_.step();
   control().end_step();
@@ -138,13 +130,7 @@ StepTimes Zero::step(std::span<Batch const> batches, double lr) {
 void Zero::record(weft::TimePoint start) {
   auto const reductions = zero_.reductions();
   reductions_.assign(reductions.begin(), reductions.end());
-  gathers_.clear();
-  for (weft::BucketTiming gather : zero_.gathers()) {
-    gather.ready = std::max(gather.ready, start);
-    gather.started = std::max(gather.started, start);
-    gather.finished = std::max(gather.finished, start);
-    gathers_.push_back(gather);
-  }
+  gathers_ = since(start, zero_.gathers());
 }
 
 }  // namespace
