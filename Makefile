@@ -12,7 +12,7 @@ demo:  ## build, train a small GPT on 2 ranks, show what its communication costs
 test:  ## build and pass every test; the last line is "N passed, N failed"
 	@bash scripts/test.sh
 
-test-asan:  ## the tests under AddressSanitizer
+test-asan:  ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@bash scripts/sanitize.sh asan
 
 test-tsan:  ## the tests under ThreadSanitizer

@@ -9,7 +9,7 @@ option(WEFT_BUILD_PROGRAMS "Examples and perf programs" ON)
 option(WEFT_BUILD_TOOLS "weft-doctor" ${WEFT_BUILD_PROGRAMS})
 option(WEFT_BUILD_TESTS "Tests" ON)
 option(WEFT_WERROR "Warnings are errors" OFF)
-set(WEFT_SANITIZE "" CACHE STRING "Sanitizers for every target: address, undefined, thread or empty")
+set(WEFT_SANITIZE "" CACHE STRING "Sanitizers for every target, comma-separated: address, undefined, thread")
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
