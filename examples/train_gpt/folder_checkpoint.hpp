@@ -25,10 +25,16 @@ class FolderCheckpoints {
 
  private:
   Options const& options_;
+  int ranks_;
   std::uint64_t text_fingerprint_;
   std::vector<weft::NamedParameter> parameters_;
   std::optional<weft::CheckpointSaver> saver_;
 };
+
+/// --checkpoint replaces what its folder holds, as it should where that is what --resume continues. @throws
+/// weft::Error{invalid_argument} where it is another run's, saying what it is and what to do, unless
+/// --overwrite-checkpoint was given.
+void refuse_to_replace(Options const& options);
 
 /// What a folder's checkpoint says of its run. @throws weft::Error, std::runtime_error naming the file and the reason.
 [[nodiscard]] Checkpoint load_folder_header(std::string const& folder);

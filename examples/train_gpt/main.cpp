@@ -65,6 +65,7 @@ Inputs read_inputs(Options options) {
     check_writable(path);
   }
   check_different({options.trace, options.report_json, options.save});
+  train_gpt::refuse_to_replace(options);
   Inputs inputs;
   inputs.text = train_gpt::load_text(options.data, options.model.seq);
   inputs.text_fingerprint = inputs.text.fingerprint();

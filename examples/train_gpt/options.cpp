@@ -209,6 +209,9 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
   app.add_option("--checkpoint-every", options.checkpoint_every, "and after every so many steps")
       ->check(CLI::Range(1, 1 << 30))
       ->needs(checkpoint);
+  app.add_flag("--overwrite-checkpoint", options.overwrite_checkpoint,
+               "even where --checkpoint's folder holds another run's")
+      ->needs(checkpoint);
   app.add_option("--sample", options.sample, "bytes of text to generate at the end")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
@@ -231,7 +234,7 @@ void group_options(CLI::App& app) {
         "--sum-by-group", "--recompute", "--memory-budget"}},
       {"Buckets (ddp, zero1, zero2)",
        {"--bucket-mb", "--first-bucket-mb", "--last-bucket-mb", "--bucket-policy", "--compress", "--error-feedback"}},
-      {"Checkpoints", {"--save", "--checkpoint", "--checkpoint-every", "--resume"}},
+      {"Checkpoints", {"--save", "--checkpoint", "--checkpoint-every", "--overwrite-checkpoint", "--resume"}},
       {"What it prints", {"--compare", "--compare-caps", "--trace", "--report-json", "--sample", "--prompt"}}};
   for (Group const& group : groups) {
     for (char const* option : group.options) app.get_option(option)->group(group.name);

@@ -66,6 +66,7 @@ struct Options {
   std::string save;
   std::string resume;      ///< a --save's file or a --checkpoint's folder
   std::string checkpoint;  ///< a folder
+  bool overwrite_checkpoint = false;
   int checkpoint_every = 0;
   int sample = 160;  ///< bytes to generate at the end
   std::string prompt = "The ";

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -95,6 +96,33 @@ TEST(TrainGptResume, AnEndedRunContinues) {
   EXPECT_EQ(rest, std::vector<double>(straight.begin() + step, straight.end()));
 }
 
+TEST(TrainGptResume, AnotherRunsCheckpointIsNotReplaced) {
+  TemporaryFolder const folder;
+  std::string const run = "--layers 1 --width 16 --heads 1 --seq 8 --batch 2 --ranks 2 --sample 0 --strategy zero2 ";
+  std::string const to = " --checkpoint " + folder.file("ck");
+  auto const index = [&](std::string const& name) {
+    return read_file(folder.file(name + "/model.safetensors.index.json"));
+  };
+  ASSERT_EQ(run_train_gpt(run + "--steps 3" + to).code, 0);
+  ASSERT_EQ(run_train_gpt(run + "--steps 3 --checkpoint " + folder.file("other")).code, 0);
+  std::string const saved = index("ck");
+  for (std::string const& other : {std::string("--steps 5"), "--steps 5 --resume " + folder.file("other")}) {
+    ProgramResult const refused = run_train_gpt(run + other + to);
+    EXPECT_EQ(refused.code, 2) << other;
+    EXPECT_EQ(refused.out, "") << other;
+    EXPECT_EQ(std::ranges::count(refused.error, '\n'), 1) << refused.error;
+    for (std::string const& named : {folder.file("ck"), std::string("3 steps under zero2 at 2 ranks"),
+                                     std::string("--resume"), std::string("--overwrite-checkpoint")}) {
+      EXPECT_NE(refused.error.find(named), std::string::npos) << named << ": " << refused.error;
+    }
+    EXPECT_EQ(index("ck"), saved) << other;
+  }
+  EXPECT_EQ(run_train_gpt(run + "--steps 5 --resume " + folder.file("ck/../ck") + to).code, 0);
+  EXPECT_NE(index("ck"), saved);
+  EXPECT_EQ(run_train_gpt(run + "--steps 2 --overwrite-checkpoint" + to).code, 0);
+  EXPECT_EQ(nlohmann::json::parse(index("ck"))["weft"]["step"], 2);
+}
+
 TEST(TrainGptResume, BadFoldersAreOneLine) {
   TemporaryFolder const folder;
   std::filesystem::create_directory(folder.file("empty"));
@@ -122,6 +150,7 @@ TEST(TrainGptResume, BadFoldersAreOneLine) {
            {"--resume " + folder.file("values"), 1, "the file is damaged"},
            {"--resume " + folder.file("foreign"), 1, "not written by Weft"},
            {"--checkpoint " + folder.file("foreign"), 2, "another folder"},
+           {"--checkpoint " + folder.file("damaged"), 2, "another folder"},
            {"--checkpoint " + folder.file("file/ck"), 1, "cannot create"},
            {"--checkpoint " + folder.file("file"), 1, "cannot create"},
            {"--checkpoint-every 3", 2, "--checkpoint"},
