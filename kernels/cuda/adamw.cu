@@ -18,6 +18,13 @@ struct Arrays {
   float* exp_avg_sq;
 };
 
+__device__ void adam_element(float& p, float g, float& m, float& v, AdamScalars const& scalars) {
+  float state[2] = {m, v};
+  p = AdamRule<false>{scalars}(p, g, state);
+  m = state[0];
+  v = state[1];
+}
+
 __device__ void update_one(Arrays const& a, std::size_t i, AdamScalars const& scalars) {
   adam_element(a.parameter[i], a.gradient[i], a.exp_avg[i], a.exp_avg_sq[i], scalars);
 }

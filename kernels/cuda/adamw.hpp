@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "kernels/adam_math.hpp"
+#include "kernels/math/adam.hpp"
 
 namespace weft::kernels::cuda {
 

@@ -100,11 +100,12 @@ class Optimizer::Impl {
     }
     kernels::GradientUse const use{factor(options), settings_.zero_gradients};
     kernels::LambNorms norms;
-    one.state.for_each_range(gradient, seed(index), [&](kernels::UpdateArrays const& arrays, std::size_t count) {
-      auto const part = run_update(options, lr(options), step_, arrays, count, use);
-      norms.parameter += part.parameter;
-      norms.direction += part.direction;
-    });
+    one.state.for_each_range(gradient, kernels::tensor_seed(step_, index),
+                             [&](kernels::UpdateArrays const& arrays, std::size_t count) {
+                               auto const part = run_update(options, lr(options), step_, arrays, count, use);
+                               norms.parameter += part.parameter;
+                               norms.direction += part.direction;
+                             });
     return norms;
   }
 
@@ -159,11 +160,6 @@ class Optimizer::Impl {
   [[nodiscard]] float factor(OptimizerOptions const& options) const noexcept {
     float const sign = maximizes(options) ? -1.0F : 1.0F;
     return sign * value_or(inputs_.inv_scale, 1) * value_or(inputs_.clip, 1);
-  }
-
-  /// For the rounding of packed states: one that repeats with the run.
-  [[nodiscard]] std::uint32_t seed(std::size_t index) const noexcept {
-    return static_cast<std::uint32_t>(step_) * 0x85EBCA6BU + static_cast<std::uint32_t>(index) * 0x9E3779B9U;
   }
 
   void check_index(std::size_t index, char const* call) const {

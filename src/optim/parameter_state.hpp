@@ -74,9 +74,7 @@ void ParameterState::for_each_range(BufferView gradient, std::optional<std::uint
     run(block, count);
     if (!seed) continue;
     for (std::size_t which = 0; which < packed_.size(); ++which) {
-      // Blocks and states round by numbers of their own, none by kNearest.
-      auto const own = *seed + static_cast<std::uint32_t>(2 * (first * packed_.size() + which));
-      pack(which, first, count, own | 1U, unpacked[which].data());
+      pack(which, first, count, kernels::block_seed(*seed, first, packed_.size(), which), unpacked[which].data());
     }
   }
 }

@@ -1,7 +1,6 @@
 #include "optim/rule.hpp"
 
 #include <array>
-#include <cmath>
 
 namespace weft {
 namespace {
@@ -28,8 +27,7 @@ kernels::LambNorms run_adam(Options const& o, kernels::Decay decay, double lr, s
 }
 
 kernels::LambScalars lamb_scalars(LambOptions const& o, std::int64_t step) {
-  return {kernels::adam_scalars(1, o.beta1, o.beta2, o.eps, 0, kernels::Decay::decoupled, step),
-          static_cast<float>(o.weight_decay)};
+  return kernels::lamb_scalars(o.beta1, o.beta2, o.eps, o.weight_decay, step);
 }
 
 }  // namespace
@@ -64,27 +62,22 @@ bool needs_norms(OptimizerOptions const& options) noexcept {
 
 kernels::LambNorms run_update(OptimizerOptions const& options, double lr, std::int64_t step,
                               kernels::UpdateArrays const& arrays, std::size_t count, kernels::GradientUse const& use) {
-  auto const f = [](double value) { return static_cast<float>(value); };
   return std::visit(
       Overloaded{
           [&](AdamWOptions const& o) { return run_adam(o, kernels::Decay::decoupled, lr, step, arrays, count, use); },
           [&](AdamOptions const& o) { return run_adam(o, kernels::Decay::l2, lr, step, arrays, count, use); },
           [&](SgdOptions const& o) {
-            double const fresh = step == 1 ? 1 : 1 - o.dampening;  // the first step's gradient is taken whole
             kernels::sgd(arrays, count,
-                         {f(lr), f(o.momentum), f(fresh), f(o.weight_decay), o.nesterov, o.momentum != 0}, use);
+                         kernels::sgd_scalars(lr, o.momentum, o.dampening, o.weight_decay, o.nesterov, step), use);
             return kernels::LambNorms{};
           },
           [&](LambOptions const& o) { return kernels::lamb_moments(arrays, count, lamb_scalars(o, step), use); },
           [&](LionOptions const& o) {
-            kernels::lion(arrays, count,
-                          {f(lr), f(1 - lr * o.weight_decay), f(o.beta1), f(o.beta2), f(1 - o.beta1), f(1 - o.beta2)},
-                          use);
+            kernels::lion(arrays, count, kernels::lion_scalars(lr, o.beta1, o.beta2, o.weight_decay), use);
             return kernels::LambNorms{};
           },
           [&](AdagradOptions const& o) {
-            double const decayed = lr / (1 + static_cast<double>(step - 1) * o.lr_decay);
-            kernels::adagrad(arrays, count, {f(decayed), f(o.weight_decay), f(o.eps)}, use);
+            kernels::adagrad(arrays, count, kernels::adagrad_scalars(lr, o.lr_decay, o.weight_decay, o.eps, step), use);
             return kernels::LambNorms{};
           }},
       options);
@@ -93,9 +86,7 @@ kernels::LambNorms run_update(OptimizerOptions const& options, double lr, std::i
 void run_apply(OptimizerOptions const& options, double lr, std::int64_t step, kernels::UpdateArrays const& arrays,
                std::size_t count, kernels::LambNorms const& norms) {
   auto const& lamb = std::get<LambOptions>(options);
-  bool const usable = norms.parameter > 0 && norms.direction > 0;
-  double const ratio = usable ? std::sqrt(norms.parameter) / std::sqrt(norms.direction) : 1;
-  kernels::lamb_apply(arrays, count, lamb_scalars(lamb, step), static_cast<float>(lr * ratio));
+  kernels::lamb_apply(arrays, count, lamb_scalars(lamb, step), kernels::lamb_step_size(lr, norms));
 }
 
 }  // namespace weft

@@ -97,23 +97,6 @@ TEST(AdamKernelTest, BitsDoNotDependOnSplits) {
   }
 }
 
-TEST(AdamKernelTest, SimdAndScalarFormulaAgree) {
-  State simd(1021, 3);
-  State scalar = simd;
-  for (long long step = 1; step <= 20; ++step) {
-    kernels::AdamScalars const s = scalars_of_step(step);
-    simd.step(0, 1021, s);
-    for (std::size_t i = 0; i < 1021; ++i) {
-      kernels::adam_element(scalar.parameter[i], scalar.gradient[i], scalar.exp_avg[i], scalar.exp_avg_sq[i], s);
-    }
-  }
-  for (std::size_t i = 0; i < 1021; ++i) {
-    ASSERT_NEAR(simd.parameter[i], scalar.parameter[i], 1e-6 * std::max(1.0F, std::fabs(scalar.parameter[i])));
-    ASSERT_NEAR(simd.exp_avg[i], scalar.exp_avg[i], 1e-7);
-    ASSERT_NEAR(simd.exp_avg_sq[i], scalar.exp_avg_sq[i], 1e-7);
-  }
-}
-
 TEST(AdamKernelTest, TrafficReadsEveryArrayAndWritesThree) {
   for (std::size_t const count : {1, 17, 4097}) {
     State const before(count, 21);

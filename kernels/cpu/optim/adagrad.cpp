@@ -10,11 +10,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
 
-class AdagradRule : public OrdinaryRule {
+class AdagradVectors : public OrdinaryRule {
  public:
   static constexpr std::size_t kStates = 1;
 
-  explicit AdagradRule(AdagradScalars const& s)
+  explicit AdagradVectors(AdagradScalars const& s)
       : lr_(hn::Set(DF(), s.lr)), weight_decay_(hn::Set(DF(), s.weight_decay)), eps_(hn::Set(DF(), s.eps)) {}
 
   HWY_INLINE VF operator()(VF p, VF gradient, VF& sum, VF& /*unused*/, VF& /*unused*/) const {
@@ -29,7 +29,7 @@ class AdagradRule : public OrdinaryRule {
 
 void adagrad_kernel(UpdateArrays const& arrays, std::size_t count, AdagradScalars const& scalars,
                     GradientUse const& use) {
-  AdagradRule const rule(scalars);
+  AdagradVectors const rule(scalars);
   update(rule, arrays, count, use);
 }
 

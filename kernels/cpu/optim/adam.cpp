@@ -10,13 +10,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
 
-/// adam_element() on a vector: the same operations in the same order.
+/// AdamRule on a vector: the same operations in the same order.
 template <bool kAmsgrad>
-class AdamRule : public OrdinaryRule {
+class AdamVectors : public OrdinaryRule {
  public:
   static constexpr std::size_t kStates = kAmsgrad ? 3 : 2;
 
-  explicit AdamRule(AdamScalars const& s)
+  explicit AdamVectors(AdamScalars const& s)
       : decay_(hn::Set(DF(), s.decay)),
         l2_(hn::Set(DF(), s.l2)),
         beta2_(hn::Set(DF(), s.beta2)),
@@ -54,10 +54,10 @@ struct TrafficRule : OrdinaryRule {
 void adam_kernel(UpdateArrays const& arrays, std::size_t count, AdamScalars const& scalars, bool amsgrad,
                  GradientUse const& use) {
   if (amsgrad) {
-    AdamRule<true> const rule(scalars);
+    AdamVectors<true> const rule(scalars);
     return update(rule, arrays, count, use);
   }
-  AdamRule<false> const rule(scalars);
+  AdamVectors<false> const rule(scalars);
   update(rule, arrays, count, use);
 }
 

@@ -15,9 +15,9 @@ HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
 
 using VF = hn::Vec<DF>;
-constexpr float kSignedSteps = 127;
-constexpr float kPositiveSteps = 255;
-constexpr float kZeroStep = 128;  // the byte that is zero
+using block_state::kPositiveSteps;
+using block_state::kSignedSteps;
+using block_state::kZeroStep;
 
 // Blocks are padded with zeros to whole vectors.
 
@@ -76,8 +76,7 @@ float pack_kernel(StateCode code, float const* values, std::size_t count, std::u
     std::memset(packed, 0xFF, count);
     return scale;
   }
-  // The inverse of a subnormal overflows.
-  auto const inverse = hn::Set(d, scale < 1e-37F ? 0.0F : 1 / scale);
+  auto const inverse = hn::Set(d, block_state::inverse_of(scale));
   HWY_ALIGN std::uint8_t out[kStateBlock + hn::MaxLanes(DF())];
   for (std::size_t i = 0; i < count; i += n) {
     auto const steps = packed_steps(code, hn::Load(d, padded + i), inverse, rounding(seed, i));

@@ -10,11 +10,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
 
-class LionRule : public OrdinaryRule {
+class LionVectors : public OrdinaryRule {
  public:
   static constexpr std::size_t kStates = 1;
 
-  explicit LionRule(LionScalars const& s)
+  explicit LionVectors(LionScalars const& s)
       : lr_(hn::Set(DF(), s.lr)),
         decay_(hn::Set(DF(), s.decay)),
         beta1_(hn::Set(DF(), s.beta1)),
@@ -29,7 +29,7 @@ class LionRule : public OrdinaryRule {
     VF const step = hn::CopySign(lr_, direction);
     // Zero goes nowhere, and a NaN stays one.
     VF const signed_step = hn::IfThenElse(hn::Eq(direction, zero), zero, step);
-    return hn::Sub(hn::Mul(p, decay_), hn::IfThenElse(is_nan_mask(direction), direction, signed_step));
+    return hn::MulSub(p, decay_, hn::IfThenElse(is_nan_mask(direction), direction, signed_step));
   }
 
  private:
@@ -37,7 +37,7 @@ class LionRule : public OrdinaryRule {
 };
 
 void lion_kernel(UpdateArrays const& arrays, std::size_t count, LionScalars const& scalars, GradientUse const& use) {
-  LionRule const rule(scalars);
+  LionVectors const rule(scalars);
   update(rule, arrays, count, use);
 }
 

@@ -11,11 +11,11 @@ HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
 
 template <bool kMomentum>
-class SgdRule : public OrdinaryRule {
+class SgdVectors : public OrdinaryRule {
  public:
   static constexpr std::size_t kStates = kMomentum ? 1 : 0;
 
-  explicit SgdRule(SgdScalars const& s)
+  explicit SgdVectors(SgdScalars const& s)
       : lr_(hn::Set(DF(), s.lr)),
         momentum_(hn::Set(DF(), s.momentum)),
         one_minus_dampening_(hn::Set(DF(), s.one_minus_dampening)),
@@ -38,10 +38,10 @@ class SgdRule : public OrdinaryRule {
 
 void sgd_kernel(UpdateArrays const& arrays, std::size_t count, SgdScalars const& scalars, GradientUse const& use) {
   if (scalars.has_momentum) {
-    SgdRule<true> const rule(scalars);
+    SgdVectors<true> const rule(scalars);
     return update(rule, arrays, count, use);
   }
-  SgdRule<false> const rule(scalars);
+  SgdVectors<false> const rule(scalars);
   update(rule, arrays, count, use);
 }
 

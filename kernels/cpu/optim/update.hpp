@@ -3,7 +3,11 @@
 #include <array>
 #include <cstddef>
 
-#include "kernels/adam_math.hpp"
+#include "kernels/math/adagrad.hpp"
+#include "kernels/math/adam.hpp"
+#include "kernels/math/lamb.hpp"
+#include "kernels/math/lion.hpp"
+#include "kernels/math/sgd.hpp"
 #include "weft/data_type.hpp"
 
 namespace weft::kernels {
@@ -24,21 +28,6 @@ struct GradientUse {
   bool zero = false;  ///< leaves zeros behind
 };
 
-struct SgdScalars {
-  float lr, momentum, one_minus_dampening, weight_decay;
-  bool nesterov, has_momentum;
-};
-struct LionScalars {
-  float lr, decay, beta1, beta2, one_minus_beta1, one_minus_beta2;
-};
-struct AdagradScalars {
-  float lr, weight_decay, eps;
-};
-struct LambScalars {
-  AdamScalars adam;    ///< with step_size = 1 / (1 − β1^t), decay 1 and l2 0
-  float weight_decay;  ///< enters the direction
-};
-
 // One pass over memory each. An element's bits depend neither on count nor on alignment. Thread-safe, do not allocate.
 
 /// state: exp_avg, exp_avg_sq, and with amsgrad max_exp_avg_sq.
@@ -51,11 +40,6 @@ void lion(UpdateArrays const& arrays, std::size_t count, LionScalars const& scal
 /// state: sum.
 void adagrad(UpdateArrays const& arrays, std::size_t count, AdagradScalars const& scalars, GradientUse const& use);
 
-/// Σp² and Σu² of a Lamb step: the squares of a tensor's norm and its direction's.
-struct LambNorms {
-  double parameter = 0;
-  double direction = 0;
-};
 /// First half: moments (state: exp_avg, exp_avg_sq) and norms. Leaves the parameter.
 [[nodiscard]] LambNorms lamb_moments(UpdateArrays const& arrays, std::size_t count, LambScalars const& scalars,
                                      GradientUse const& use);

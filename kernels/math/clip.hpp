@@ -1,0 +1,13 @@
+#pragma once
+
+#include "kernels/math/host_device.hpp"
+
+namespace weft::kernels {
+
+/// min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ has it.
+WEFT_HOST_DEVICE inline float clip_factor(double norm, double max_norm) {
+  double const factor = max_norm / (norm + 1e-6);
+  return static_cast<float>(factor < 1 ? factor : 1);
+}
+
+}  // namespace weft::kernels

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cmath>
+
+#include "kernels/math/adam.hpp"
+
+namespace weft::kernels {
+
+struct LambScalars {
+  AdamScalars adam;    ///< with step_size = 1 / (1 − β1^t), decay 1 and l2 0
+  float weight_decay;  ///< enters the direction
+};
+
+/// Σp² and Σu² of a Lamb step: the squares of a tensor's norm and its direction's.
+struct LambNorms {
+  double parameter = 0;
+  double direction = 0;
+};
+
+WEFT_HOST_DEVICE inline LambScalars lamb_scalars(double beta1, double beta2, double eps, double weight_decay,
+                                                 long long step) {
+  return {adam_scalars(1, beta1, beta2, eps, 0, Decay::decoupled, step), static_cast<float>(weight_decay)};
+}
+
+/// What multiplies the direction: lr·‖p‖/‖u‖, lr where a norm is 0.
+WEFT_HOST_DEVICE inline float lamb_step_size(double lr, LambNorms const& norms) {
+  bool const usable = norms.parameter > 0 && norms.direction > 0;
+  double const ratio = usable ? std::sqrt(norms.parameter) / std::sqrt(norms.direction) : 1;
+  return static_cast<float>(lr * ratio);
+}
+
+/// u = m̂ / (√v̂ + eps) + weight_decay·p
+WEFT_HOST_DEVICE inline float lamb_direction(float p, float m, float v, LambScalars const& s) {
+  float const denominator = std::fma(std::sqrt(v), s.adam.inv_sqrt_bias2, s.adam.eps);
+  return std::fma(s.weight_decay, p, (m * s.adam.step_size) / denominator);
+}
+
+}  // namespace weft::kernels
