@@ -10,8 +10,9 @@ struct NormParts {
   double not_finite = 0;
 };
 
-/// Adds one gradient, of f32, bf16 or f16 on the CPU.
-void add_parts(NormParts& parts, BufferView const& gradient, NormType type, float factor);
+/// Of one gradient, of f32, bf16 or f16 on the CPU.
+[[nodiscard]] NormParts parts_of(BufferView const& gradient, NormType type, float factor);
+void add(NormParts& parts, NormParts const& more, NormType type) noexcept;
 [[nodiscard]] NormParts measure_parts(std::span<BufferView const> gradients, NormType type, float factor);
 [[nodiscard]] GradientNorm norm_of(NormParts const& parts, NormType type);
 /// g ← g · clip_factor(), where that changes anything.

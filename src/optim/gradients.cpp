@@ -33,21 +33,21 @@ void check_gradients(std::span<BufferView const> gradients) {
 
 }  // namespace
 
-void add_parts(NormParts& parts, BufferView const& gradient, NormType type, float factor) {
+NormParts parts_of(BufferView const& gradient, NormType type, float factor) {
   auto const one = kernels::measure_gradient(gradient.data, gradient.count, gradient.dtype, factor);
-  if (!one.finite) {
-    parts.not_finite = 1;
-  } else if (type == NormType::l2) {
-    parts.norm += one.sum_of_squares;
-  } else {
-    parts.norm = std::max<double>(parts.norm, one.largest);
-  }
+  if (!one.finite) return {0, 1};
+  return {type == NormType::l2 ? one.sum_of_squares : static_cast<double>(one.largest), 0};
+}
+
+void add(NormParts& parts, NormParts const& more, NormType type) noexcept {
+  parts.norm = type == NormType::l2 ? parts.norm + more.norm : std::max(parts.norm, more.norm);
+  parts.not_finite = std::max(parts.not_finite, more.not_finite);
 }
 
 NormParts measure_parts(std::span<BufferView const> gradients, NormType type, float factor) {
   check_gradients(gradients);
   NormParts parts;
-  for (auto const& gradient : gradients) add_parts(parts, gradient, type, factor);
+  for (auto const& gradient : gradients) add(parts, parts_of(gradient, type, factor), type);
   return parts;
 }
 

@@ -44,10 +44,10 @@ UnitGatherer::Options gatherer_options(UnitLayout const& layout, FullyShardedOpt
           options.poison};
 }
 
-UnitReducer::Options reducer_options(FullyShardedOptions const& options) {
+UnitReducer::Options reducer_options(FullyShardedOptions const& options, std::function<void(std::size_t)> on_shard) {
   return {options.gradient_units,
           options.reduce_stream ? *options.reduce_stream : Stream::cpu({.name = "weft-reduce", .cpu = {}}),
-          options.poison};
+          options.poison, std::move(on_shard)};
 }
 
 }  // namespace
@@ -56,10 +56,12 @@ FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& un
     : groups_(agreed_groups(world, units, options)),
       layout_(units, options, static_cast<std::size_t>(world.size())),
       shards_("FullySharded", groups_of(units), options.optimizer),
-      gatherer_(groups_.gathers, layout_, gatherer_options(layout_, options)),
-      reducer_(groups_, layout_, reducer_options(options)),
       judge_(options.gradients),
       scaler_(options.gradients.scaler),
+      gatherer_(groups_.gathers, layout_, gatherer_options(layout_, options)),
+      reducer_(groups_, layout_,
+               reducer_options(options, judge_.is_wanted() ? [this](std::size_t flat) { judge_flat(flat); }
+                                                           : std::function<void(std::size_t)>())),
       units_(units.size()),
       updated_(units.size()) {
   shards_.use_plan(layout_.plan(), groups_.shard_rank, groups_.shard_size);
@@ -72,6 +74,7 @@ FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& un
     while (at < views.size() && layout_.place(shards_.pieces()[at].tensor).unit == unit) ++at;
   }
   first_piece_.push_back(at);
+  judged_.resize(at);
   updates_.reserve(units.size() + 2);
   take_values(world, units, options);
 }

@@ -70,6 +70,7 @@ class FullySharded::Impl {
   void take_values(Communicator& world, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options);
   void take_parameter(Communicator& world, std::size_t index, BufferView const& values, Buffer const& chunk);
   void begin_gradients(Use const& use);
+  void judge_flat(std::size_t flat);
   [[nodiscard]] StepInputs judged(StepInputs const& inputs);
   void update(std::size_t unit);
   void update_as_they_arrive();
@@ -97,10 +98,11 @@ class FullySharded::Impl {
   ShardGroups groups_;
   UnitLayout layout_;
   ShardOptimizer shards_;
+  GradientJudge judge_;            ///< the reducer's stream uses it
+  std::vector<NormParts> judged_;  ///< by piece; zeros of what was not sent in this step
+  GradScaler* scaler_;
   UnitGatherer gatherer_;
   UnitReducer reducer_;
-  GradientJudge judge_;
-  GradScaler* scaler_;
   std::vector<std::size_t> first_piece_;  ///< by unit, and the end
   std::vector<UnitState> units_;
   std::vector<char> updated_;  ///< by unit, in the step() under way

@@ -186,13 +186,20 @@ void FullySharded::Impl::step(StepInputs const& inputs) {
   reduced_ = false;
 }
 
-// A shard is looked at while later ones are still under way.
-StepInputs FullySharded::Impl::judged(StepInputs const& inputs) {
-  judge_.begin();
-  for (std::size_t const unit : reducer_.sent()) {
-    reducer_.wait_for(unit);
-    for (ShardPiece const& piece : pieces_of_unit(unit)) judge_.look_at(gradient_of(piece));
+// Of the shard as it is: another pass before the step may add to it.
+void FullySharded::Impl::judge_flat(std::size_t flat) {
+  for (ShardPiece const& piece : shards_.by_bucket()[flat]) {
+    judged_[static_cast<std::size_t>(&piece - shards_.pieces().data())] = judge_.measure(gradient_of(piece));
   }
+}
+
+// Shards were judged as they arrived, but for those that may have changed since.
+StepInputs FullySharded::Impl::judged(StepInputs const& inputs) {
+  wait_for_reductions();
+  for (std::size_t flat = 0; reduced_ && flat < layout_.flat_count(); ++flat) judge_flat(flat);
+  judge_.begin();
+  for (NormParts const& piece : judged_) judge_.add(piece);
+  std::fill(judged_.begin(), judged_.end(), NormParts{});
   if (scaler_ != nullptr && groups_.replicated) {  // replicas have equal shards, but not what one rank was told
     std::span<float> const found(&scaler_->found_inf(), 1);
     groups_.replicated->all_reduce(found, found, ReduceOp::max).wait();

@@ -28,9 +28,13 @@ void GradientJudge::check(StepInputs const& inputs) const {
                   : "step: the policy's max_norm clips; pass no clip");
 }
 
-void GradientJudge::look_at(BufferView shard) {
+NormParts GradientJudge::measure(BufferView shard) const {
   // Scaled gradients' squares leave f32 far earlier than the gradients themselves, and then need a second pass.
-  add_parts(parts_, shard, policy_.norm_type, policy_.scaler != nullptr ? policy_.scaler->inv_scale() : 1);
+  return parts_of(shard, policy_.norm_type, policy_.scaler != nullptr ? policy_.scaler->inv_scale() : 1);
+}
+
+void GradientJudge::add(NormParts const& shard) noexcept {
+  weft::add(parts_, shard, policy_.norm_type);
 }
 
 StepInputs GradientJudge::decide(Communicator& communicator, StepInputs const& inputs) {

@@ -19,10 +19,13 @@ class GradientJudge {
   /// @throws Error{invalid_argument} where the policy decides what the caller passes as well.
   void check(StepInputs const& inputs) const;
 
-  /// Forgets what it has looked at since decide().
+  /// Forgets what it has seen since decide().
   void begin() noexcept { parts_ = {}; }
   /// One pass over a shard, f32, bf16 or f16. One thread at a time.
-  void look_at(BufferView shard);
+  void look_at(BufferView shard) { add(measure(shard)); }
+  /// The same in two: of a shard that may yet change, what it was like last is added. measure() is thread-safe.
+  [[nodiscard]] NormParts measure(BufferView shard) const;
+  void add(NormParts const& shard) noexcept;
 
   /// Collective: by everything that was looked at, on all ranks. The result's pointers are good until the next call.
   [[nodiscard]] StepInputs decide(Communicator& communicator, StepInputs const& inputs);

@@ -157,16 +157,16 @@ void UnitReducer::send_flat(std::size_t unit, std::size_t flat) {
   BufferView const part = whole.slice(static_cast<std::size_t>(groups_.shard_rank) * shard.count, shard.count);
   CollectiveOptions const on{.stream = options_.stream, .timeout = {}, .tag = tag_of({unit, Phase::backward})};
   Launch const launch = reduce(flat, whole, state.summed ? part : shard, on);
-  bool const poison = options_.poison;
-  options_.stream.enqueue([=, add = state.summed, work = launch.last] {
+  options_.stream.enqueue([=, this, add = state.summed, work = launch.last] {
     if (work.error()) return;
     if (add) {
       std::array<void* const, 1> const to{shard.data};
       std::array<void const* const, 2> const from{shard.data, part.data};
       kernels::reduce(to, from, shard.count, shard.dtype, ReduceOp::sum);
     }
-    if (poison) overwrite(written);
-    if (poison) overwrite(whole);
+    if (options_.on_shard) options_.on_shard(flat);
+    if (options_.poison) overwrite(written);
+    if (options_.poison) overwrite(whole);
   });
   state.works.push_back(launch.first);
   state.works.push_back(launch.last);

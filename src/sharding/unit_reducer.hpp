@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,8 @@ class UnitReducer {
     std::size_t units = 2;  ///< in memory at once
     Stream stream;
     bool poison = false;
+    /// Called on the stream each time a flat's shard has changed, right behind that, unless it failed. Must not throw.
+    std::function<void(std::size_t flat)> on_shard{};
   };
 
   /// Collective. Layout and groups must outlive it.

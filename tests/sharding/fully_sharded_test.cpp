@@ -10,15 +10,6 @@
 namespace weft::test {
 namespace {
 
-/// Units of one element, of primes, of nothing, of a bit more than lines.
-std::vector<TensorSpec> awkward() {
-  std::vector<TensorSpec> specs;
-  for (std::size_t const count : {1U, 0U, 7U, 13U, 101U, 0U, 0U, 1009U, 64U, 65U, 16U, 1U, 2048U, 1U, 3001U}) {
-    specs.push_back({count});
-  }
-  return specs;
-}
-
 /// Options that must not change a bit, drawn at random.
 FullyShardedOptions random_options(std::mt19937_64& random, int ranks) {
   FullyShardedOptions options;
@@ -349,66 +340,6 @@ TEST(FullySharded, LaunchesAheadOfUseAndBehindBackward) {
       EXPECT_LE(reduction.ready, at < 3 ? backward[2 - at] : reduction.finished);
     }
     EXPECT_EQ(model.updates().size(), 4U);
-  });
-}
-
-TEST(FullySharded, NormsAndClippingAreOfTheWholeModel) {
-  for (int const shard_size : {2, 4}) {
-    run_thread_ranks(4, [shard_size](Communicator& world) {
-      Training const t{.specs = awkward(), .first = SgdOptions{.lr = 0.1}, .second = SgdOptions{.lr = 0.1}};
-      Parameters const start(t.specs);
-      auto const units = units_of(start, t, 3);
-      FullySharded by_hand(world, units, {.shard_size = shard_size});
-      FullySharded by_policy(world, units, {.shard_size = shard_size, .gradients = {.max_norm = 0.5}});
-      for (std::size_t step = 0; step < 3; ++step) {
-        run_pass(by_hand, t, world.rank(), step, 0);
-        run_pass(by_policy, t, world.rank(), step, 0);
-        by_hand.reduce();
-        double square = 0;
-        for (BufferView const& shard : by_hand.gradient_shards()) {
-          for (float const value : floats(shard)) square += static_cast<double>(value) * value;
-        }
-        std::vector<double> sum{square};
-        world.all_reduce(std::span<double>(sum), std::span<double>(sum), ReduceOp::sum);
-        double const expected = std::sqrt(sum[0] * shard_size / 4);  // each shard is there 4 / shard_size times
-        GradientNorm const norm = by_hand.measure_gradients();
-        EXPECT_NEAR(norm.norm, expected, 1e-6 * expected);
-        float const clip = clip_factor(norm.norm, 0.5);
-        by_hand.step({.clip = &clip});
-        by_policy.step();
-        EXPECT_NEAR(by_policy.gradient_norm().norm, expected, 1e-6 * expected);
-      }
-      EXPECT_EQ(gathered_bytes_of(by_hand), gathered_bytes_of(by_policy));
-    });
-  }
-}
-
-TEST(FullySharded, AnOverflowAnywhereSkipsTheStepEverywhere) {
-  run_thread_ranks(4, [](Communicator& world) {
-    Training const t{.specs = awkward(), .first = AdamWOptions{.lr = 0.1}, .second = SgdOptions{.lr = 0.1}};
-    Parameters const start(t.specs);
-    GradScaler scaler({.init_scale = 1});
-    FullySharded model(world, units_of(start, t, 3), {.shard_size = 2, .gradients = {.scaler = &scaler}});
-    auto const before = gathered_bytes_of(model);
-    for (std::size_t step = 0; step < 3; ++step) {
-      run_pass(model, t, world.rank(), step, 0);
-      if (step == 0) {  // a gradient
-        model.reduce();
-        auto const shards = model.gradient_shards();
-        if (world.rank() >= 2 && world.rank() % 2 == 1) floats(shards.back()).back() = INFINITY;
-        if (world.rank() == 1) floats(shards.back()).back() = INFINITY;  // its replica has the same
-      }
-      if (step == 1 && world.rank() == 2) scaler.found_inf() = 1;  // what only one rank was told
-      model.step();
-      EXPECT_EQ(scaler.found_inf() != 0, step < 2) << "rank " << world.rank() << " step " << step;
-      scaler.update();
-      if (step < 2) {
-        EXPECT_EQ(model.step_count(), 0);
-        EXPECT_EQ(gathered_bytes_of(model), before);
-      }
-    }
-    EXPECT_EQ(model.step_count(), 1);
-    EXPECT_NE(gathered_bytes_of(model), before);
   });
 }
 

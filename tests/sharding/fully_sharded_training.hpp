@@ -8,6 +8,15 @@
 
 namespace weft::test {
 
+/// Units of one element, of primes, of nothing, of a bit more than lines.
+inline std::vector<TensorSpec> awkward() {
+  std::vector<TensorSpec> specs;
+  for (std::size_t const count : {1U, 0U, 7U, 13U, 101U, 0U, 0U, 1009U, 64U, 65U, 16U, 1U, 2048U, 1U, 3001U}) {
+    specs.push_back({count});
+  }
+  return specs;
+}
+
 /// The parameters of `t` as units of up to `largest` tensors; groups keep their numbers' options.
 inline std::vector<ShardedUnit> units_of(Parameters const& parameters, Training const& t, std::size_t largest) {
   std::vector<ShardedUnit> units;
