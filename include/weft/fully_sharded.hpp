@@ -51,7 +51,8 @@ struct FullyShardedOptions {
   /// Units whose whole gradients are in memory: one that backward writes, the others on their way.
   std::size_t gradient_units = 2;
 
-  /// Hybrid sharding: groups of so many consecutive ranks share a model out, groups are replicas. 0: all ranks.
+  /// Hybrid sharding: groups of so many consecutive ranks share a model out, groups are replicas. 0: all ranks. A rank
+  /// that is a group by itself gathers nothing: parameters are read where they are, and the cap does not matter.
   int shard_size = 0;
   HybridSum hybrid_sum = HybridSum::rank_order;
 
@@ -61,8 +62,8 @@ struct FullyShardedOptions {
 
   OptimizerSettings optimizer{};
   GradientPolicy gradients{};
-  /// To find mistakes: NaN is written over gathered parameters, whole gradients and gradient shards as soon as nobody
-  /// may use them any more.
+  /// To find mistakes: NaN is written over gathered parameters (copies, that is), whole gradients and gradient shards
+  /// as soon as nobody may use them any more.
   bool poison = false;
   std::optional<Stream> gather_stream{};  ///< absent: one of its own, as the next
   std::optional<Stream> reduce_stream{};
@@ -72,9 +73,9 @@ struct FullyShardedOptions {
 struct FullyShardedMemory {
   std::size_t parameter_shards = 0;
   std::size_t gradient_shards = 0;
-  std::size_t optimizer = 0;        ///< states and f32 masters
-  std::size_t gathered = 0;         ///< the pool that units are gathered into
-  std::size_t gradients = 0;        ///< the pool that backward writes into, and what gradients are converted into
+  std::size_t optimizer = 0;  ///< states and f32 masters
+  std::size_t gathered = 0;   ///< the pool that units are gathered into; 0 where a rank is a shard group by itself
+  std::size_t gradients = 0;  ///< the pool that backward writes into, and what gradients are converted into
   std::size_t whole_gradients = 0;  ///< of all units, from the first no_sync() on
 };
 

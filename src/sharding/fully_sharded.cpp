@@ -11,9 +11,10 @@
 namespace weft {
 namespace {
 
-void check_cap(std::vector<ShardedUnit> const& units, FullyShardedOptions const& options, std::size_t ranks) {
-  if (options.gather_cap == 0) return;
-  for (PlannedUnit const& unit : UnitLayout(units, options, ranks).planned()) {
+void check_cap(std::vector<ShardedUnit> const& units, FullyShardedOptions const& options, int ranks) {
+  bool const gathers = ShardGroups::checked_shard_size(ranks, options) > 1;
+  if (!gathers || options.gather_cap == 0) return;
+  for (PlannedUnit const& unit : UnitLayout(units, options, static_cast<std::size_t>(ranks)).planned()) {
     if (unit.bytes <= options.gather_cap / kCacheLine * kCacheLine) continue;
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("fully sharded: unit '{}' is {} bytes gathered, more than gather_cap, {}", unit.name,
@@ -25,8 +26,7 @@ void check_cap(std::vector<ShardedUnit> const& units, FullyShardedOptions const&
 ShardGroups agreed_groups(Communicator& world, std::vector<ShardedUnit> const& units,
                           FullyShardedOptions const& options) {
   check_units(world.rank(), units, options);
-  static_cast<void>(ShardGroups::checked_shard_size(world.size(), options));
-  check_cap(units, options, static_cast<std::size_t>(world.size()));
+  check_cap(units, options, world.size());
   check_agreement(world, units, options);
   return {world, options};
 }

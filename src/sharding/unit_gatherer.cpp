@@ -12,13 +12,23 @@
 #include "weft/error.hpp"
 
 namespace weft {
+namespace {
+
+// What is used where it is takes no room.
+std::vector<PlannedUnit> planned(UnitLayout const& layout, bool owns_all) {
+  std::vector<PlannedUnit> units = layout.planned();
+  for (PlannedUnit& unit : units) unit.bytes = owns_all ? 0 : unit.bytes;
+  return units;
+}
+
+}  // namespace
 
 UnitGatherer::UnitGatherer(Communicator& communicator, UnitLayout const& layout, Options options)
     : communicator_(communicator),
       layout_(layout),
       options_(std::move(options)),
-      planner_(layout.planned(), options_.policy),
-      pool_(allocate_bytes(communicator, options_.policy.capacity, MemoryKind::communication)),
+      planner_(planned(layout, owns_all()), options_.policy),
+      pool_(allocate_bytes(communicator, owns_all() ? 0 : options_.policy.capacity, MemoryKind::communication)),
       works_(layout.flat_count()) {
   auto const parts = static_cast<std::size_t>(communicator.size());
   std::size_t bytes = 0;
@@ -34,6 +44,7 @@ UnitGatherer::UnitGatherer(Communicator& communicator, UnitLayout const& layout,
 }
 
 BufferView UnitGatherer::flat_at(std::size_t flat, std::size_t unit_offset) const noexcept {
+  if (owns_all()) return shards_[flat];
   return view_at(pool_, unit_offset + layout_.gathered_offset(flat), layout_.count(flat),
                  layout_.types(flat).parameter);
 }
@@ -63,6 +74,7 @@ void UnitGatherer::poison(std::size_t unit, std::size_t offset) {
 }
 
 void UnitGatherer::carry_out(GatherAction const& action) {
+  if (owns_all()) return;
   if (action.kind == GatherAction::Kind::gather) {
     launch(action.unit, action.offset);
   } else if (options_.poison) {
@@ -123,7 +135,6 @@ void UnitGatherer::release_all() {
 void UnitGatherer::end_step() {
   timings_.clear();
   for (Launch const& launched : launches_) {
-    if (communicator_.size() == 1) break;  // nothing was sent
     WorkTimings const times = launched.work.timings();
     timings_.push_back({layout_.plan().buckets[launched.flat].bytes(), times.enqueued, times.started, times.finished});
   }

@@ -11,8 +11,9 @@
 
 namespace weft {
 
-/// Gathers units from their shards into a pool of symmetric memory, and gives them up, as a GatherPlanner decides. Not
-/// thread-safe. Moving it must not interrupt a gather.
+/// Gathers units from their shards into a pool of symmetric memory, and gives them up, as a GatherPlanner decides. Of
+/// one rank shards are whole: there is no pool, units are used where they are. Not thread-safe. Moving it must not
+/// interrupt a gather.
 class UnitGatherer {
  public:
   struct Options {
@@ -59,6 +60,7 @@ class UnitGatherer {
     Work work;
   };
 
+  [[nodiscard]] bool owns_all() const noexcept { return communicator_.size() == 1; }
   void carry_out();
   void carry_out(GatherAction const& action);
   void launch(std::size_t unit, std::size_t offset);

@@ -6,6 +6,7 @@
 
 #include "sharding/fully_sharded_training.hpp"
 #include "weft/error.hpp"
+#include "weft/memory.hpp"
 
 namespace weft::test {
 namespace {
@@ -115,6 +116,31 @@ TEST(FullyShardedHybrid, EachRankKeepsItsPartOfAGroup) {
       for (std::size_t i = 0; i < 2; ++i) owned += model.shard(i).count;
       EXPECT_EQ(owned, part);
     }
+  });
+}
+
+// One copy of the parameters, none of the gathered ones; a cap below every unit is no obstacle.
+TEST(FullyShardedHybrid, ARankThatIsAGroupReadsItsParametersInPlace) {
+  Training const t{.specs = awkward(), .first = AdamWOptions{.lr = 0.01}, .second = SgdOptions{.lr = 0.1}};
+  run_thread_ranks(2, [&](Communicator& world) {
+    auto const expected = train_replicated(world, t);
+    FullyShardedOptions const options{.gather_cap = 64, .shard_size = 1, .poison = true};
+    EXPECT_EQ(train_fully_sharded(world, t, options), expected);
+
+    MemoryAccount const account;
+    MemoryAccount::Binding const bound(account);
+    FullySharded model(world, {{"all", Parameters(t.specs).groups(t.first, t.second)}}, options);
+    std::size_t const bytes = model.memory().parameter_shards;
+    EXPECT_GE(account.usage(MemoryKind::parameters).live, bytes);
+    EXPECT_LT(account.usage(MemoryKind::parameters).live, bytes + 4096);  // whole pages
+    EXPECT_EQ(model.memory().gathered, 0U);
+    run_pass(model, t, world.rank(), 0, 0);
+    model.step();
+    EXPECT_EQ(model.peak_gathered_bytes(), 0U);
+    EXPECT_TRUE(model.gathers().empty());
+    model.before_forward(0);
+    for (std::size_t i = 0; i < t.specs.size(); ++i) EXPECT_EQ(model.parameter(i).data, model.parameter_shard(i).data);
+    model.after_forward(0);
   });
 }
 
