@@ -12,6 +12,9 @@ function(weft_module name)
   if(NOT WEFT_WITH_MPI)
     list(FILTER sources EXCLUDE REGEX "/src/collectives/(mpi|hierarchical)/|/src/core/mpi_session")
   endif()
+  if(NOT WEFT_WITH_NCCL)
+    list(FILTER sources EXCLUDE REGEX "/src/collectives/nccl/")
+  endif()
   add_library(weft_${name} OBJECT ${sources})
   target_include_directories(weft_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
     ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
@@ -47,7 +50,7 @@ if(WEFT_BUILD_TESTS)
 endif()
 
 # weft_test(NAME SOURCES…): a GoogleTest program that may also include src/ and tests/harness. Its folder's name is its label,
-# and "cuda" where its name says so. What it reports lands in test-results/, for scripts/count_tests.py.
+# and "cuda" where its name says so; or "fake_cuda", for tests that need CUDA's headers and no GPU. What it reports lands in test-results/, for scripts/count_tests.py.
 function(weft_test name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
@@ -55,10 +58,12 @@ function(weft_test name)
   add_dependencies(weft_tests ${name})
   add_test(NAME ${name} COMMAND ${name})
   get_filename_component(labels ${CMAKE_CURRENT_SOURCE_DIR} NAME)
-  if(name MATCHES "cuda" AND NOT labels STREQUAL "cuda")
+  if(name MATCHES "fake_cuda")
+    set(labels fake_cuda)
+  elseif(name MATCHES "cuda" AND NOT labels STREQUAL "cuda")
     list(APPEND labels cuda)
   endif()
-  if("cuda" IN_LIST labels)
+  if(labels MATCHES "cuda")
     add_dependencies(cuda_tests ${name})
   endif()
   # Seconds for the program, and for each of its tests; instrumented code is up to 15 times slower.

@@ -14,8 +14,9 @@ source scripts/test_python.sh
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
 if [[ -n $nvcc ]]; then
   if build cuda weft cuda_tests; then
-    # Without a GPU the programs have been compiled and linked; that is all that can be checked here.
-    if nvidia-smi -L >/dev/null 2>&1; then run_tests cuda -L cuda; fi
+    run_tests cuda -L '^fake_cuda$'  # streams, NCCL and errors, on a GPU in host memory
+    # Without a GPU the other programs have been compiled and linked; that is all that can be checked here.
+    if nvidia-smi -L >/dev/null 2>&1; then run_tests cuda -L '^cuda$'; fi
   fi
 else
   echo "cuda: no nvcc found, not compiled"

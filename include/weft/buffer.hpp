@@ -73,6 +73,8 @@ class Buffer {
   [[nodiscard]] std::size_t count() const noexcept { return view_.count; }
   [[nodiscard]] DataType dtype() const noexcept { return view_.dtype; }
   [[nodiscard]] void* data() const noexcept { return view_.data; }
+  /// The memory stays for as long as somebody holds this.
+  [[nodiscard]] std::shared_ptr<void> const& owner() const noexcept { return owner_; }
 
   /// The elements as T; T must be the buffer's type. @throws Error{invalid_argument} when it is not.
   template <typename T>

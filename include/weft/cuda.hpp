@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "weft/buffer.hpp"
 #include "weft/optimizer_options.hpp"
@@ -34,8 +36,47 @@ struct StreamOptions {
 /// The cudaStream_t of a CUDA stream. @throws Error{invalid_argument} for a CPU stream.
 [[nodiscard]] StreamHandle handle_of(Stream const& stream);
 
-/// Zero-filled device memory; 256-byte aligned. Blocks. Freeing it waits for the device, as cudaFree does.
+/// Zero-filled device memory; 256-byte aligned. Blocks. Freeing it waits for the device, as cudaFree does. Counts in
+/// the memory account.
 [[nodiscard]] Buffer allocate(std::size_t count, DataType dtype, int device = 0);
+
+/// The same in the order of `stream`, without waiting: zeroed, and there, for what is enqueued on it from now on; on
+/// other streams after an Event that was recorded on it. When the Buffer goes, its memory is free for what comes on
+/// `stream` after that, see use_on(). Under capture it becomes part of the graph.
+[[nodiscard]] Buffer allocate(std::size_t count, DataType dtype, Stream const& stream);
+
+/// What is enqueued on `stream` so far uses `buffer`, which was allocated in another stream's order: its memory is kept
+/// until that has run, even if the Buffer goes earlier. Does not wait. Views do not know whose they are: call it before
+/// the last owner goes, once for each stream.
+/// @throws Error{invalid_argument} for memory of another kind or device.
+void use_on(Buffer const& buffer, Stream const& stream);
+
+/// Device memory that was freed and is kept for the next allocations, which then take no longer than enqueuing them. A
+/// pool of its own; allocate() takes from the device's. Copies share it; buffers keep it. Thread-safe.
+class MemoryPool {
+ public:
+  static constexpr std::size_t kKeepAll = SIZE_MAX;
+
+  /// `keep_bytes`: what of freed memory is not given back when streams are synchronised.
+  explicit MemoryPool(int device = 0, std::size_t keep_bytes = kKeepAll);
+
+  /// As cuda::allocate() in the order of `stream`, which is of the pool's device.
+  [[nodiscard]] Buffer allocate(std::size_t count, DataType dtype, Stream const& stream) const;
+
+  struct Usage {
+    std::size_t used = 0;      ///< bytes in buffers
+    std::size_t reserved = 0;  ///< bytes taken from the device
+  };
+  [[nodiscard]] Usage usage() const;
+  /// Gives back what is free, but for `keep_bytes`.
+  void trim(std::size_t keep_bytes = 0) const;
+
+  class Impl;  ///< runtime/cuda/memory_pool.hpp
+  explicit MemoryPool(std::shared_ptr<Impl const> impl) : impl_(std::move(impl)) {}
+
+ private:
+  std::shared_ptr<Impl const> impl_;
+};
 
 /// Enqueues a copy between host and device, or device and device, on `stream`; both views stay valid until it has run.
 /// @throws Error{invalid_argument} when counts or types differ.

@@ -98,6 +98,11 @@ bool read_flight_directory(Config& config, std::string const& value) {
   return true;
 }
 
+bool read_nccl_library(Config& config, std::string const& value) {
+  config.nccl_library = value;
+  return true;
+}
+
 /// A value that is not allowed, as text; empty when it is allowed.
 using Wrong = std::optional<std::string>;
 
@@ -150,6 +155,10 @@ Wrong wrong_flight_directory(Config const& config) {
   return wrong_if(config.flight_directory && config.flight_directory->empty(), "\"\"");
 }
 
+Wrong wrong_nccl_library(Config const& config) {
+  return wrong_if(config.nccl_library && config.nccl_library->empty(), "\"\"");
+}
+
 Wrong never(Config const& /*config*/) {
   return std::nullopt;
 }
@@ -181,6 +190,7 @@ constexpr std::array kSettings{
     Setting{"WEFT_TUNING_CACHE", "tuning_cache", "the name of a file, or 0", read_tuning_cache, never},
     Setting{"WEFT_FLIGHT_DIR", "flight_directory", "the name of a folder", read_flight_directory,
             wrong_flight_directory},
+    Setting{"WEFT_NCCL_LIBRARY", "nccl_library", "the path of a libnccl.so", read_nccl_library, wrong_nccl_library},
     Setting{"WEFT_TORCH_HEAP", "torch_heap", "a size of at least 1M such as 4G", read_torch_heap, wrong_torch_heap},
     Setting{"WEFT_REPORT", "report", "0 or 1", read_switch<&Config::report>, never},
 };

@@ -19,6 +19,7 @@ class HostMark final : public EventMark {
   [[nodiscard]] bool reached() const noexcept override { return state_.done(); }
   void synchronize() const override { state_.wait(); }
   void wait_on(Stream const& stream, std::shared_ptr<EventMark const> const& self) const override {
+    if (reached()) return;
     Stream queue = stream;
     queue.enqueue([self] { self->synchronize(); });
   }
@@ -62,8 +63,7 @@ void Event::record(Stream const& stream) {
 }
 
 void Event::wait_on(Stream const& stream) const {
-  auto const mark = state_->current();
-  if (mark && !mark->reached()) mark->wait_on(stream, mark);
+  if (auto const mark = state_->current()) mark->wait_on(stream, mark);
 }
 
 void Event::synchronize() const {

@@ -1,6 +1,7 @@
 #include "weft/stream.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "runtime/cpu_stream.hpp"
@@ -34,6 +35,14 @@ void Stream::help_until(std::function<bool()> const& enough) {
 
 Device Stream::device() const noexcept {
   return impl_->device();
+}
+
+void Stream::Impl::copy(void* to, void const* from, std::size_t bytes) {
+  if (bytes != 0) enqueue([=] { std::memcpy(to, from, bytes); });
+}
+
+void Stream::Impl::zero(void* at, std::size_t bytes) {
+  if (bytes != 0) enqueue([=] { std::memset(at, 0, bytes); });
 }
 
 void Stream::Impl::defer(std::weak_ptr<DeferredWork> const& work) {

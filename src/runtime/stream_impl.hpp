@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -18,8 +19,8 @@ class EventMark {
   [[nodiscard]] virtual bool reached() const noexcept = 0;
   /// Blocks the calling thread until reached.
   virtual void synchronize() const = 0;
-  /// Work enqueued on `stream` from now on starts after this mark; `self` keeps the mark alive for as long as that
-  /// takes.
+  /// Work enqueued on `stream` from now on starts after this mark, which may be reached already; `self` keeps the mark
+  /// alive for as long as that takes.
   virtual void wait_on(Stream const& stream, std::shared_ptr<EventMark const> const& self) const = 0;
   /// Time to a later mark, both reached. Only called with a mark of the same kind of device. @throws
   /// Error{invalid_argument}
@@ -48,6 +49,11 @@ class Stream::Impl : public std::enable_shared_from_this<Stream::Impl> {
   /// Marks the end of the queue. The default enqueues a task that stamps the time; devices with events of their own
   /// override it.
   [[nodiscard]] virtual std::shared_ptr<EventMark> mark();
+
+  /// Copies `bytes` between two places that do not overlap, or zeroes them, in the stream's order; what is null has no
+  /// bytes. The defaults are tasks on the host.
+  virtual void copy(void* to, void const* from, std::size_t bytes);
+  virtual void zero(void* at, std::size_t bytes);
 
   /// Has `work` launched before anything else comes to this stream.
   void defer(std::weak_ptr<DeferredWork> const& work);

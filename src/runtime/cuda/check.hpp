@@ -1,21 +1,27 @@
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include "runtime/cuda/cuda_functions.hpp"
 
 namespace weft::cuda {
 
 /// Throws Error{out_of_memory} or Error{system} that names `call` and CUDA's reason, unless `status` is cudaSuccess.
-void check(cudaError_t status, char const* call);
+void check(CudaFunctions const& cuda, cudaError_t status, char const* call);
+/// Of the runtime itself.
+inline void check(cudaError_t status, char const* call) {
+  if (status != cudaSuccess) [[unlikely]]
+    check(cuda_runtime(), status, call);
+}
 
 /// Makes `device` current while it lives. @throws Error{invalid_argument} for a device that is not there.
 class DeviceGuard {
  public:
-  explicit DeviceGuard(int device);
+  explicit DeviceGuard(int device, CudaFunctions const& cuda = cuda_runtime());
   ~DeviceGuard();
   DeviceGuard(DeviceGuard const&) = delete;
   DeviceGuard& operator=(DeviceGuard const&) = delete;
 
  private:
+  CudaFunctions const& cuda_;
   int previous_ = 0;
 };
 

@@ -1,39 +1,37 @@
 #include "runtime/cuda/cuda_mark.hpp"
 
+#include <utility>
+
 #include "runtime/cuda/check.hpp"
 #include "weft/error.hpp"
 
 namespace weft::cuda {
 
-CudaMark::CudaMark(CudaStream const& stream) : device_(stream.device().index) {
-  DeviceGuard const guard(device_);
-  check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync), "cudaEventCreateWithFlags");
-  cudaError_t const status = cudaEventRecord(event_, stream.handle());
-  if (status != cudaSuccess) static_cast<void>(cudaEventDestroy(event_));
-  check(status, "cudaEventRecord");
-}
-
-CudaMark::~CudaMark() {
-  static_cast<void>(cudaEventDestroy(event_));
+CudaMark::CudaMark(CudaStream const& stream, EventPool::Lease event)
+    : device_(stream.device().index), cuda_(stream.cuda()), event_(std::move(event)) {
+  check(cuda_, cuda_.event_record(event_.event(), stream.handle()), "cudaEventRecord");
 }
 
 bool CudaMark::reached() const noexcept {
-  return cudaEventQuery(event_) != cudaErrorNotReady;
+  return cuda_.event_query(event_.event()) != cudaErrorNotReady;
 }
 
 void CudaMark::synchronize() const {
-  check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+  check(cuda_, cuda_.event_synchronize(event_.event()), "cudaEventSynchronize");
 }
 
 void CudaMark::wait_on(Stream const& stream, std::shared_ptr<EventMark const> const& self) const {
   if (CudaStream const* const cuda = as_cuda(stream)) {
-    DeviceGuard const guard(cuda->device().index);
-    check(cudaStreamWaitEvent(cuda->handle(), event_, 0), "cudaStreamWaitEvent");
+    check(cuda_, cuda_.stream_wait_event(cuda->handle(), event_.event(), 0), "cudaStreamWaitEvent");
     return;
   }
+  if (reached()) return;
   // A failed GPU stream has reached every mark; whoever uses its results meets the error there.
   Stream queue = stream;
-  queue.enqueue([self] { static_cast<void>(cudaEventSynchronize(static_cast<CudaMark const&>(*self).event_)); });
+  queue.enqueue([self] {
+    auto const& mark = static_cast<CudaMark const&>(*self);
+    static_cast<void>(mark.cuda_.event_synchronize(mark.event_.event()));
+  });
 }
 
 std::chrono::nanoseconds CudaMark::elapsed_until(EventMark const& later) const {
@@ -42,7 +40,7 @@ std::chrono::nanoseconds CudaMark::elapsed_until(EventMark const& later) const {
     throw Error(ErrorCode::invalid_argument, "Event::elapsed_until: the events were recorded on different devices");
   }
   float milliseconds = 0;
-  check(cudaEventElapsedTime(&milliseconds, event_, other->event_), "cudaEventElapsedTime");
+  check(cuda_, cuda_.event_elapsed_time(&milliseconds, event_.event(), other->event_.event()), "cudaEventElapsedTime");
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<float, std::milli>(milliseconds));
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/cuda/cuda_stream.hpp"
 
+#include <memory>
+#include <thread>
 #include <utility>
 
 #include "runtime/cuda/check.hpp"
@@ -13,19 +15,28 @@ struct CudaStream::Task {
   std::shared_ptr<Runner> runner;
 };
 
-CudaStream::CudaStream(StreamOptions const& options) : device_(options.device), owned_(true) {
-  DeviceGuard const guard(device_);
+CudaStream::CudaStream(cudaStream_t handle, int device, CudaFunctions const& cuda)
+    : cuda_(cuda),
+      device_(device),
+      events_(std::make_shared<EventPool>(device, cudaEventBlockingSync, cuda)),
+      handle_(handle) {}
+
+CudaStream::CudaStream(StreamOptions const& options, CudaFunctions const& cuda)
+    : CudaStream(nullptr, options.device, cuda) {
+  DeviceGuard const guard(device_, cuda_);
   int least = 0;
   int greatest = 0;
-  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
-  check(cudaStreamCreateWithPriority(&handle_, cudaStreamNonBlocking, options.high_priority ? greatest : least),
+  check(cuda_, cuda_.device_get_stream_priority_range(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  check(cuda_,
+        cuda_.stream_create_with_priority(&handle_, cudaStreamNonBlocking, options.high_priority ? greatest : least),
         "cudaStreamCreateWithPriority");
+  owned_ = true;
 }
 
 // Does not wait: CUDA runs what is queued and then frees the stream. It fails only where the context is gone, and the
 // stream with it.
 CudaStream::~CudaStream() {
-  if (owned_) static_cast<void>(cudaStreamDestroy(handle_));
+  if (owned_) static_cast<void>(cuda_.stream_destroy(handle_));
 }
 
 void CudaStream::run(void* task) {
@@ -36,19 +47,31 @@ void CudaStream::run(void* task) {
 }
 
 void CudaStream::enqueue(std::function<void()> task) {
-  DeviceGuard const guard(device_);
+  DeviceGuard const guard(device_, cuda_);
   auto owner = std::make_unique<Task>(Task{std::move(task), runner_});
-  check(cudaLaunchHostFunc(handle_, run, owner.get()), "cudaLaunchHostFunc");
+  check(cuda_, cuda_.launch_host_func(handle_, run, owner.get()), "cudaLaunchHostFunc");
   static_cast<void>(owner.release());  // run() owns it now
 }
 
 void CudaStream::synchronize() {
-  DeviceGuard const guard(device_);
-  check(cudaStreamSynchronize(handle_), "cudaStreamSynchronize");
+  DeviceGuard const guard(device_, cuda_);
+  check(cuda_, cuda_.stream_synchronize(handle_), "cudaStreamSynchronize");
 }
 
 std::shared_ptr<EventMark> CudaStream::mark() {
-  return std::make_shared<CudaMark>(*this);
+  return std::make_shared<CudaMark>(*this, events_->take());
+}
+
+void CudaStream::copy(void* to, void const* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  DeviceGuard const guard(device_, cuda_);
+  check(cuda_, cuda_.memcpy_async(to, from, bytes, cudaMemcpyDefault, handle_), "cudaMemcpyAsync");
+}
+
+void CudaStream::zero(void* at, std::size_t bytes) {
+  if (bytes == 0) return;
+  DeviceGuard const guard(device_, cuda_);
+  check(cuda_, cuda_.memset_async(at, 0, bytes, handle_), "cudaMemsetAsync");
 }
 
 CudaStream* as_cuda(Stream const& stream) noexcept {

@@ -1,12 +1,13 @@
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <thread>
 
+#include "runtime/cuda/cuda_functions.hpp"
+#include "runtime/cuda/event_pool.hpp"
 #include "runtime/stream_impl.hpp"
 #include "weft/cuda.hpp"
 
@@ -15,8 +16,8 @@ namespace weft::cuda {
 /// A cudaStream_t. Host tasks run on a thread of CUDA's, in stream order, and must not call CUDA.
 class CudaStream final : public Stream::Impl {
  public:
-  explicit CudaStream(StreamOptions const& options);
-  CudaStream(cudaStream_t handle, int device) : device_(device), handle_(handle) {}
+  explicit CudaStream(StreamOptions const& options, CudaFunctions const& cuda = cuda_runtime());
+  CudaStream(cudaStream_t handle, int device, CudaFunctions const& cuda = cuda_runtime());
   ~CudaStream() override;
   CudaStream(CudaStream const&) = delete;
   CudaStream& operator=(CudaStream const&) = delete;
@@ -27,6 +28,10 @@ class CudaStream final : public Stream::Impl {
   [[nodiscard]] bool on_worker() const noexcept override { return *runner_ == std::this_thread::get_id(); }
   [[nodiscard]] std::shared_ptr<EventMark> mark() override;
 
+  void copy(void* to, void const* from, std::size_t bytes) override;
+  void zero(void* at, std::size_t bytes) override;
+
+  [[nodiscard]] CudaFunctions const& cuda() const noexcept { return cuda_; }
   [[nodiscard]] cudaStream_t handle() const noexcept { return handle_; }
 
  private:
@@ -34,7 +39,9 @@ class CudaStream final : public Stream::Impl {
   struct Task;
   static void run(void* task);
 
+  CudaFunctions const& cuda_;
   int device_;
+  std::shared_ptr<EventPool> events_;  ///< of marks
   bool owned_ = false;
   cudaStream_t handle_ = nullptr;
   /// The thread that is inside a task now; shared with tasks, which may outlive this.

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+namespace weft::cuda {
+
+/// Every call that Weft makes of the CUDA runtime, named after it and with its meaning. The seam between what Weft does
+/// with streams, events and memory and the GPU that does it: tests put a recording fake in its place. Kernels are
+/// launched outside of it.
+struct CudaFunctions {
+  // Devices.
+  cudaError_t (*get_device_count)(int*);
+  cudaError_t (*get_device)(int*);
+  cudaError_t (*set_device)(int);
+  cudaError_t (*device_get_attribute)(int*, cudaDeviceAttr, int device);
+  cudaError_t (*device_get_stream_priority_range)(int* least, int* greatest);
+
+  // Streams.
+  cudaError_t (*stream_create_with_priority)(cudaStream_t*, unsigned flags, int priority);
+  cudaError_t (*stream_destroy)(cudaStream_t);
+  cudaError_t (*stream_synchronize)(cudaStream_t);  ///< the host waits
+  cudaError_t (*stream_wait_event)(cudaStream_t, cudaEvent_t, unsigned flags);
+  cudaError_t (*launch_host_func)(cudaStream_t, cudaHostFn_t, void*);
+  /// Status, and which capture it is, of what is captured on a stream: the same in every CUDA version, unlike
+  /// cudaStreamGetCaptureInfo.
+  cudaError_t (*stream_capture)(cudaStream_t, cudaStreamCaptureStatus*, unsigned long long* id);
+  /// The calling thread's calls no longer break what other threads capture.
+  cudaError_t (*thread_exchange_stream_capture_mode)(cudaStreamCaptureMode*);
+
+  // Events.
+  cudaError_t (*event_create_with_flags)(cudaEvent_t*, unsigned flags);
+  cudaError_t (*event_destroy)(cudaEvent_t);
+  cudaError_t (*event_record)(cudaEvent_t, cudaStream_t);
+  cudaError_t (*event_query)(cudaEvent_t);
+  cudaError_t (*event_synchronize)(cudaEvent_t);  ///< the host waits
+  cudaError_t (*event_elapsed_time)(float* milliseconds, cudaEvent_t, cudaEvent_t);
+
+  // Memory.
+  cudaError_t (*malloc)(void**, std::size_t);
+  cudaError_t (*free)(void*);  ///< the host waits
+  cudaError_t (*malloc_async)(void**, std::size_t, cudaStream_t);
+  cudaError_t (*free_async)(void*, cudaStream_t);
+  cudaError_t (*malloc_from_pool_async)(void**, std::size_t, cudaMemPool_t, cudaStream_t);
+  cudaError_t (*mem_pool_create)(cudaMemPool_t*, cudaMemPoolProps const*);
+  cudaError_t (*mem_pool_destroy)(cudaMemPool_t);
+  cudaError_t (*mem_pool_set_attribute)(cudaMemPool_t, cudaMemPoolAttr, void*);
+  cudaError_t (*mem_pool_get_attribute)(cudaMemPool_t, cudaMemPoolAttr, void*);
+  cudaError_t (*mem_pool_trim_to)(cudaMemPool_t, std::size_t);
+  cudaError_t (*host_alloc)(void**, std::size_t, unsigned flags);
+  cudaError_t (*free_host)(void*);
+  cudaError_t (*memcpy_async)(void*, void const*, std::size_t, cudaMemcpyKind, cudaStream_t);
+  cudaError_t (*memset_async)(void*, int, std::size_t, cudaStream_t);
+
+  // Failures.
+  cudaError_t (*get_last_error)();
+  char const* (*get_error_string)(cudaError_t);
+  char const* (*get_error_name)(cudaError_t);
+};
+
+/// The CUDA runtime that Weft is linked with.
+[[nodiscard]] CudaFunctions const& cuda_runtime() noexcept;
+
+}  // namespace weft::cuda

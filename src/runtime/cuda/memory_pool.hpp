@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+
+#include "runtime/cuda/cuda_functions.hpp"
+#include "weft/cuda.hpp"
+
+namespace weft::cuda {
+
+/// A cudaMemPool_t, destroyed once its last memory is free.
+class MemoryPool::Impl : public std::enable_shared_from_this<MemoryPool::Impl> {
+ public:
+  Impl(int device, std::size_t keep_bytes, CudaFunctions const& cuda);
+  ~Impl();
+  Impl(Impl const&) = delete;
+  Impl& operator=(Impl const&) = delete;
+
+  [[nodiscard]] Buffer allocate(std::size_t count, DataType dtype, Stream const& stream) const;
+  [[nodiscard]] Usage usage() const;
+  void trim(std::size_t keep_bytes) const;
+
+ private:
+  int const device_;
+  CudaFunctions const& cuda_;
+  cudaMemPool_t pool_ = nullptr;
+};
+
+/// cuda::allocate() of another table's memory.
+[[nodiscard]] Buffer allocate(std::size_t count, DataType dtype, int device, CudaFunctions const& cuda);
+
+}  // namespace weft::cuda

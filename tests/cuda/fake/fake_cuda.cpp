@@ -1,0 +1,286 @@
+// The table of CUDA's functions that FakeGpu stands behind.
+#include <chrono>
+#include <cstring>
+
+#include "cuda/fake/fake_gpu.hpp"
+#include "cuda/fake/fake_queue.hpp"
+
+namespace weft::test {
+
+/// Functions without state of their own; what they need of FakeGpu's insides they are friends for.
+struct FakeCuda {
+  using Event = FakeGpu::Event;
+
+  static thread_local cudaStreamCaptureMode mode;
+  static thread_local int device;
+
+  static FakeGpu& gpu() { return FakeGpu::current(); }
+  static Event* event_of(cudaEvent_t event) { return reinterpret_cast<Event*>(event); }
+
+  /// Records the call; what it is to fail with.
+  static cudaError_t begin(char const* name, void const* on, std::size_t bytes = 0) {
+    gpu().record(name, on, bytes);
+    return gpu().take_failure(name);
+  }
+
+  /// Of calls that break a capture in global mode, whichever thread makes them.
+  static cudaError_t unsafe(char const* name) {
+    bool captures = false;
+    {
+      std::scoped_lock const lock(gpu().mutex_);
+      captures = gpu().capturing_ > 0;
+    }
+    if (!captures || mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
+    gpu().violate(std::string(name) + " during a capture");
+    return cudaErrorStreamCaptureUnsupported;
+  }
+
+  static cudaError_t get_device_count(int* count) {
+    *count = gpu().devices_;
+    return cudaSuccess;
+  }
+  static cudaError_t get_device(int* current) {
+    *current = device;
+    return cudaSuccess;
+  }
+  static cudaError_t set_device(int wanted) {
+    device = wanted;
+    return cudaSuccess;
+  }
+  static cudaError_t device_get_attribute(int* value, cudaDeviceAttr /*attribute*/, int /*device*/) {
+    *value = 1;
+    return cudaSuccess;
+  }
+  static cudaError_t stream_priority_range(int* least, int* greatest) {
+    *least = 0;
+    *greatest = -5;
+    return cudaSuccess;
+  }
+
+  static cudaError_t stream_create(cudaStream_t* stream, unsigned /*flags*/, int priority) {
+    auto const status =
+        begin(priority < 0 ? "cudaStreamCreateWithPriority(high)" : "cudaStreamCreateWithPriority", nullptr);
+    if (status != cudaSuccess) return status;
+    auto queue = std::make_shared<FakeGpu::Queue>(gpu().ending());
+    *stream = reinterpret_cast<cudaStream_t>(queue.get());
+    std::scoped_lock const lock(gpu().mutex_);
+    gpu().streams_[*stream] = std::move(queue);
+    return cudaSuccess;
+  }
+  static cudaError_t stream_destroy(cudaStream_t stream) {
+    begin("cudaStreamDestroy", stream);
+    std::scoped_lock const lock(gpu().mutex_);
+    auto const found = gpu().streams_.find(stream);
+    if (found == gpu().streams_.end()) return cudaErrorInvalidResourceHandle;
+    gpu().gone_.push_back(found->second);
+    gpu().streams_.erase(found);
+    return cudaSuccess;
+  }
+  static cudaError_t stream_synchronize(cudaStream_t stream) {
+    if (auto const status = begin("cudaStreamSynchronize", stream); status != cudaSuccess) return status;
+    if (auto const status = unsafe("cudaStreamSynchronize"); status != cudaSuccess) return status;
+    auto const end = std::make_shared<Signal>(gpu().ending());
+    auto const status = gpu().enqueue(stream, [end] { end->set(); });
+    if (status == cudaSuccess) end->wait();
+    return status;
+  }
+  static cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+    if (auto const status = begin("cudaStreamWaitEvent", stream); status != cudaSuccess) return status;
+    auto const queue = gpu().queue_of(stream);
+    auto* const what = event_of(event);
+    std::scoped_lock const lock(what->mutex);
+    auto const capture = queue->capture();
+    if (what->capture && !capture) {
+      queue->join(what->capture);  // the stream takes part from now on
+      return cudaSuccess;
+    }
+    if (capture) {
+      if (capture == what->capture || (!what->point && !what->capture)) return cudaSuccess;
+      gpu().violate("a stream under capture waits for what was not captured with it");
+      return cudaErrorStreamCaptureIsolation;
+    }
+    if (auto const point = what->point) queue->push([point] { point->wait(); });
+    return cudaSuccess;
+  }
+  static cudaError_t launch_host_func(cudaStream_t stream, cudaHostFn_t function, void* data) {
+    if (auto const status = begin("cudaLaunchHostFunc", stream); status != cudaSuccess) return status;
+    return gpu().enqueue(stream, [function, data] { function(data); });
+  }
+  static cudaError_t stream_capture(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id) {
+    auto const capture = gpu().queue_of(stream)->capture();
+    *status = capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    *id = capture ? capture->id : 0;
+    return cudaSuccess;
+  }
+  static cudaError_t exchange_capture_mode(cudaStreamCaptureMode* wanted) {
+    std::swap(*wanted, mode);
+    return cudaSuccess;
+  }
+
+  static cudaError_t event_create(cudaEvent_t* event, unsigned /*flags*/) {
+    if (auto const status = begin("cudaEventCreateWithFlags", nullptr); status != cudaSuccess) return status;
+    auto* const made = new Event;
+    *event = reinterpret_cast<cudaEvent_t>(made);
+    std::scoped_lock const lock(gpu().mutex_);
+    gpu().events_.insert(made);
+    return cudaSuccess;
+  }
+  static cudaError_t event_destroy(cudaEvent_t event) {
+    begin("cudaEventDestroy", event);
+    {
+      std::scoped_lock const lock(gpu().mutex_);
+      if (gpu().events_.erase(event_of(event)) == 0) return cudaErrorInvalidResourceHandle;
+    }
+    delete event_of(event);
+    return cudaSuccess;
+  }
+  static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
+    if (auto const status = begin("cudaEventRecord", stream); status != cudaSuccess) return status;
+    auto* const what = event_of(event);
+    auto const capture = gpu().queue_of(stream)->capture();
+    std::scoped_lock const lock(what->mutex);
+    what->capture = capture;
+    what->point = nullptr;
+    if (capture) return cudaSuccess;
+    auto const point = std::make_shared<Signal>(gpu().ending());
+    what->point = point;
+    return gpu().enqueue(stream, [point] { point->set(); });
+  }
+  /// What is to be reached, or null with the reason why that cannot be asked.
+  static std::shared_ptr<Signal> point_of(cudaEvent_t event, char const* name, cudaError_t& why) {
+    why = unsafe(name);
+    auto* const what = event_of(event);
+    std::scoped_lock const lock(what->mutex);
+    if (what->capture) {
+      gpu().violate(std::string(name) + " of a captured event");
+      why = cudaErrorCapturedEvent;
+    }
+    return why == cudaSuccess ? what->point : nullptr;
+  }
+  static cudaError_t event_query(cudaEvent_t event) {
+    if (auto const status = begin("cudaEventQuery", event); status != cudaSuccess) return status;
+    cudaError_t why = cudaSuccess;
+    auto const point = point_of(event, "cudaEventQuery", why);
+    if (!point) return why;
+    return point->is_set() ? cudaSuccess : cudaErrorNotReady;
+  }
+  static cudaError_t event_synchronize(cudaEvent_t event) {
+    if (auto const status = begin("cudaEventSynchronize", event); status != cudaSuccess) return status;
+    cudaError_t why = cudaSuccess;
+    if (auto const point = point_of(event, "cudaEventSynchronize", why)) point->wait();
+    return why;
+  }
+  static cudaError_t event_elapsed_time(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+    cudaError_t why = cudaSuccess;
+    auto const first = point_of(from, "cudaEventElapsedTime", why);
+    auto const last = point_of(to, "cudaEventElapsedTime", why);
+    if (!first || !last) return cudaErrorInvalidResourceHandle;
+    *milliseconds = std::chrono::duration<float, std::milli>(last->when() - first->when()).count();
+    return cudaSuccess;
+  }
+
+  static cudaError_t allocate(char const* name, void** memory, std::size_t bytes, void const* on) {
+    if (auto const status = begin(name, on, bytes); status != cudaSuccess) return status;
+    *memory = gpu().take_memory(bytes);
+    return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+  }
+  static cudaError_t malloc(void** memory, std::size_t bytes) { return allocate("cudaMalloc", memory, bytes, nullptr); }
+  static cudaError_t free(void* memory) {
+    begin("cudaFree", nullptr);
+    gpu().return_memory(memory);
+    return cudaSuccess;
+  }
+  static cudaError_t malloc_async(void** memory, std::size_t bytes, cudaStream_t stream) {
+    return allocate("cudaMallocAsync", memory, bytes, stream);
+  }
+  static cudaError_t malloc_from_pool(void** memory, std::size_t bytes, cudaMemPool_t /*pool*/, cudaStream_t stream) {
+    return allocate("cudaMallocFromPoolAsync", memory, bytes, stream);
+  }
+  static cudaError_t free_async(void* memory, cudaStream_t stream) {
+    begin("cudaFreeAsync", stream);
+    return gpu().enqueue(stream, [memory] { gpu().return_memory(memory); });
+  }
+  static cudaError_t pool_create(cudaMemPool_t* pool, cudaMemPoolProps const* /*wanted*/) {
+    static int pools = 0;
+    *pool = reinterpret_cast<cudaMemPool_t>(&pools);
+    return begin("cudaMemPoolCreate", nullptr);
+  }
+  static cudaError_t pool_destroy(cudaMemPool_t /*pool*/) { return begin("cudaMemPoolDestroy", nullptr); }
+  static cudaError_t pool_set(cudaMemPool_t /*pool*/, cudaMemPoolAttr /*what*/, void* /*value*/) {
+    return begin("cudaMemPoolSetAttribute", nullptr);
+  }
+  static cudaError_t pool_get(cudaMemPool_t /*pool*/, cudaMemPoolAttr /*what*/, void* value) {
+    *static_cast<std::uint64_t*>(value) = gpu().live_bytes();
+    return cudaSuccess;
+  }
+  static cudaError_t pool_trim(cudaMemPool_t /*pool*/, std::size_t bytes) {
+    return begin("cudaMemPoolTrimTo", nullptr, bytes);
+  }
+  static cudaError_t host_alloc(void** memory, std::size_t bytes, unsigned /*flags*/) {
+    return allocate("cudaHostAlloc", memory, bytes, nullptr);
+  }
+  static cudaError_t free_host(void* memory) {
+    begin("cudaFreeHost", nullptr);
+    gpu().return_memory(memory);
+    return cudaSuccess;
+  }
+  static cudaError_t memcpy_async(void* to, void const* from, std::size_t bytes, cudaMemcpyKind /*kind*/,
+                                  cudaStream_t stream) {
+    if (auto const status = begin("cudaMemcpyAsync", stream, bytes); status != cudaSuccess) return status;
+    return gpu().enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+  }
+  static cudaError_t memset_async(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+    if (auto const status = begin("cudaMemsetAsync", stream, bytes); status != cudaSuccess) return status;
+    return gpu().enqueue(stream, [=] { std::memset(memory, value, bytes); });
+  }
+
+  static cudaError_t get_last_error() { return cudaSuccess; }
+  static char const* error_string(cudaError_t /*error*/) { return "injected"; }
+  static char const* error_name(cudaError_t /*error*/) { return "cudaErrorInjected"; }
+};
+
+thread_local cudaStreamCaptureMode FakeCuda::mode = cudaStreamCaptureModeGlobal;
+thread_local int FakeCuda::device = 0;
+
+cuda::CudaFunctions const& FakeGpu::functions() {
+  static constexpr cuda::CudaFunctions kTable{
+      .get_device_count = FakeCuda::get_device_count,
+      .get_device = FakeCuda::get_device,
+      .set_device = FakeCuda::set_device,
+      .device_get_attribute = FakeCuda::device_get_attribute,
+      .device_get_stream_priority_range = FakeCuda::stream_priority_range,
+      .stream_create_with_priority = FakeCuda::stream_create,
+      .stream_destroy = FakeCuda::stream_destroy,
+      .stream_synchronize = FakeCuda::stream_synchronize,
+      .stream_wait_event = FakeCuda::stream_wait_event,
+      .launch_host_func = FakeCuda::launch_host_func,
+      .stream_capture = FakeCuda::stream_capture,
+      .thread_exchange_stream_capture_mode = FakeCuda::exchange_capture_mode,
+      .event_create_with_flags = FakeCuda::event_create,
+      .event_destroy = FakeCuda::event_destroy,
+      .event_record = FakeCuda::event_record,
+      .event_query = FakeCuda::event_query,
+      .event_synchronize = FakeCuda::event_synchronize,
+      .event_elapsed_time = FakeCuda::event_elapsed_time,
+      .malloc = FakeCuda::malloc,
+      .free = FakeCuda::free,
+      .malloc_async = FakeCuda::malloc_async,
+      .free_async = FakeCuda::free_async,
+      .malloc_from_pool_async = FakeCuda::malloc_from_pool,
+      .mem_pool_create = FakeCuda::pool_create,
+      .mem_pool_destroy = FakeCuda::pool_destroy,
+      .mem_pool_set_attribute = FakeCuda::pool_set,
+      .mem_pool_get_attribute = FakeCuda::pool_get,
+      .mem_pool_trim_to = FakeCuda::pool_trim,
+      .host_alloc = FakeCuda::host_alloc,
+      .free_host = FakeCuda::free_host,
+      .memcpy_async = FakeCuda::memcpy_async,
+      .memset_async = FakeCuda::memset_async,
+      .get_last_error = FakeCuda::get_last_error,
+      .get_error_string = FakeCuda::error_string,
+      .get_error_name = FakeCuda::error_name,
+  };
+  return kTable;
+}
+
+}  // namespace weft::test

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/cuda/cuda_functions.hpp"
+#include "weft/cuda.hpp"
+
+namespace weft::test {
+
+/// Something that happens once. Who waits gives up when the fake ends.
+class Signal {
+ public:
+  explicit Signal(std::atomic<bool> const& ending) : ending_(ending) {}
+  void set();
+  [[nodiscard]] bool is_set() const;
+  void wait() const;
+  [[nodiscard]] std::chrono::steady_clock::time_point when() const;
+
+ private:
+  std::atomic<bool> const& ending_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool set_ = false;
+  std::chrono::steady_clock::time_point when_{};
+};
+
+/// One call of the table.
+struct FakeCall {
+  std::string name;          ///< "cudaEventRecord", "ncclAllReduce"
+  void const* on = nullptr;  ///< the stream, or else event or communicator
+  std::size_t bytes = 0;
+  int group_depth = 0;
+  std::thread::id thread;
+};
+
+/// A GPU in host memory: streams run their queues on threads of their own, memory is the host's, and every call is
+/// recorded. One at a time in a process; tests inject failures and captures.
+///
+/// What a real GPU would leave to luck is an error here: memory that is freed is overwritten, events under capture
+/// cannot be asked, streams under capture cannot wait for what was not captured.
+class FakeGpu {
+ public:
+  explicit FakeGpu(int devices = 1);
+  ~FakeGpu();
+  FakeGpu(FakeGpu const&) = delete;
+  FakeGpu& operator=(FakeGpu const&) = delete;
+
+  static FakeGpu& current();
+  [[nodiscard]] static cuda::CudaFunctions const& functions();
+
+  // As the functions of weft/cuda.hpp.
+  [[nodiscard]] Stream make_stream(bool high_priority = false, int device = 0) const;
+  [[nodiscard]] Buffer allocate(std::size_t count, DataType dtype, int device = 0) const;
+
+  // What was called.
+  void record(char const* name, void const* on, std::size_t bytes = 0, int group_depth = 0);
+  [[nodiscard]] std::vector<FakeCall> calls() const;
+  [[nodiscard]] std::size_t count(std::string const& name) const;
+  [[nodiscard]] std::size_t count_here(std::string const& name) const;  ///< by this thread
+  /// Calls by which this thread waited for the GPU.
+  [[nodiscard]] std::size_t host_waits_here() const;
+  void forget_calls();
+  /// What no program may do, as it was found; tests expect it to be empty.
+  [[nodiscard]] std::vector<std::string> violations() const;
+  void violate(std::string const& what);
+
+  // What is to go wrong.
+  void fail_next(std::string const& name, cudaError_t error);
+  [[nodiscard]] cudaError_t take_failure(std::string const& name);
+  /// Nothing that is enqueued on the stream from now on runs, until release().
+  void hold(Stream const& stream);
+  void release(Stream const& stream);
+
+  // Capture, as cudaStreamBeginCapture in global mode and what belongs to it.
+  struct Graph {
+    std::vector<std::function<void()>> tasks;
+  };
+  void begin_capture(Stream const& stream);
+  [[nodiscard]] std::shared_ptr<Graph const> end_capture(Stream const& stream);
+  void launch(std::shared_ptr<Graph const> const& graph, Stream const& stream);
+
+  // For the functions of the tables.
+  class Queue;
+  struct Event;
+  /// Runs `task` on the stream when its turn comes, or puts it into the graph that is captured.
+  cudaError_t enqueue(cudaStream_t stream, std::function<void()> task);
+  [[nodiscard]] bool is_capturing(cudaStream_t stream) const;
+  [[nodiscard]] std::size_t live_bytes() const;
+  [[nodiscard]] std::size_t live_streams() const;
+  [[nodiscard]] std::size_t live_events() const;
+  [[nodiscard]] void* take_memory(std::size_t bytes, std::size_t alignment = 256);
+  void return_memory(void* memory);
+  [[nodiscard]] std::atomic<bool> const& ending() const noexcept { return ending_; }
+
+ private:
+  friend struct FakeCuda;
+  [[nodiscard]] std::shared_ptr<Queue> queue_of(cudaStream_t stream) const;
+
+  int const devices_;
+  std::atomic<bool> ending_{false};
+  mutable std::mutex mutex_;  // of all that follows
+  std::vector<FakeCall> calls_;
+  std::vector<std::string> violations_;
+  std::map<std::string, std::deque<cudaError_t>> failures_;
+  std::map<cudaStream_t, std::shared_ptr<Queue>> streams_;
+  std::vector<std::shared_ptr<Queue>> gone_;  // destroyed, perhaps still running
+  std::set<Event*> events_;
+  std::map<void*, std::size_t> memory_;
+  std::shared_ptr<Queue> default_;
+  unsigned long long captures_ = 0;
+  int capturing_ = 0;
+};
+
+}  // namespace weft::test

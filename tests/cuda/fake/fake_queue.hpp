@@ -1,0 +1,103 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "cuda/fake/fake_gpu.hpp"
+
+namespace weft::test {
+
+/// What streams under one capture would do, in the order it was enqueued.
+struct FakeCapture {
+  unsigned long long id = 0;
+  std::mutex mutex;
+  std::vector<std::function<void()>> tasks;
+};
+
+/// A stream's queue, and the thread that runs it.
+class FakeGpu::Queue {
+ public:
+  explicit Queue(std::atomic<bool> const& ending) : ending_(ending), worker_([this] { run(); }) {}
+  ~Queue() { end(); }
+  Queue(Queue const&) = delete;
+  Queue& operator=(Queue const&) = delete;
+
+  void push(std::function<void()> task) {
+    if (auto const capture = this->capture()) {
+      std::scoped_lock const lock(capture->mutex);
+      capture->tasks.push_back(std::move(task));
+      return;
+    }
+    {
+      std::scoped_lock const lock(mutex_);
+      tasks_.push_back(std::move(task));
+    }
+    changed_.notify_all();
+  }
+
+  void hold(bool held) {
+    {
+      std::scoped_lock const lock(mutex_);
+      held_ = held;
+    }
+    changed_.notify_all();
+  }
+
+  [[nodiscard]] std::shared_ptr<FakeCapture> capture() const {
+    std::scoped_lock const lock(mutex_);
+    return capture_;
+  }
+  void join(std::shared_ptr<FakeCapture> capture) {
+    std::scoped_lock const lock(mutex_);
+    capture_ = std::move(capture);
+  }
+
+  /// Runs what is there (not what is held), then ends.
+  void end() {
+    {
+      std::scoped_lock const lock(mutex_);
+      closed_ = true;
+    }
+    changed_.notify_all();
+    if (worker_.joinable()) worker_.join();
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return closed_ || (!held_ && !tasks_.empty()); });
+      if (tasks_.empty() || held_ || ending_) return;
+      auto task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+      task = nullptr;
+      lock.lock();
+    }
+  }
+
+  std::atomic<bool> const& ending_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  std::shared_ptr<FakeCapture> capture_;
+  bool held_ = false;
+  bool closed_ = false;
+  std::thread worker_;  // last: it uses all of the above
+};
+
+/// What was recorded last in an event.
+struct FakeGpu::Event {
+  std::mutex mutex;
+  std::shared_ptr<Signal> point;         // null: never recorded, or captured
+  std::shared_ptr<FakeCapture> capture;  // of a captured one
+};
+
+}  // namespace weft::test

@@ -1,0 +1,162 @@
+// Streams, events and memory, on the fake GPU.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "cuda/fake/fake_gpu.hpp"
+#include "runtime/cuda/memory_pool.hpp"
+#include "weft/error.hpp"
+#include "weft/event.hpp"
+#include "weft/memory.hpp"
+
+namespace weft::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+class FakeStreams : public ::testing::Test {
+ protected:
+  void TearDown() override { EXPECT_EQ(gpu.violations(), std::vector<std::string>{}); }
+  FakeGpu gpu;
+};
+
+TEST_F(FakeStreams, OneStreamWaitsForAnotherWithoutTheHost) {
+  Stream first = gpu.make_stream();
+  Stream second = gpu.make_stream(true);
+  std::atomic<int> done = 0;
+  gpu.hold(first);
+  first.enqueue([&] { done = 1; });
+  Event event;
+  event.record(first);
+  event.wait_on(second);
+  std::atomic<int> seen = -1;
+  second.enqueue([&] { seen = done.load(); });
+  EXPECT_EQ(gpu.host_waits_here(), 0U);
+  gpu.release(first);
+  second.synchronize();
+  EXPECT_EQ(seen, 1);
+  EXPECT_EQ(gpu.count("cudaStreamCreateWithPriority(high)"), 1U);
+}
+
+TEST_F(FakeStreams, EventsAreUsedAgain) {
+  Stream stream = gpu.make_stream();
+  for (int i = 0; i < 100; ++i) {
+    Event event;
+    event.record(stream);
+    event.synchronize();
+  }
+  EXPECT_LE(gpu.count("cudaEventCreateWithFlags"), 2U);
+  EXPECT_EQ(gpu.count("cudaEventRecord"), 100U);
+}
+
+TEST_F(FakeStreams, CpuAndCudaStreamsWaitForEachOther) {
+  Stream gpu_stream = gpu.make_stream();
+  Stream cpu = Stream::cpu();
+  std::atomic<int> order = 0;
+  gpu.hold(gpu_stream);
+  gpu_stream.enqueue([&] { order = 1; });
+  Event event;
+  event.record(gpu_stream);
+  event.wait_on(cpu);
+  std::atomic<int> seen = -1;
+  cpu.enqueue([&] { seen = order.load(); });
+  Event back;
+  back.record(cpu);
+  back.wait_on(gpu_stream);
+  gpu.release(gpu_stream);
+  gpu_stream.synchronize();
+  EXPECT_EQ(seen, 1);
+}
+
+TEST_F(FakeStreams, StreamOrderedMemoryIsFreeOnlyAfterItsLastUseOnAnyStream) {
+  Stream mine = gpu.make_stream();
+  Stream other = gpu.make_stream();
+  auto target = gpu.allocate(64, DataType::u8);
+  {
+    Buffer const buffer = cuda::allocate(64, DataType::u8, mine);
+    Event there;
+    there.record(mine);
+    there.wait_on(other);
+    gpu.hold(other);
+    cuda::copy(target.view(), buffer.view(), other);
+    cuda::use_on(buffer, other);
+    cuda::use_on(buffer, other);  // of several the last counts
+  }
+  mine.enqueue([] {});
+  std::this_thread::sleep_for(5ms);
+  EXPECT_GT(gpu.live_bytes(), 64U + 255U);  // the copy has not run
+  gpu.release(other);
+  mine.synchronize();
+  other.synchronize();
+  EXPECT_EQ(static_cast<std::uint8_t*>(target.data())[63], 0);  // freed memory is overwritten
+  EXPECT_EQ(gpu.live_bytes(), 256U);
+  EXPECT_THROW(cuda::use_on(target, other), Error);
+}
+
+TEST_F(FakeStreams, APoolKeepsFreedMemoryAndTheAccountCountsWhatIsUsed) {
+  Stream stream = gpu.make_stream();
+  MemoryAccount const account(4096);
+  MemoryAccount::Binding const bound(account);
+  cuda::MemoryPool const pool(
+      std::make_shared<cuda::MemoryPool::Impl const>(0, cuda::MemoryPool::kKeepAll, gpu.functions()));
+  EXPECT_EQ(gpu.count("cudaMemPoolSetAttribute"), 1U);
+  {
+    MemoryScope const scope(MemoryKind::gradients);
+    Buffer const buffer = pool.allocate(1000, DataType::u8, stream);
+    EXPECT_EQ(account.usage(MemoryKind::gradients).live, 1000U);
+    Buffer const ordered = cuda::allocate(1000, DataType::u8, stream);
+    Buffer const blocking = gpu.allocate(1000, DataType::u8);
+    EXPECT_EQ(account.total().live, 3000U);
+    try {
+      static_cast<void>(cuda::allocate(2000, DataType::u8, stream));
+      FAIL() << "above the budget";
+    } catch (Error const& error) {
+      EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
+    }
+  }
+  EXPECT_EQ(account.total().live, 0U);
+  EXPECT_EQ(gpu.count("cudaMallocFromPoolAsync"), 1U);
+  pool.trim(7);
+  stream.synchronize();
+}
+
+TEST_F(FakeStreams, WhatCudaRefusesIsNamed) {
+  gpu.fail_next("cudaMallocAsync", cudaErrorMemoryAllocation);
+  Stream stream = gpu.make_stream();
+  try {
+    static_cast<void>(cuda::allocate(8, DataType::f32, stream));
+    FAIL();
+  } catch (Error const& error) {
+    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
+    EXPECT_NE(std::string(error.what()).find("cudaMallocAsync"), std::string::npos);
+  }
+  gpu.fail_next("cudaEventRecord", cudaErrorIllegalAddress);
+  Event event;
+  EXPECT_THROW(event.record(stream), Error);
+}
+
+TEST_F(FakeStreams, MarksCanBeCaptured) {
+  Stream stream = gpu.make_stream();
+  Stream side = gpu.make_stream();
+  std::atomic<int> runs = 0;
+  gpu.begin_capture(stream);
+  Event fork;
+  fork.record(stream);
+  fork.wait_on(side);
+  side.enqueue([&] { ++runs; });
+  Event join;
+  join.record(side);
+  join.wait_on(stream);
+  auto const graph = gpu.end_capture(stream);
+  stream.synchronize();
+  EXPECT_EQ(runs, 0);
+  // Tasks free what they captured when they have run, so this graph can run once.
+  gpu.launch(graph, stream);
+  stream.synchronize();
+  EXPECT_EQ(runs, 1);
+}
+
+}  // namespace
+}  // namespace weft::test
