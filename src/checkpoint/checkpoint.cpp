@@ -14,6 +14,7 @@
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/together.hpp"
 #include "checkpoint/xxh64.hpp"
+#include "collectives/texts.hpp"
 #include "weft/error.hpp"
 
 namespace weft {

@@ -13,6 +13,7 @@
 #include "checkpoint/save_folder.hpp"
 #include "checkpoint/shard_file.hpp"
 #include "checkpoint/together.hpp"
+#include "collectives/texts.hpp"
 #include "core/log.hpp"
 #include "weft/checkpoint.hpp"
 #include "weft/error.hpp"
@@ -224,7 +225,7 @@ void CheckpointSaver::Impl::write_files(PendingSave& pending) {
         header += '\n' + new_save_id();
       },
       collective_);
-  header = broadcast_text(communicator_, header, collective_);
+  header = broadcast_text(communicator_, header, 0, collective_);
   std::string const save = header.substr(0, header.find('\n'));
   pending.index.save = header.substr(header.find('\n') + 1);
   for (std::string const& name : names) pending.index.files.push_back(fmt::format("{}/{}", save, name));

@@ -3,7 +3,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "weft/communicator.hpp"
 #include "weft/error.hpp"
@@ -21,13 +20,5 @@ struct Failure {
 
 /// Collective: runs `local` on every rank. Where it throws on some, every rank throws what the first of them did.
 void together(Communicator& communicator, std::function<void()> const& local, CollectiveOptions const& options = {});
-
-/// Collective: every rank's text, in rank order.
-[[nodiscard]] std::vector<std::string> gather_texts(Communicator& communicator, std::string const& mine,
-                                                    CollectiveOptions const& options = {});
-
-/// Collective: rank 0's text on every rank.
-[[nodiscard]] std::string broadcast_text(Communicator& communicator, std::string text,
-                                         CollectiveOptions const& options = {});
 
 }  // namespace weft

@@ -11,13 +11,14 @@
 namespace weft {
 namespace {
 
-/// Characters of a leading "rank 17: "; 0 without one.
+/// Characters of a leading "rank 17: ", or of the "rank 17" of "rank 17 of replicas: "; 0 without one.
 std::size_t rank_prefix(std::string const& message) {
   constexpr std::string_view kWord = "rank ";
   if (message.compare(0, kWord.size(), kWord) != 0) return 0;
   auto const digits = message.find_first_not_of("0123456789", kWord.size());
-  bool const named = digits != kWord.size() && digits != std::string::npos && message.compare(digits, 2, ": ") == 0;
-  return named ? digits + 2 : 0;
+  if (digits == kWord.size() || digits == std::string::npos) return 0;
+  if (message.compare(digits, 2, ": ") == 0) return digits + 2;
+  return message.compare(digits, 4, " of ") == 0 ? digits : 0;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <variant>
 
+#include "collectives/texts.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -67,10 +68,13 @@ void compare(Communicator& communicator, Facts const& facts, char const* who) {
   for (std::size_t i = facts.size(); i < all.size(); ++i) {
     std::size_t const which = i % facts.size();
     if (all[i] == all[which]) continue;
-    throw Error(
-        ErrorCode::mismatch,
-        fmt::format("{}: rank {} differs from rank 0: {} (on rank {}: {}); build the same optimizer on every rank", who,
-                    i / facts.size(), facts[which].first, communicator.rank(), facts[which].second));
+    auto const& [name, value] = facts[which];
+    std::size_t const rank = i / facts.size();
+    std::vector<std::string> const values = gather_texts(communicator, value);
+    throw Error(ErrorCode::mismatch,
+                fmt::format("{0}: rank {1} differs from rank 0: {2} (rank 0: {3}, rank {1}: {4}); build the same "
+                            "optimizer on every rank",
+                            who, rank, name, values[0], values[rank]));
   }
 }
 

@@ -18,7 +18,7 @@ bool is_computable(DataType type) noexcept {
 
 void check_type(int rank, char const* option, std::optional<DataType> const& type) {
   if (!type || is_computable(*type)) return;
-  throw Error(ErrorCode::unsupported, fmt::format("fully sharded: rank {}: {} is {}; f32, bf16 and f16 can be", rank,
+  throw Error(ErrorCode::unsupported, fmt::format("rank {}: fully sharded: {} is {}; f32, bf16 and f16 can be", rank,
                                                   option, to_string(*type)));
 }
 
@@ -30,13 +30,13 @@ void check_parameter(int rank, ShardedUnit const& unit, std::size_t index, Buffe
                      bool needs_memory) {
   if (!is_computable(parameter.dtype) || parameter.device.type != DeviceType::cpu) {
     throw Error(ErrorCode::unsupported,
-                fmt::format("fully sharded: rank {}: parameter {}, in unit '{}', is {} on {}; f32, bf16 and f16 on cpu "
+                fmt::format("rank {}: fully sharded: parameter {}, in unit '{}', is {} on {}; f32, bf16 and f16 on cpu "
                             "can be updated",
                             rank, index, unit.name, to_string(parameter.dtype), to_string(parameter.device)));
   }
   if (needs_memory && parameter.data == nullptr && parameter.count != 0) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("fully sharded: rank {}: parameter {}, in unit '{}', has {} elements but no memory", rank,
+                fmt::format("rank {}: fully sharded: parameter {}, in unit '{}', has {} elements but no memory", rank,
                             index, unit.name, parameter.count));
   }
 }
@@ -46,12 +46,12 @@ void check_names(int rank, std::vector<ShardedUnit> const& units) {
   std::unordered_map<std::string, std::size_t> seen;
   for (std::size_t unit = 0; unit < units.size(); ++unit) {
     if (units[unit].name.empty()) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("fully sharded: rank {}: unit {} has no name", rank, unit));
+      throw Error(ErrorCode::invalid_argument, fmt::format("rank {}: fully sharded: unit {} has no name", rank, unit));
     }
     auto const [other, is_new] = seen.emplace(units[unit].name, unit);
     if (is_new) continue;
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("fully sharded: rank {}: units {} and {} are both named '{}'; give each a name of its own",
+                fmt::format("rank {}: fully sharded: units {} and {} are both named '{}'; give each a name of its own",
                             rank, other->second, unit, units[unit].name));
   }
 }
@@ -69,7 +69,7 @@ void check_apart(int rank, std::vector<ShardedUnit> const& units) {
   if (!overlap) return;
   auto const [a, b] = *overlap;
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("fully sharded: rank {}: parameters {}, in unit '{}', and {}, in unit '{}', share memory; "
+              fmt::format("rank {}: fully sharded: parameters {}, in unit '{}', and {}, in unit '{}', share memory; "
                           "pass a tensor once",
                           rank, a, unit_of[a], b, unit_of[b]));
 }
@@ -107,7 +107,7 @@ void check_units(int rank, std::vector<ShardedUnit> const& units, FullyShardedOp
   check_type(rank, "reduce_type", options.reduce_type);
   if (options.gradient_units == 0) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("fully sharded: rank {}: gradient_units is 0; backward writes at least 1", rank));
+                fmt::format("rank {}: fully sharded: gradient_units is 0; backward writes at least 1", rank));
   }
   if (options.gradients.max_norm) static_cast<void>(clip_factor(0, *options.gradients.max_norm));
   check_names(rank, units);

@@ -21,7 +21,7 @@ void check_apart(int rank, std::vector<ParameterGroup> const& groups) {
   auto const overlap = find_overlap(all);
   if (!overlap) return;
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("zero optimizer: rank {}: parameters {} and {} share memory; pass a tensor once", rank,
+              fmt::format("rank {}: zero optimizer: parameters {} and {} share memory; pass a tensor once", rank,
                           overlap->first, overlap->second));
 }
 
@@ -37,12 +37,12 @@ std::string describe_clipping(GradientPolicy const& policy) {
 
 void check_groups(int rank, std::vector<ParameterGroup> const& groups, ZeroOptions const& options) {
   if (options.stage != ZeroStage::optimizer_states && options.stage != ZeroStage::gradients) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("zero optimizer: rank {}: stage {}; there are 1 and 2", rank,
+    throw Error(ErrorCode::invalid_argument, fmt::format("rank {}: zero optimizer: stage {}; there are 1 and 2", rank,
                                                          static_cast<int>(options.stage)));
   }
   if (options.gradient_dtype && !is_float(*options.gradient_dtype)) {
     throw Error(ErrorCode::unsupported,
-                fmt::format("zero optimizer: rank {}: gradients of {}; f32, bf16 and f16 can be "
+                fmt::format("rank {}: zero optimizer: gradients of {}; f32, bf16 and f16 can be "
                             "used",
                             rank, to_string(*options.gradient_dtype)));
   }
@@ -53,19 +53,19 @@ void check_groups(int rank, std::vector<ParameterGroup> const& groups, ZeroOptio
     for (BufferView const& parameter : group.parameters) {
       if (!is_float(parameter.dtype) || parameter.device.type != DeviceType::cpu) {
         throw Error(ErrorCode::unsupported,
-                    fmt::format("zero optimizer: rank {}: parameter {} is {} on {}; f32, bf16 and f16 on cpu can be "
+                    fmt::format("rank {}: zero optimizer: parameter {} is {} on {}; f32, bf16 and f16 on cpu can be "
                                 "updated",
                                 rank, index, to_string(parameter.dtype), to_string(parameter.device)));
       }
       if (parameter.data == nullptr && parameter.count != 0) {
         throw Error(ErrorCode::invalid_argument,
-                    fmt::format("zero optimizer: rank {}: parameter {} has {} elements but no memory", rank, index,
+                    fmt::format("rank {}: zero optimizer: parameter {} has {} elements but no memory", rank, index,
                                 parameter.count));
       }
       if (!first) first = parameter.dtype;
       if (options.gradient_dtype && parameter.dtype != *first) {
         throw Error(ErrorCode::unsupported,
-                    fmt::format("zero optimizer: rank {}: parameter {} is {} and parameter 0 {}; with gradient_dtype "
+                    fmt::format("rank {}: zero optimizer: parameter {} is {} and parameter 0 {}; with gradient_dtype "
                                 "all are of one type",
                                 rank, index, to_string(parameter.dtype), to_string(*first)));
       }

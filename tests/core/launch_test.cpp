@@ -170,6 +170,13 @@ TEST_F(Launch, WhatEveryRankSaysIsSaidOnce) {
   EXPECT_EQ(count_of(returned.output, ": returned 3\n"), 1U) << returned.output;
   EXPECT_EQ(count_of(returned.output, "\n"), 1U) << returned.output;
 
+  RankExit const named = run(4, [](Communicator& world) -> int {
+    throw std::runtime_error("rank " + std::to_string(world.rank()) + " of replicas: no such device");
+  });
+  EXPECT_EQ(count_of(named.output, " of replicas: no such device\n"), 1U) << named.output;
+  EXPECT_EQ(count_of(named.output, "\n"), 1U) << named.output;
+  EXPECT_EQ(count_of(named.output, "rank "), 1U) << named.output;
+
   RankExit const different = run(4, [](Communicator& world) -> int {
     throw std::runtime_error("disk " + std::to_string(world.rank()) + " full");
   });

@@ -112,16 +112,18 @@ TEST(FullyShardedErrors, WhatARankCanSeeItRefusesNamingUnitAndParameter) {
     };
     auto const nothing = [](auto&) {};
     refuse([](auto& units) { units[1].groups[0].parameters[0].data = nullptr; }, {}, ErrorCode::invalid_argument,
-           me + ": parameter 2, in unit 'second', has 30 elements but no memory");
+           me + ": fully sharded: parameter 2, in unit 'second', has 30 elements but no memory");
     refuse([](auto& units) { units[0].groups[0].parameters[1].dtype = DataType::i32; }, {}, ErrorCode::unsupported,
-           me + ": parameter 1, in unit 'first', is i32");
+           me + ": fully sharded: parameter 1, in unit 'first', is i32");
     refuse([](auto& units) { units[0].groups[0].options = SgdOptions{.lr = -1}; }, {}, ErrorCode::invalid_argument,
            "lr");
     refuse([](auto& units) { units[1].groups[0].parameters[0] = units[0].groups[0].parameters[1]; }, {},
-           ErrorCode::invalid_argument, me + ": parameters 1, in unit 'first', and 2, in unit 'second', share memory");
+           ErrorCode::invalid_argument,
+           me + ": fully sharded: parameters 1, in unit 'first', and 2, in unit 'second', share memory");
     refuse([](auto& units) { units[1].name = "first"; }, {}, ErrorCode::invalid_argument,
-           me + ": units 0 and 1 are both named 'first'");
-    refuse([](auto& units) { units[1].name = ""; }, {}, ErrorCode::invalid_argument, me + ": unit 1 has no name");
+           me + ": fully sharded: units 0 and 1 are both named 'first'");
+    refuse([](auto& units) { units[1].name = ""; }, {}, ErrorCode::invalid_argument,
+           me + ": fully sharded: unit 1 has no name");
     refuse(nothing, {.gather_cap = 100}, ErrorCode::invalid_argument, "unit 'first' is 256 bytes gathered");
     refuse(nothing, {.gradient_units = 0}, ErrorCode::invalid_argument, "gradient_units is 0");
     refuse(nothing, {.shard_size = 3}, ErrorCode::invalid_argument, "shard_size 3 does not divide 2 ranks");
@@ -133,7 +135,6 @@ TEST(FullyShardedErrors, WhatARankCanSeeItRefusesNamingUnitAndParameter) {
 TEST(FullyShardedErrors, RanksThatDifferLearnInWhat) {
   run_thread_ranks(3, [](Communicator& world) {
     bool const odd = world.rank() == 1;
-    std::string const me = std::to_string(world.rank());
     auto const differs = [&](std::string const& what, std::vector<ShardedUnit> const& units,
                              FullyShardedOptions const& options = {}) {
       expect_error(ErrorCode::mismatch, "rank 1 differs from rank 0: " + what,
@@ -160,10 +161,10 @@ TEST(FullyShardedErrors, RanksThatDifferLearnInWhat) {
     differs("gather_cap", two_units(good), {.gather_cap = odd ? 4096U : 8192U});
     differs("shard_size", two_units(good), {.shard_size = odd ? 1 : 3});
     differs("gradients.max_norm", two_units(good), {.gradients = {.max_norm = odd ? 1.0 : 2.0}});
-    differs(odd ? "hybrid_sum (on rank 1: rank_order)" : "hybrid_sum (on rank " + me + ": by_group)", two_units(good),
+    differs("hybrid_sum (rank 0: by_group, rank 1: rank_order)", two_units(good),
             {.hybrid_sum = odd ? HybridSum::rank_order : HybridSum::by_group});
-    differs(odd ? "gradients.norm_type (on rank 1: inf)" : "gradients.norm_type (on rank " + me + ": l2)",
-            two_units(good), {.gradients = {.norm_type = odd ? NormType::inf : NormType::l2}});
+    differs("gradients.norm_type (rank 0: l2, rank 1: inf)", two_units(good),
+            {.gradients = {.norm_type = odd ? NormType::inf : NormType::l2}});
     differs("reshard_after_forward", two_units(good), {.reshard_after_forward = odd});
     FullySharded const model(world, two_units(good));  // the communicator goes on
   });
