@@ -16,6 +16,10 @@
 namespace train_gpt {
 namespace {
 
+char const* on_or_off(bool on) {
+  return on ? "on" : "off";
+}
+
 /// What must be equal, as text.
 std::vector<std::pair<std::string, std::string>> facts_of(Inputs const& inputs) {
   Options const& o = inputs.options;
@@ -23,6 +27,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(Inputs const& inputs) 
                                                   inputs.checkpoint->values.size() * sizeof(float))
                                        : 0;
   return {
+      // First: it brings the others along.
+      {"--resume", inputs.checkpoint ? fmt::format("from step {} ({:016x})", inputs.checkpoint->step, saved) : "off"},
       {"--layers", std::to_string(o.model.layers)},
       {"--width", std::to_string(o.model.width)},
       {"--heads", std::to_string(o.model.heads)},
@@ -38,13 +44,13 @@ std::vector<std::pair<std::string, std::string>> facts_of(Inputs const& inputs) 
       {"--last-bucket-mb", fmt::format("{}", o.last_bucket_mb)},
       {"--bucket-policy", o.bucket_policy},
       {"--compress", o.compress},
-      {"--error-feedback", o.error_feedback ? "on" : "off"},
+      {"--error-feedback", on_or_off(o.error_feedback)},
       {"--strategy", o.strategy},
       {"--prefetch", std::to_string(o.prefetch)},
       {"--gather-cap-mb", fmt::format("{}", o.gather_cap_mb)},
-      {"--keep-gathered", o.keep_gathered ? "on" : "off"},
+      {"--keep-gathered", on_or_off(o.keep_gathered)},
       {"--shard-size", std::to_string(o.shard_size)},
-      {"--sum-by-group", o.sum_by_group ? "on" : "off"},
+      {"--sum-by-group", on_or_off(o.sum_by_group)},
       {"--precision", o.precision},
       {"--loss-scale", fmt::format("{}", o.loss_scale)},
       {"--growth-interval", std::to_string(o.growth_interval)},
@@ -53,16 +59,27 @@ std::vector<std::pair<std::string, std::string>> facts_of(Inputs const& inputs) 
       {"--state", o.state},
       {"--accumulate", std::to_string(o.accumulate)},
       {"--clip", fmt::format("{}", o.clip)},
-      {"--recompute", o.recompute ? "on" : "off"},
+      {"--recompute", on_or_off(o.recompute)},
       {"--warmup", std::to_string(o.warmup)},
       {"--decay", o.decay},
-      {"--compare", o.compare ? "on" : "off"},
+      {"--compare", on_or_off(o.compare)},
       {"--compare-caps", fmt::format("{}", fmt::join(o.compare_caps, " "))},
-      {"--checkpoint", o.checkpoint},
+      {"--checkpoint", o.checkpoint.empty() ? "off" : o.checkpoint},
       {"--checkpoint-every", std::to_string(o.checkpoint_every)},
-      {"--trace", o.trace.empty() ? "off" : "on"},
-      {"--resume", inputs.checkpoint ? fmt::format("from step {} ({:016x})", inputs.checkpoint->step, saved) : "off"},
+      {"--save", on_or_off(!o.save.empty())},
+      {"--sample", std::to_string(o.sample)},
+      {"--prompt", o.prompt},
+      {"--trace", on_or_off(!o.trace.empty())},
   };
+}
+
+/// Rank `root`'s text, on every rank.
+std::string text_of(weft::Communicator& world, int root, std::string text) {
+  std::vector<std::uint64_t> length{text.size()};
+  world.broadcast(weft::BufferView(std::span(length)), root).wait();
+  text.resize(length[0]);
+  world.broadcast(weft::BufferView(text.data(), text.size(), weft::DataType::u8), root).wait();
+  return text;
 }
 
 }  // namespace
@@ -76,9 +93,13 @@ void check_same_everywhere(weft::Communicator& world, Inputs const& inputs) {
   for (std::size_t rank = 1; rank < static_cast<std::size_t>(world.size()); ++rank) {
     for (std::size_t i = 0; i < facts.size(); ++i) {
       if (all[rank * facts.size() + i] == all[i]) continue;
+      auto const& [name, value] = facts[i];
+      std::string const first = text_of(world, 0, value);
+      std::string const other = text_of(world, static_cast<int>(rank), value);
       throw weft::Error(weft::ErrorCode::mismatch,
-                        fmt::format("ranks 0 and {} were started differently: {} differs (here: {}); start all alike",
-                                    rank, facts[i].first, facts[i].second));
+                        fmt::format("ranks 0 and {0} were started differently: {1} is {2} on rank 0 and {3} on rank "
+                                    "{0}; start all alike",
+                                    rank, name, first, other));
     }
   }
 }

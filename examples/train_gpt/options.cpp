@@ -1,9 +1,11 @@
 #include "options.hpp"
 
+#include <algorithm>
 #include <variant>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <weft/error.hpp>
@@ -92,7 +94,8 @@ void add_unit_options(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_flag("--keep-gathered", options.keep_gathered,
                "zero3, hsdp: a unit stays from forward to backward if the cap allows");
-  app.add_option("--shard-size", options.shard_size, "hsdp: ranks in a group; divides their number (0: half of them)")
+  app.add_option("--shard-size", options.shard_size,
+                 "hsdp: ranks in a group; divides their number (0: half of them, of an odd number none)")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   app.add_flag("--sum-by-group", options.sum_by_group,
@@ -311,6 +314,24 @@ weft::LrSchedule Options::schedule() const {
 
 double Options::effective_weight_decay() const {
   return std::visit([](auto const& one) { return one.weight_decay; }, optimizer_options());
+}
+
+int Options::group_size(int of_ranks) const noexcept {
+  return shard_size > 0 ? shard_size : std::max(1, of_ranks / 2);
+}
+
+void check_groups(Options const& options, int ranks) {
+  if (options.strategy != "hsdp") return;
+  bool const halves = options.shard_size > 0 || ranks == 1 || ranks % 2 == 0;
+  if (halves && ranks % options.group_size(ranks) == 0) return;
+  std::vector<int> sizes;
+  for (int size = 1; size <= ranks; ++size) {
+    if (ranks % size == 0) sizes.push_back(size);
+  }
+  std::string const why = halves ? fmt::format("--shard-size {} does not divide {} ranks", options.shard_size, ranks)
+                                 : fmt::format("--strategy hsdp: {} ranks have no half", ranks);
+  throw weft::Error(weft::ErrorCode::invalid_argument,
+                    fmt::format("{}; give --shard-size {}", why, fmt::join(sizes, " or ")));
 }
 
 void check_batch(Options const& options, int ranks) {

@@ -44,7 +44,7 @@ struct Options {
   int prefetch = 1;          ///< units
   double gather_cap_mb = 0;  ///< 0: what prefetch takes
   bool keep_gathered = false;
-  int shard_size = 0;         ///< ranks in a group of hsdp; 0: half of all
+  int shard_size = 0;         ///< ranks in a group of hsdp; 0: half of all, or the only one
   bool sum_by_group = false;  ///< hsdp
 
   std::string precision = "fp32";  ///< parameters and gradients; bf16 and fp16 have f32 originals, arithmetic is f32
@@ -78,6 +78,8 @@ struct Options {
   [[nodiscard]] weft::OptimizerOptions optimizer_options() const;
   [[nodiscard]] weft::OptimizerSettings optimizer_settings() const;
   [[nodiscard]] weft::LrSchedule schedule() const;
+  /// Ranks in a group of hsdp.
+  [[nodiscard]] int group_size(int of_ranks) const noexcept;
   /// The optimizer's own where none was given.
   [[nodiscard]] double effective_weight_decay() const;
 };
@@ -88,5 +90,7 @@ struct Options {
 
 /// @throws weft::Error{invalid_argument} when ranks and passes cannot share the batch equally.
 void check_batch(Options const& options, int ranks);
+/// @throws weft::Error{invalid_argument} when hsdp cannot split the ranks into equal groups.
+void check_groups(Options const& options, int ranks);
 
 }  // namespace train_gpt

@@ -24,13 +24,22 @@
 namespace train_gpt {
 namespace {
 
+/// "hsdp in 2 groups of 3".
+std::string described_strategy(Options const& options, int ranks) {
+  if (options.strategy != "hsdp") return options.strategy;
+  int const size = options.group_size(ranks);
+  return fmt::format("hsdp in {} group{} of {}", ranks / size, ranks == size ? "" : "s", size);
+}
+
 void print_start(Inputs const& inputs, GptModel const& model, int ranks,
                  std::optional<weft::EmulatedLink> const& link) {
   Options const& options = inputs.options;
   fmt::print(
-      "GPT with {:.1f} M parameters ({} layers of width {}), {} bytes of {}, {} ranks, batch {} x {} bytes, link: {}\n",
+      "GPT with {:.1f} M parameters ({} layers of width {}), {} bytes of {}, {} ranks, {}, batch {} x {} bytes, "
+      "link: {}\n",
       static_cast<double>(model.parameters().count()) / 1e6, options.model.layers, options.model.width,
-      inputs.text.bytes.size(), inputs.text.source, ranks, options.batch, options.model.seq, describe(link));
+      inputs.text.bytes.size(), inputs.text.source, ranks, described_strategy(options, ranks), options.batch,
+      options.model.seq, describe(link));
   std::fflush(stdout);
 }
 
@@ -137,6 +146,7 @@ void run_rank(weft::Communicator& world, Inputs const& inputs, weft::MemoryAccou
   Options const& options = inputs.options;
   use_one_blas_thread();
   check_batch(options, world.size());
+  check_groups(options, world.size());
   check_same_everywhere(world, inputs);
   int const pass_batch = options.batch / world.size() / options.accumulate;
   GptModel model(options.model, {.max_batch = pass_batch, .recompute = options.recompute});

@@ -225,7 +225,23 @@ TEST(TrainGpt, AUnitThatTheCapCannotHoldIsNamed) {
   EXPECT_NE(result.error.find("unit 'embedding' is"), std::string::npos) << result.error;
   ProgramResult const groups = run_train_gpt(kSmall + "--steps 2 --ranks 4 --strategy hsdp --shard-size 3", 20);
   EXPECT_EQ(groups.code, 2);
-  EXPECT_NE(groups.error.find("shard_size 3 does not divide 4 ranks"), std::string::npos) << groups.error;
+  EXPECT_NE(groups.error.find("--shard-size 3 does not divide 4 ranks; give --shard-size 1 or 2 or 4"),
+            std::string::npos)
+      << groups.error;
+}
+
+TEST(TrainGpt, HybridShardingSaysHowItSplits) {
+  auto const run = [](std::string const& split) {
+    return run_train_gpt(
+        "--layers 1 --width 16 --heads 1 --seq 8 --sample 0 --batch 6 --steps 1 --strategy hsdp " + split, 20);
+  };
+  EXPECT_NE(run("--ranks 2").out.find("2 ranks, hsdp in 2 groups of 1,"), std::string::npos);
+  EXPECT_NE(run("--ranks 3 --shard-size 3").out.find("3 ranks, hsdp in 1 group of 3,"), std::string::npos);
+  ProgramResult const odd = run("--ranks 3");
+  EXPECT_EQ(odd.code, 2);
+  EXPECT_EQ(odd.out, "");
+  EXPECT_EQ(std::ranges::count(odd.error, '\n'), 1) << odd.error;
+  EXPECT_NE(odd.error.find("3 ranks have no half; give --shard-size 1 or 3"), std::string::npos) << odd.error;
 }
 
 TEST_P(Strategies, AgreeHoweverAStepIsMade) {

@@ -94,10 +94,7 @@ weft::FullyShardedOptions sharded_options(Options const& options, GptParameters 
   sharded.gather_cap = static_cast<std::size_t>(options.gather_cap_mb * (1 << 20));
   sharded.reshard_after_forward = !options.keep_gathered;
   sharded.hybrid_sum = options.sum_by_group ? weft::HybridSum::by_group : weft::HybridSum::rank_order;
-  if (options.strategy == "hsdp") {
-    int const half = ranks % 2 == 0 ? ranks / 2 : ranks;
-    sharded.shard_size = options.shard_size > 0 ? options.shard_size : half;
-  }
+  if (options.strategy == "hsdp") sharded.shard_size = options.group_size(ranks);
   sharded.optimizer = options.optimizer_settings();
   sharded.gradients = control.policy();
   return sharded;
