@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "weft/buffer.hpp"
-#include "weft/optimizer_options.hpp"
 #include "weft/stream.hpp"
 
 struct CUstream_st;  // cudaStream_t points to one
@@ -81,18 +80,5 @@ class MemoryPool {
 /// Enqueues a copy between host and device, or device and device, on `stream`; both views stay valid until it has run.
 /// @throws Error{invalid_argument} when counts or types differ.
 void copy(BufferView dst, ConstBufferView src, Stream const& stream);
-
-/// The tensors of one parameter: f32, equal counts, on the stream's device.
-struct AdamWTensors {
-  BufferView parameter;
-  ConstBufferView gradient;
-  BufferView exp_avg;
-  BufferView exp_avg_sq;
-};
-
-/// Enqueues AdamW's step number `step` (from 1) of one parameter; the formula is AdamWOptions', without amsgrad and
-/// maximize.
-/// @throws Error{invalid_argument} when tensors, stream or step do not fit, Error{unsupported} for those two.
-void adamw(AdamWTensors const& tensors, AdamWOptions const& options, std::int64_t step, Stream const& stream);
 
 }  // namespace weft::cuda

@@ -8,12 +8,13 @@
 
 #include "weft/buffer.hpp"
 #include "weft/optimizer_options.hpp"
+#include "weft/stream.hpp"
 
 namespace weft {
 
 /// Parameters that are optimized alike.
 struct ParameterGroup {
-  std::vector<BufferView> parameters;  ///< f32, bf16 or f16, on the CPU
+  std::vector<BufferView> parameters;  ///< f32, bf16 or f16; all groups' on the CPU, or on one GPU
   OptimizerOptions options;
 };
 
@@ -31,16 +32,21 @@ struct OptimizerSettings {
 };
 
 /// What a step reads when its updates run rather than when it is called: nobody waits for it on the host. Null: the
-/// options', 1, 1, no.
+/// options', 1, 1, no. On a GPU they are in its memory, and what begin_step() enqueues reads all four.
 struct StepInputs {
   float const* lr = nullptr;         ///< instead of the options'
   float const* inv_scale = nullptr;  ///< multiplies gradients
   float const* clip = nullptr;       ///< multiplies them too: see clip_factor()
   float const* found_inf = nullptr;  ///< not 0: the step is skipped and does not count; gradients are still zeroed
+  Stream const* stream = nullptr;    ///< GPU: where the step runs; null: on the device's legacy default stream
 };
 
 /// Updates many tensors, each in one pass over its memory (Lamb: two), SIMD chosen at run time. Arithmetic is f32,
 /// whatever the types; results are within a few units in the last place of the formulas' in double.
+///
+/// On a GPU begin_step(), update() and step() only enqueue, allocate nothing, and can be captured in CUDA graphs (a
+/// graph repeats the options' lr, so give it StepInputs::lr): step() is one launch for all tensors of an optimizer
+/// (Lamb: three) beside a small one. update_moments(), step_count() and what is for checkpoints wait for the device.
 ///
 /// A step: begin_step(), then update() of each tensor once, in any order; or step(). Parameters must outlive it. Not
 /// thread-safe, but different threads may update() different tensors between the same begin_step() and the next.
@@ -89,7 +95,7 @@ class Optimizer {
   void set_lr(std::size_t group, double lr);
 
   /// Steps that were applied.
-  [[nodiscard]] std::int64_t step_count() const noexcept;
+  [[nodiscard]] std::int64_t step_count() const;
   void set_step_count(std::int64_t step);  ///< @throws Error{invalid_argument} for one below 0
 
   /// For checkpoints: torch's names of what is kept for parameter `index` ("exp_avg" …), and each as f32. Of 8-bit
@@ -101,8 +107,9 @@ class Optimizer {
   /// Bytes of states and of f32 originals.
   [[nodiscard]] std::size_t state_bytes() const noexcept;
 
+  class Impl;  ///< the seam implemented per device
+
  private:
-  class Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -35,4 +35,30 @@ WEFT_HOST_DEVICE inline float lamb_direction(float p, float m, float v, LambScal
   return std::fma(s.weight_decay, p, (m * s.adam.step_size) / denominator);
 }
 
+/// A rule as in adam.hpp: the moments and the sums of squares. state: exp_avg, exp_avg_sq.
+struct LambMomentsRule {
+  static constexpr int kStates = 2;
+  LambScalars s;
+  LambNorms sums;
+
+  WEFT_HOST_DEVICE float operator()(float p, float gradient, float* state) {
+    adam_moments(gradient, state[0], state[1], s.adam);
+    double const u = lamb_direction(p, state[0], state[1], s);
+    sums.parameter = std::fma(static_cast<double>(p), static_cast<double>(p), sums.parameter);
+    sums.direction = std::fma(u, u, sums.direction);
+    return p;
+  }
+};
+
+/// The step along the direction.
+struct LambApplyRule {
+  static constexpr int kStates = 2;
+  LambScalars s;
+  float step_size;
+
+  WEFT_HOST_DEVICE float operator()(float p, float /*gradient*/, float* state) const {
+    return std::fma(-step_size, lamb_direction(p, state[0], state[1], s), p);
+  }
+};
+
 }  // namespace weft::kernels

@@ -1,0 +1,38 @@
+#pragma once
+
+/// Kernel bodies are ordinary functions over a `Block`: loops over a block's threads between which all of them meet.
+/// nvcc compiles them for the GPU (DeviceBlock in launch.cuh), the C++ compiler for tests, which run the very same body
+/// thread after thread on machines without a GPU.
+///
+/// A body is a struct of pointers and numbers, passed to the GPU by value, with
+///   static constexpr unsigned kThreads;   // of a block, a power of two
+///   struct Shared;                        // what a block's threads share
+///   template <typename Block> WEFT_KERNEL void operator()(Block& block, Shared& shared) const;
+/// and a Block has
+///   unsigned index();                            // of the block in its grid
+///   void each_thread(auto f);                    // f(thread) on every thread, then all meet
+///   template <typename T> struct PerThread;      // a variable of every thread, [thread]
+#ifdef __CUDACC__
+#define WEFT_KERNEL __device__
+#define WEFT_UNROLL _Pragma("unroll")  // so that arrays indexed by the loop stay in registers
+#else
+#define WEFT_KERNEL
+#define WEFT_UNROLL
+#endif
+
+namespace weft::kernels::cuda {
+
+/// For bodies whose threads share nothing.
+struct Nothing {};
+
+/// Combines a block's values in `values`, one a thread, always in the same order; the result is values[0].
+template <unsigned kThreads, typename Block, typename T, typename Combine>
+WEFT_KERNEL void combine_all(Block& block, T* values, Combine const& combine) {
+  for (unsigned stride = kThreads / 2; stride > 0; stride /= 2) {
+    block.each_thread([&](unsigned t) {
+      if (t < stride) values[t] = combine(values[t], values[t + stride]);
+    });
+  }
+}
+
+}  // namespace weft::kernels::cuda

@@ -1,0 +1,12 @@
+#include "kernels/cuda/gradients/loss_scale.hpp"
+#include "kernels/cuda/gradients/measure.hpp"
+#include "kernels/cuda/launch.cuh"
+
+namespace weft::kernels::cuda {
+
+WEFT_INSTANTIATE(MeasureChunksBody);
+WEFT_INSTANTIATE(MeasureRangesBody);
+WEFT_INSTANTIATE(MeasureListBody);
+WEFT_INSTANTIATE(UpdateLossScaleBody);
+
+}  // namespace weft::kernels::cuda

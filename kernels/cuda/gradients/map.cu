@@ -1,0 +1,12 @@
+#include "kernels/cuda/gradients/map.hpp"
+
+#include "kernels/cuda/launch.cuh"
+
+namespace weft::kernels::cuda {
+
+WEFT_INSTANTIATE(MapBody<ScaleOp>);
+WEFT_INSTANTIATE(MapBody<ScaleAndCheckOp>);
+WEFT_INSTANTIATE(MapBody<ClampOp>);
+WEFT_INSTANTIATE(MapBody<AxpbyOp>);
+
+}  // namespace weft::kernels::cuda

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "kernels/cuda/block.hpp"
+#include "kernels/cuda/launch.hpp"
+
+namespace weft::kernels::cuda {
+
+struct DeviceBlock {
+  __device__ unsigned index() const { return blockIdx.x; }
+
+  template <typename F>
+  __device__ void each_thread(F const& f) const {
+    f(threadIdx.x);
+    __syncthreads();
+  }
+
+  template <typename T>
+  struct PerThread {
+    T value;
+    __device__ T& operator[](unsigned /*thread*/) { return value; }
+  };
+};
+
+template <typename Body>
+__global__ void __launch_bounds__(Body::kThreads) run(Body const body) {
+  __shared__ typename Body::Shared shared;
+  DeviceBlock block;
+  body(block, shared);
+}
+
+template <typename Body>
+cudaError_t launch(Body const& body, unsigned blocks, cudaStream_t stream) {
+  if (blocks == 0) return cudaSuccess;
+  run<<<blocks, Body::kThreads, 0, stream>>>(body);
+  return cudaGetLastError();
+}
+
+}  // namespace weft::kernels::cuda
+
+/// In namespace weft::kernels::cuda.
+#define WEFT_INSTANTIATE(...) template cudaError_t launch(__VA_ARGS__ const&, unsigned, cudaStream_t)

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/block.hpp"
+#include "kernels/cuda/chunk.hpp"
+#include "kernels/math/adagrad.hpp"
+#include "kernels/math/adam.hpp"
+#include "kernels/math/block_state.hpp"
+#include "kernels/math/lamb.hpp"
+#include "kernels/math/lion.hpp"
+#include "kernels/math/sgd.hpp"
+
+namespace weft::kernels::cuda {
+
+enum class RuleKind : std::uint8_t { adam, adam_amsgrad, sgd, sgd_momentum, lamb, lion, adagrad };
+inline constexpr int kRuleKinds = 7;
+
+/// weft::OptimizerOptions as a kernel takes them; a rule reads its own.
+struct RuleOptions {
+  RuleKind kind = RuleKind::adam;
+  Decay decay = Decay::decoupled;  ///< of adam
+  bool maximize = false;
+  bool nesterov = false;
+  double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+  double momentum = 0, dampening = 0;  ///< of sgd
+  double lr_decay = 0;                 ///< of adagrad
+};
+
+/// What all elements of a parameter group need in a step.
+struct GroupScalars {
+  bool skip;     ///< this step has overflowed
+  float factor;  ///< multiplies gradients
+  long long step;
+  double lr;
+  AdamScalars adam;
+  SgdScalars sgd;
+  LionScalars lion;
+  AdagradScalars adagrad;
+  LambScalars lamb;
+};
+
+/// In device memory or null, as weft::StepInputs.
+struct StepPointers {
+  float const* lr = nullptr;
+  float const* inv_scale = nullptr;
+  float const* clip = nullptr;
+  float const* found_inf = nullptr;
+};
+
+WEFT_KERNEL inline void fill_rule(GroupScalars& s, RuleOptions const& o, long long step) {
+  switch (o.kind) {
+    case RuleKind::adam:
+    case RuleKind::adam_amsgrad:
+      s.adam = adam_scalars(s.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.decay, step);
+      break;
+    case RuleKind::sgd:
+    case RuleKind::sgd_momentum:
+      s.sgd = sgd_scalars(s.lr, o.momentum, o.dampening, o.weight_decay, o.nesterov, step);
+      break;
+    case RuleKind::lamb: s.lamb = lamb_scalars(o.beta1, o.beta2, o.eps, o.weight_decay, step); break;
+    case RuleKind::lion: s.lion = lion_scalars(s.lr, o.beta1, o.beta2, o.weight_decay); break;
+    case RuleKind::adagrad: s.adagrad = adagrad_scalars(s.lr, o.lr_decay, o.weight_decay, o.eps, step); break;
+  }
+}
+
+/// Counts a step, unless it has overflowed, and computes what its groups need; one block. Of more groups than fit a
+/// launch, the last launch counts.
+struct BeginStepBody {
+  static constexpr unsigned kThreads = 32;
+  using Shared = Nothing;
+
+  RuleOptions options[kThreads];
+  unsigned groups = 0;
+  bool counts = true;
+  StepPointers inputs;
+  long long* step = nullptr;        ///< steps that were applied
+  GroupScalars* scalars = nullptr;  ///< of options[0]'s group
+
+  template <typename Block>
+  WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {
+    bool const skip = inputs.found_inf != nullptr && *inputs.found_inf != 0;
+    long long const now = *step + (skip ? 0 : 1);
+    block.each_thread([&](unsigned t) {
+      if (t >= groups) return;
+      RuleOptions const& own = options[t];
+      GroupScalars& s = scalars[t];
+      s.skip = skip;
+      s.step = now;
+      s.lr = inputs.lr != nullptr ? *inputs.lr : own.lr;
+      s.factor = (own.maximize ? -1.0F : 1.0F) * (inputs.inv_scale != nullptr ? *inputs.inv_scale : 1.0F) *
+                 (inputs.clip != nullptr ? *inputs.clip : 1.0F);
+      fill_rule(s, own, now);
+    });
+    block.each_thread([&](unsigned t) {
+      if (t == 0 && counts) *step = now;
+    });
+  }
+};
+
+/// Writes the table of gradients: what is in a kernel's arguments needs neither copies nor memory that outlives a call.
+struct SetGradientsBody {
+  static constexpr unsigned kThreads = 256;
+  using Shared = Nothing;
+  static constexpr unsigned kMost = 240;  ///< arguments stay below 4 KiB
+
+  TensorPointer gradients[kMost];
+  unsigned count = 0;
+  TensorPointer* to = nullptr;
+
+  template <typename Block>
+  WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {
+    block.each_thread([&](unsigned t) {
+      if (t < count) to[t] = gradients[t];
+    });
+  }
+};
+
+}  // namespace weft::kernels::cuda

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/optim/block_state.hpp"
+#include "kernels/cuda/optim/table.hpp"
+#include "optim/cuda/gpu.hpp"
+#include "optim/rule.hpp"
+#include "weft/memory.hpp"
+#include "weft/optimizer.hpp"
+
+namespace weft::cuda {
+
+/// Where one parameter's f32 original and states are: byte offsets in an optimizer's memory.
+struct StateLayout {
+  static constexpr std::size_t kNone = SIZE_MAX;
+
+  std::size_t master = kNone;
+  std::size_t values[3] = {kNone, kNone, kNone};  ///< f32, or bytes where packed
+  std::size_t scales[3] = {kNone, kNone, kNone};  ///< where packed
+};
+
+/// Appends a parameter's arrays, each at 256 bytes, to `end`.
+[[nodiscard]] StateLayout lay_out(BufferView const& parameter, OptimizerOptions const& options,
+                                  OptimizerSettings const& settings, std::size_t& end);
+
+/// Reads and writes states in a machine's memory, for checkpoints. Blocks.
+template <typename Machine>
+class DeviceStates {
+ public:
+  DeviceStates(Machine machine, std::size_t bytes, bool packs) : machine_(machine), packs_(packs) {
+    MemoryScope const scope(MemoryKind::optimizer);
+    memory_ = machine_.allocate(bytes);
+  }
+
+  [[nodiscard]] void* at(std::size_t offset) const {
+    return offset == StateLayout::kNone ? nullptr : static_cast<std::byte*>(memory_.data()) + offset;
+  }
+  [[nodiscard]] bool packs() const noexcept { return packs_; }
+
+  [[nodiscard]] std::vector<float> read(StateLayout const& layout, std::size_t which, std::size_t count,
+                                        kernels::StateCode code) const {
+    std::vector<float> values(count);
+    if (!packs_) {
+      machine_.read(values.data(), at(layout.values[which]), count * sizeof(float));
+      return values;
+    }
+    std::vector<std::uint8_t> packed(count);
+    std::vector<float> scales(blocks(count));
+    machine_.read(packed.data(), at(layout.values[which]), packed.size());
+    machine_.read(scales.data(), at(layout.scales[which]), scales.size() * sizeof(float));
+    for_each_block(count, [&](std::size_t first, std::size_t length, std::size_t block) {
+      kernels::unpack_state(code, packed.data() + first, scales[block], length, values.data() + first);
+    });
+    return values;
+  }
+
+  void write(StateLayout const& layout, std::size_t which, std::span<float const> values, kernels::StateCode code) {
+    if (!packs_) return machine_.write(at(layout.values[which]), values.data(), values.size() * sizeof(float));
+    std::vector<std::uint8_t> packed(values.size());
+    std::vector<float> scales(blocks(values.size()));
+    for_each_block(values.size(), [&](std::size_t first, std::size_t length, std::size_t block) {
+      scales[block] =
+          kernels::pack_state(code, values.data() + first, length, kernels::kNearest, packed.data() + first);
+    });
+    machine_.write(at(layout.values[which]), packed.data(), packed.size());
+    machine_.write(at(layout.scales[which]), scales.data(), scales.size() * sizeof(float));
+  }
+
+ private:
+  static std::size_t blocks(std::size_t count) { return (count + kernels::kStateBlock - 1) / kernels::kStateBlock; }
+  template <typename F>
+  static void for_each_block(std::size_t count, F const& f) {
+    for (std::size_t first = 0; first < count; first += kernels::kStateBlock) {
+      f(first, std::min(kernels::kStateBlock, count - first), first / kernels::kStateBlock);
+    }
+  }
+
+  Machine machine_;
+  bool packs_;
+  Buffer memory_;
+};
+
+}  // namespace weft::cuda

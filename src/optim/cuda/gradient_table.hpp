@@ -1,0 +1,62 @@
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/optim/step.hpp"
+#include "optim/cuda/gpu.hpp"
+
+namespace weft::cuda {
+
+/// Where the gradients of a step are, in a machine's memory. Steps whose gradients are where the last step's were
+/// launch nothing.
+template <typename Machine>
+class GradientTable {
+ public:
+  GradientTable(Machine machine, std::size_t count)
+      : machine_(machine), memory_(machine.allocate(count * sizeof(Pointer))), known_(count) {}
+
+  [[nodiscard]] kernels::cuda::TensorPointer const* data() const { return static_cast<Pointer const*>(memory_.data()); }
+
+  void set(std::size_t index, BufferView const& gradient, Stream const* stream) {
+    set_from(index, {&gradient, 1}, stream);
+  }
+  /// Of all.
+  void set_all(std::span<BufferView const> gradients, Stream const* stream) {
+    constexpr std::size_t kMost = kernels::cuda::SetGradientsBody::kMost;
+    for (std::size_t first = 0; first < gradients.size(); first += kMost) {
+      set_from(first, gradients.subspan(first, std::min(kMost, gradients.size() - first)), stream);
+    }
+  }
+
+ private:
+  using Pointer = kernels::cuda::TensorPointer;
+
+  /// As many as fit a launch.
+  void set_from(std::size_t first, std::span<BufferView const> gradients, Stream const* stream) {
+    if (machine_.is_capturing(stream)) {
+      // From now on the table may be what a graph has written whenever it ran.
+      captured_ = true;
+    }
+    bool changed = captured_;
+    kernels::cuda::SetGradientsBody body;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      Pointer const now{gradients[i].data, gradients[i].dtype};
+      Pointer& known = known_[first + i];
+      changed = changed || known.data != now.data || known.type != now.type;
+      body.gradients[i] = known = now;
+    }
+    if (!changed) return;
+    body.count = static_cast<unsigned>(gradients.size());
+    body.to = static_cast<Pointer*>(memory_.data()) + first;
+    machine_.launch(body, 1, stream);
+  }
+
+  Machine machine_;
+  Buffer memory_;
+  std::vector<Pointer> known_;  // what has been sent
+  bool captured_ = false;
+};
+
+}  // namespace weft::cuda

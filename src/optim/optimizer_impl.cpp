@@ -1,0 +1,121 @@
+#include "optim/optimizer_impl.hpp"
+
+#include <fmt/format.h>
+
+#include "optim/overlap.hpp"
+
+namespace weft {
+namespace {
+
+bool is_computable(DataType dtype) noexcept {
+  return dtype == DataType::f32 || dtype == DataType::bf16 || dtype == DataType::f16;
+}
+
+[[noreturn]] void refuse(ErrorCode code, OptimizerOptions const& options, std::string const& what) {
+  throw Error(code, fmt::format("{}: {}", name_of(options), what));
+}
+
+void check_parameter(BufferView const& view, std::size_t index, OptimizerOptions const& options, Device device) {
+  if (!is_computable(view.dtype) || view.device != device) {
+    refuse(ErrorCode::unsupported, options,
+           fmt::format("parameter {} is {} on {}; optimizers update f32, bf16 and f16 on {}", index,
+                       to_string(view.dtype), to_string(view.device), to_string(device)));
+  }
+  if (view.data == nullptr && view.count > 0) {
+    refuse(ErrorCode::invalid_argument, options,
+           fmt::format("parameter {} has {} elements but no memory", index, view.count));
+  }
+}
+
+void check_apart(std::vector<ParameterGroup> const& groups) {
+  std::vector<BufferView> all;
+  for (auto const& group : groups) all.insert(all.end(), group.parameters.begin(), group.parameters.end());
+  auto const overlap = find_overlap(all);
+  if (!overlap) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("Optimizer: parameters {} and {} share memory; pass a tensor once", overlap->first, overlap->second));
+}
+
+}  // namespace
+
+Optimizer::Impl::Impl(std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings, Device device)
+    : settings_(settings) {
+  for (auto const& group : groups) {
+    check(group.options);
+    for (auto const& parameter : group.parameters) {
+      check_parameter(parameter, parameters_.size(), group.options, device);
+      parameters_.push_back({parameter, options_.size()});
+    }
+    options_.push_back(group.options);
+  }
+  check_apart(groups);
+}
+
+void Optimizer::Impl::update(std::size_t index, BufferView gradient) {
+  begin_update(index, gradient);
+  update_one(index, gradient);
+}
+
+kernels::LambNorms Optimizer::Impl::update_moments(std::size_t index, BufferView gradient) {
+  begin_update(index, gradient);
+  if (needs_norms(options_of(index))) return moments_of_one(index, gradient);
+  update_one(index, gradient);
+  return {};
+}
+
+void Optimizer::Impl::apply(std::size_t index, kernels::LambNorms const& norms) {
+  check_index(index, "apply");
+  check_begun("apply");
+  if (needs_norms(options_of(index))) apply_to_one(index, norms);
+}
+
+void Optimizer::Impl::step(std::span<BufferView const> gradients, StepInputs const& inputs) {
+  begin_step(inputs);
+  for (std::size_t i = 0; i < gradients.size(); ++i) begin_update(i, gradients[i]);
+  update_all(gradients);
+}
+
+void Optimizer::Impl::update_all(std::span<BufferView const> gradients) {
+  for (std::size_t i = 0; i < gradients.size(); ++i) update_one(i, gradients[i]);
+}
+
+OptimizerOptions& Optimizer::Impl::group(std::size_t index, char const* call) {
+  if (index < options_.size()) return options_[index];
+  throw Error(ErrorCode::invalid_argument, fmt::format("Optimizer::{}: group {} of {}", call, index, options_.size()));
+}
+
+void Optimizer::Impl::check_index(std::size_t index, char const* call) const {
+  if (index < parameters_.size()) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("Optimizer::{}: index {} of {} parameters", call, index, parameters_.size()));
+}
+
+void Optimizer::Impl::check_begun(char const* call) const {
+  if (begun_ != 0) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("Optimizer::{}: no step has begun; call begin_step() first", call));
+}
+
+void Optimizer::Impl::begin_update(std::size_t index, BufferView const& gradient) {
+  check_index(index, "update");
+  check_begun("update");
+  auto& one = parameters_[index];
+  auto const& options = options_[one.group];
+  if (!is_computable(gradient.dtype) || gradient.count != one.view.count || gradient.device != one.view.device) {
+    refuse(ErrorCode::invalid_argument, options,
+           fmt::format("gradient {} has {} {} on {}, its parameter {} elements on {}; gradients are f32, bf16 or f16",
+                       index, gradient.count, to_string(gradient.dtype), to_string(gradient.device), one.view.count,
+                       to_string(one.view.device)));
+  }
+  if (gradient.data == nullptr && gradient.count > 0) {
+    refuse(ErrorCode::invalid_argument, options, fmt::format("gradient {} is null", index));
+  }
+  if (one.updated_in == begun_) {
+    refuse(ErrorCode::invalid_argument, options,
+           fmt::format("parameter {} has been updated in this step; call begin_step() before its next update", index));
+  }
+  one.updated_in = begun_;
+}
+
+}  // namespace weft

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "optim/rule.hpp"
+#include "weft/error.hpp"
+#include "weft/optimizer.hpp"
+
+namespace weft {
+
+/// What optimizers on all devices have in common: their groups, and the checks of what they are given.
+class Optimizer::Impl {
+ public:
+  /// @throws as Optimizer's constructor; parameters are on `device`.
+  Impl(std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings, Device device);
+  virtual ~Impl() = default;
+  Impl(Impl const&) = delete;
+  Impl& operator=(Impl const&) = delete;
+
+  void begin_step(StepInputs const& inputs) {
+    ++begun_;
+    begin(inputs);
+  }
+  void update(std::size_t index, BufferView gradient);
+  [[nodiscard]] kernels::LambNorms update_moments(std::size_t index, BufferView gradient);
+  void apply(std::size_t index, kernels::LambNorms const& norms);
+  /// As many as parameters.
+  void step(std::span<BufferView const> gradients, StepInputs const& inputs);
+
+  [[nodiscard]] virtual BufferView master(std::size_t index) const = 0;
+  virtual void refresh_masters() = 0;
+  [[nodiscard]] virtual std::int64_t step_count() const = 0;
+  virtual void set_step_count(std::int64_t step) = 0;
+  [[nodiscard]] virtual std::vector<float> state(std::size_t index, std::size_t which) const = 0;
+  virtual void set_state(std::size_t index, std::size_t which, std::span<float const> values) = 0;
+  [[nodiscard]] virtual std::size_t state_bytes() const noexcept = 0;
+
+  [[nodiscard]] std::size_t parameter_count() const noexcept { return parameters_.size(); }
+  [[nodiscard]] BufferView parameter(std::size_t index) const { return parameters_[index].view; }
+  [[nodiscard]] std::size_t group_of(std::size_t index) const { return parameters_[index].group; }
+  [[nodiscard]] OptimizerOptions const& options_of(std::size_t index) const { return options_[group_of(index)]; }
+  [[nodiscard]] std::vector<OptimizerOptions>& groups() noexcept { return options_; }
+  [[nodiscard]] std::vector<OptimizerOptions> const& groups() const noexcept { return options_; }
+  [[nodiscard]] OptimizerOptions& group(std::size_t index, char const* call);
+  void check_index(std::size_t index, char const* call) const;
+
+ protected:
+  virtual void begin(StepInputs const& inputs) = 0;
+  /// One parameter's whole update, of a checked gradient.
+  virtual void update_one(std::size_t index, BufferView gradient) = 0;
+  [[nodiscard]] virtual kernels::LambNorms moments_of_one(std::size_t index, BufferView gradient) = 0;
+  /// Only of optimizers that need_norms().
+  virtual void apply_to_one(std::size_t index, kernels::LambNorms const& norms) = 0;
+  /// All parameters' updates, of checked gradients.
+  virtual void update_all(std::span<BufferView const> gradients);
+
+  [[nodiscard]] OptimizerSettings const& settings() const noexcept { return settings_; }
+
+ private:
+  struct Parameter {
+    BufferView view;
+    std::size_t group;
+    std::uint64_t updated_in = 0;  // the begin_step() whose update() it had
+  };
+
+  /// Refuses what does not fit, and a second update in a step.
+  void begin_update(std::size_t index, BufferView const& gradient);
+  void check_begun(char const* call) const;
+
+  OptimizerSettings settings_;
+  std::vector<OptimizerOptions> options_;  // by group
+  std::vector<Parameter> parameters_;
+  std::uint64_t begun_ = 0;  // calls of begin_step()
+};
+
+/// Where kernels/cpu/optim computes.
+[[nodiscard]] std::unique_ptr<Optimizer::Impl> make_cpu_optimizer(std::vector<ParameterGroup> const& groups,
+                                                                  OptimizerSettings const& settings);
+#ifdef WEFT_WITH_CUDA
+/// Where kernels/cuda/optim computes.
+[[nodiscard]] std::unique_ptr<Optimizer::Impl> make_cuda_optimizer(std::vector<ParameterGroup> const& groups,
+                                                                   OptimizerSettings const& settings, int device);
+#endif
+
+}  // namespace weft
