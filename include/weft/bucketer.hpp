@@ -38,7 +38,8 @@ enum class BucketPolicy {
 enum class UnusedGradients {
   zero,  ///< nobody asks: results are the reduced zeros
   /// Ranks find out in each step, by one small all_reduce, who has which: a gradient that no rank has keeps its
-  /// contents, and has_gradient() is false. Copies such tensors while they travel.
+  /// contents, and has_gradient() is false; where results are sharded its contents are undefined, as always. Copies
+  /// such tensors while they travel.
   find,
   /// The same, found out in the first synchronised step (of all ranks, see begin_join()): from then on each rank has
   /// gradients of the same tensors in every step, and buckets do not wait for the others. If it marks another one,
@@ -71,9 +72,9 @@ struct BucketerOptions {
   BucketCollective collective = BucketCollective::all_reduce;
   std::optional<Stream> stream{};  ///< absent: the Bucketer owns one communication stream
   BucketPolicy policy = BucketPolicy::caps;
-  std::optional<TransferCost> transfer_cost{};     ///< for BucketPolicy::optimal instead of measuring
-  UnusedGradients unused = UnusedGradients::zero;  ///< others only with BucketCollective::all_reduce
-  BucketHook hook{};                               ///< sends buckets; all ranks have one, or none has
+  std::optional<TransferCost> transfer_cost{};  ///< for BucketPolicy::optimal instead of measuring
+  UnusedGradients unused = UnusedGradients::zero;
+  BucketHook hook{};  ///< sends buckets; all ranks have one, or none has
   /// Where results are sharded: called on the stream with this rank's part of a bucket right behind its collective,
   /// unless that failed; finish() waits for it. Must not throw.
   std::function<void(BufferView)> on_shard{};

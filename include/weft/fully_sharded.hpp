@@ -62,6 +62,11 @@ struct FullyShardedOptions {
 
   OptimizerSettings optimizer{};
   GradientPolicy gradients{};
+  /// What becomes of parameters that no rank has a gradient of in a step: zero: they have one of zeros, so decay and
+  /// momentum go on. find: they are not updated, and their states stay as they are; costs one all_reduce of a byte a
+  /// parameter and step. fixed: the same, found out in the first step; from then on each rank has gradients of the same
+  /// parameters.
+  UnusedGradients unused = UnusedGradients::zero;
   /// To find mistakes: NaN is written over gathered parameters (copies, that is), whole gradients and gradient shards
   /// as soon as nobody may use them any more.
   bool poison = false;
@@ -93,12 +98,13 @@ struct FullyShardedMemory {
 /// Parameters are numbered over all groups of all units, groups likewise. What may be touched:
 ///   parameter(i)   read from before_forward() to after_forward() of its unit, and from before_backward() to
 ///                  after_backward(). Where it lies differs from use to use.
-///   gradient(i)    written from before_backward() to after_backward(): every element of it. holds_gradients() says
-///                  whether it has an earlier micro-step's gradient to add to; else its contents are undefined.
+///   gradient(i)    written from before_backward() to after_backward(): every element of it, or else mark_unused(i).
+///                  holds_gradients() says whether it has an earlier micro-step's gradient to add to; else its contents
+///                  are undefined.
 /// All ranks make the same calls in the same order, about the same units; units may be used in any order, several times
-/// a step, or not at all (then their gradients are zeros). Where ranks use units in other orders, or other units, all
-/// throw Error{mismatch} naming the units and whether they were meant for forward or backward, before any of them
-/// moves.
+/// a step, or not at all (then none of their parameters has a gradient). Where ranks use units in other orders, or
+/// other units, all throw Error{mismatch} naming the units and whether they were meant for forward or backward, before
+/// any of them moves.
 ///
 /// Several passes before a step() accumulate: each is reduced and its average added to the shard, in the reduce type.
 /// Within no_sync() whole gradients add up locally instead.
@@ -131,19 +137,26 @@ class FullySharded {
   void before_backward(std::size_t unit);
   /// Gives it up.
   void after_forward(std::size_t unit);
-  /// Gives it up and sends its gradients.
+  /// Gives it up and sends its gradients. @throws Error{invalid_argument} too for a gradient against what
+  /// UnusedGradients::fixed has found out; mark_unused() it and call again.
   void after_backward(std::size_t unit);
 
   /// @throws Error{invalid_argument} naming the unit where it is not in use.
   [[nodiscard]] BufferView parameter(std::size_t index) const;
   [[nodiscard]] BufferView gradient(std::size_t index) const;
   [[nodiscard]] bool holds_gradients(std::size_t unit) const;
+  /// Parameter `index` gets no gradient in this backward, on this rank: it counts as zero here, and earlier
+  /// micro-steps' stay. Other ranks may have one.
+  void mark_unused(std::size_t index);
+  /// Some rank had a gradient of it in the last step, see options.unused; always true under UnusedGradients::zero.
+  [[nodiscard]] bool has_gradient(std::size_t index) const;
 
   /// Ends the step: updates this rank's shard of each unit as soon as its gradients have arrived (with
   /// options.gradients: once all of them have), and sends for the first units as soon as they are updated. Within
   /// no_sync() it ends a micro-step and does nothing. All ranks call it, with inputs of equal value.
   /// @throws Error{invalid_argument} while a unit is in use, without a backward since the last one, and for inputs that
-  /// options.gradients decides.
+  /// options.gradients decides; once the step has ended, naming a parameter whose gradient is missing against what
+  /// UnusedGradients::fixed has found out (it counted as zero).
   void step(StepInputs const& inputs = {});
   /// Of the last step's unscaled gradients, the same on every rank; not finite: that step was skipped. Zero where
   /// options.gradients asks for nothing.

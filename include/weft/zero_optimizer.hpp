@@ -85,20 +85,26 @@ class ZeroOptimizer {
   [[nodiscard]] BufferView gradient(std::size_t index) const;
   [[nodiscard]] std::size_t generation() const noexcept;
 
-  /// See Bucketer::mark_ready().
+  /// See Bucketer::mark_ready() and mark_unused().
   void mark_ready(std::size_t index);
+  void mark_unused(std::size_t index);
+  /// Some rank had a gradient of parameter `index` in the last step; always true under UnusedGradients::zero.
+  [[nodiscard]] bool has_gradient(std::size_t index) const;
 
-  /// Ends the step: reduces what is left (parameters without a gradient have one of zeros), updates this rank's shard
-  /// and returns while the parameters still travel. Within no_sync() it ends a micro-step and sends nothing. All ranks
-  /// call it, with inputs of equal value. @throws before anything is sent Error{invalid_argument} for inputs that
-  /// options.gradients decides.
+  /// Ends the step: reduces what is left, updates this rank's shard and returns while the parameters still travel.
+  /// Within no_sync() it ends a micro-step and sends nothing. All ranks call it, with inputs of equal value.
+  /// A parameter that this rank has no gradient of counts as zero here. One that no rank has: by default its gradient
+  /// is zero, so decay and momentum go on; under options.buckets.unused = UnusedGradients::find or fixed it is not
+  /// updated, and its state stays as it is. @throws before anything is sent Error{invalid_argument} for inputs that
+  /// options.gradients decides; once the step has ended, for what broke the promise of UnusedGradients::fixed.
   void step(StepInputs const& inputs = {});
   /// Of the last step's unscaled gradients, the same on every rank; not finite: that step was skipped. Zero where
   /// options.gradients asks for nothing.
   [[nodiscard]] GradientNorm gradient_norm() const noexcept;
 
   /// The first half of step(), which all ranks call: returns once all gradients are reduced. Until step(),
-  /// gradient_shard() may be read and changed (to look for overflow, to clip).
+  /// gradient_shard() may be read and changed (to look for overflow, to clip). What breaks the promise of
+  /// UnusedGradients::fixed step() throws.
   void reduce();
   /// What this rank owns of parameter `index`. Shards are fixed once the first step() or reduce() has come, or if
   /// options.buckets.rebuild is false. @throws Error{invalid_argument} before, as the next two.

@@ -38,10 +38,6 @@ BucketPlan agreed_plan(Communicator& communicator, std::span<TensorSpec const> s
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("bucketer: unknown way to treat unused gradients {}", static_cast<int>(options.unused)));
   }
-  if (options.unused != UnusedGradients::zero && options.collective != BucketCollective::all_reduce) {
-    throw Error(ErrorCode::unsupported,
-                "bucketer: where results are sharded, tensors without gradient count as zero; leave options.unused");
-  }
   if (options.transfer_cost) check_cost(*options.transfer_cost);
   BucketPlan plan = first_plan(specs, options.limits, shards);
   check_agreement(communicator, specs, options);
@@ -57,7 +53,8 @@ Bucketer::Impl::Impl(Communicator& communicator, std::vector<TensorSpec> specs, 
       sender_(communicator, options),
       storage_(communicator, agreed_plan(communicator, specs_, options, sender_.shards())),
       tracker_(storage_.plan()),
-      unused_(options.unused, specs_.size()),
+      presence_(options.unused, specs_.size()),
+      unused_(presence_, specs_.size()),
       rebuild_pending_(options.rebuild && specs_.size() > 1) {
   resize_per_bucket();
   tracker_.note_times(rebuild_pending_ && options.policy == BucketPolicy::optimal);

@@ -9,6 +9,7 @@
 #include "bucketing/active_ranks.hpp"
 #include "bucketing/bucket_sender.hpp"
 #include "bucketing/bucket_storage.hpp"
+#include "bucketing/gradient_presence.hpp"
 #include "bucketing/ready_tracker.hpp"
 #include "bucketing/replan.hpp"
 #include "bucketing/unused_tensors.hpp"
@@ -32,7 +33,7 @@ class Bucketer::Impl {
   [[nodiscard]] bool sync() const noexcept { return sync_; }
   [[nodiscard]] std::optional<TransferCost> cost() const noexcept { return cost_; }
 
-  [[nodiscard]] bool has_gradient(std::size_t index) const noexcept { return unused_.has_gradient(index); }
+  [[nodiscard]] bool has_gradient(std::size_t index) const { return presence_.has_gradient(index); }
 
   void mark(std::size_t index, bool with_gradient);
   void set_sync(bool sync);
@@ -74,6 +75,7 @@ class Bucketer::Impl {
   BucketSender sender_;
   BucketStorage storage_;
   ReadyTracker tracker_;
+  GradientPresence presence_;
   UnusedTensors unused_;
   std::optional<ActiveRanks> join_;
   std::vector<BucketSender::Sent> sent_;  ///< by bucket

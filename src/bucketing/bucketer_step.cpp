@@ -28,7 +28,12 @@ void Bucketer::Impl::launch_next() {
   std::size_t const bucket = launched_;
   if (!tracker_.awaits_any(bucket)) ready_[bucket] = Clock::now();
   for (BucketSlot const& slot : storage_.plan().buckets[bucket].slots) {
-    if (!tracker_.has_gradient(slot.tensor)) unused_.send_zeros(storage_, slot.tensor);
+    if (tracker_.has_gradient(slot.tensor)) continue;
+    if (sender_.sharded()) {
+      storage_.zero(slot.tensor);
+    } else {
+      unused_.send_zeros(storage_, slot.tensor);
+    }
   }
   if (storage_.bucket(bucket).count != 0) {
     try {
@@ -84,7 +89,8 @@ void Bucketer::Impl::finish_launching() {
   guarded([this] {
     if (rebuild_pending_ && sender_.sharded()) rebuild_before_sending();
     while (launched_ < storage_.bucket_count()) launch_next();
-    unused_.agree(communicator_, sender_.stream(), tracker_);
+    presence_.begin(tracker_.gradients());
+    presence_.agree(communicator_, sender_.stream());
   });
   all_launched_ = true;
 }
@@ -125,9 +131,10 @@ void Bucketer::Impl::wait_for_all() {
   }
   if (launched_ > 0) sender_.wait_for_followers();
   if (first) {
-    unused_.drain();
+    presence_.drain();
     std::rethrow_exception(first);
   }
+  presence_.wait();
   unused_.settle_all(storage_);
 }
 
@@ -155,7 +162,7 @@ void Bucketer::Impl::finish() {
   finish_launching();
   guarded([this] { wait_for_all(); });
   record_timings();
-  std::optional<std::size_t> const missing = shadowing_ ? std::nullopt : unused_.missing(tracker_);
+  std::optional<std::size_t> const missing = shadowing_ ? std::nullopt : presence_.missing(tracker_.gradients());
   Observation seen;
   if (rebuild_pending_) seen = observation();
   tracker_.end_step();
@@ -164,19 +171,13 @@ void Bucketer::Impl::finish() {
   if (rebuild_pending_) guarded([&] { rebuild(std::move(seen)); });
   learn_unused();
   if (join_) join_->end_step();
-  if (missing) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("bucketer: finish(): tensor {} got no gradient, but it had one in the first step, and "
-                            "options.unused says that it always has; it counted as zero. UnusedGradients::find allows "
-                            "changes",
-                            *missing));
-  }
+  if (missing) throw BrokenPromise("bucketer: finish()", *missing);
 }
 
 // Of a step in which some rank had no data nothing can be learnt.
 void Bucketer::Impl::learn_unused() {
   if (join_ && join_->count() != communicator_.size()) return;
-  std::vector<std::size_t> const never = unused_.learn();
+  std::vector<std::size_t> const never = presence_.learn();
   if (!never.empty()) tracker_.leave_out(never);
 }
 
@@ -189,7 +190,7 @@ void Bucketer::Impl::drain() noexcept {
       if (!failure_) log(LogLevel::warn, fmt::format("bucketer: destroyed before finish(): {}", error.what()));
     }
   }
-  unused_.drain();
+  presence_.drain();
   if (join_) join_->drain();
   // A hook that threw may have left work behind.
   if (launched_ > 0 || sender_.has_hook()) sender_.wait_for_followers();

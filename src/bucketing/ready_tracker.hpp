@@ -33,6 +33,8 @@ class ReadyTracker {
   [[nodiscard]] bool is_full(std::size_t bucket) const noexcept { return missing_[bucket] == 0; }
   /// Marked in any pass of this step.
   [[nodiscard]] bool has_gradient(std::size_t tensor) const noexcept { return has_gradient_[tensor] != 0; }
+  /// The same of all tensors.
+  [[nodiscard]] std::span<std::uint8_t const> gradients() const noexcept { return has_gradient_; }
   /// Something has a gradient in this step.
   [[nodiscard]] bool any_gradient() const noexcept;
   /// Something was marked in this pass.

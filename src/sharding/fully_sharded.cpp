@@ -56,6 +56,9 @@ FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& un
     : groups_(agreed_groups(world, units, options)),
       layout_(units, options, static_cast<std::size_t>(world.size())),
       shards_("FullySharded", groups_of(units), options.optimizer),
+      presence_(options.unused, layout_.parameter_count()),
+      written_(layout_.parameter_count()),
+      unused_(layout_.parameter_count()),
       judge_(options.gradients),
       scaler_(options.gradients.scaler),
       gatherer_(groups_.gathers, layout_, gatherer_options(layout_, options)),
@@ -130,6 +133,12 @@ BufferView FullySharded::gradient(std::size_t index) const {
 }
 bool FullySharded::holds_gradients(std::size_t unit) const {
   return impl_->holds_gradients(unit);
+}
+void FullySharded::mark_unused(std::size_t index) {
+  impl_->mark_unused(index);
+}
+bool FullySharded::has_gradient(std::size_t index) const {
+  return impl_->has_gradient(index);
 }
 void FullySharded::step(StepInputs const& inputs) {
   impl_->step(inputs);

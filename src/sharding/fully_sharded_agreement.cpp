@@ -84,6 +84,7 @@ Facts facts_of(FullyShardedOptions const& options) {
           {"gradient_units", std::to_string(options.gradient_units)},
           {"shard_size", std::to_string(options.shard_size)},
           {"hybrid_sum", options.hybrid_sum == HybridSum::by_group ? "by_group" : "rank_order"},
+          {"unused", std::to_string(static_cast<int>(options.unused))},
           {"first_values", options.first_values ? "some" : "none"},
           {"gradients.scaler", options.gradients.scaler != nullptr ? "some" : "none"},
           {"gradients.max_norm", options.gradients.max_norm ? fmt::format("{}", *options.gradients.max_norm) : "none"},
@@ -108,6 +109,11 @@ void check_units(int rank, std::vector<ShardedUnit> const& units, FullyShardedOp
   if (options.gradient_units == 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("rank {}: fully sharded: gradient_units is 0; backward writes at least 1", rank));
+  }
+  if (options.unused < UnusedGradients::zero || options.unused > UnusedGradients::fixed) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("fully sharded: rank {}: unknown way to treat unused gradients {}", rank,
+                            static_cast<int>(options.unused)));
   }
   if (options.gradients.max_norm) static_cast<void>(clip_factor(0, *options.gradients.max_norm));
   check_names(rank, units);

@@ -30,6 +30,8 @@ class FullySharded::Impl {
   [[nodiscard]] BufferView parameter(std::size_t index) const;
   [[nodiscard]] BufferView gradient(std::size_t index) const;
   [[nodiscard]] bool holds_gradients(std::size_t unit) const;
+  void mark_unused(std::size_t index);
+  [[nodiscard]] bool has_gradient(std::size_t index) const;
   void reduce();
   void step(StepInputs const& inputs);
   bool set_sync(bool sync);
@@ -70,6 +72,8 @@ class FullySharded::Impl {
   void take_values(Communicator& world, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options);
   void take_parameter(Communicator& world, std::size_t index, BufferView const& values, Buffer const& chunk);
   void begin_gradients(Use const& use);
+  void note_gradients(std::size_t unit);
+  void launch_reductions();
   void judge_flat(std::size_t flat);
   [[nodiscard]] StepInputs judged(StepInputs const& inputs);
   void update(std::size_t unit);
@@ -77,11 +81,14 @@ class FullySharded::Impl {
   void update_in_order();
   void update_with_norms();
   void wait_for_reductions();
+  void end_step();
   [[nodiscard]] std::span<ShardPiece const> pieces_of_unit(std::size_t unit) const noexcept;
   [[nodiscard]] BufferView piece_of(ShardPiece const& piece, BufferView const& flat_shard) const noexcept;
   [[nodiscard]] BufferView gradient_of(ShardPiece const& piece) const noexcept {
     return piece_of(piece, reducer_.shard(piece.bucket));
   }
+  /// Else it is not updated.
+  [[nodiscard]] bool has_gradient(ShardPiece const& piece) const;
   [[nodiscard]] std::vector<float> whole_of(std::size_t index, std::span<float const> mine);
   void check_unit(std::size_t unit, char const* call) const;
   void check_whole(char const* call, std::size_t index, std::size_t count) const;
@@ -98,8 +105,11 @@ class FullySharded::Impl {
   ShardGroups groups_;
   UnitLayout layout_;
   ShardOptimizer shards_;
-  GradientJudge judge_;            ///< the reducer's stream uses it
-  std::vector<NormParts> judged_;  ///< by piece; zeros of what was not sent in this step
+  GradientPresence presence_;
+  std::vector<std::uint8_t> written_;  ///< by parameter: has a gradient here, in this step
+  std::vector<std::uint8_t> unused_;   ///< by parameter: has none in the backward under way
+  GradientJudge judge_;                ///< the reducer's stream uses it
+  std::vector<NormParts> judged_;      ///< by piece; zeros of what was not sent in this step
   GradScaler* scaler_;
   UnitGatherer gatherer_;
   UnitReducer reducer_;

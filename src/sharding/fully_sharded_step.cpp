@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "sharding/fully_sharded_impl.hpp"
+#include "sharding/unit_tags.hpp"
 #include "weft/error.hpp"
 #include "weft/sharded_gradients.hpp"
 
@@ -91,8 +93,8 @@ void FullySharded::Impl::after(Use const& use) {
     refuse(call, use.unit,
            backward ? "is not in use; call before_backward() first" : "is not in use; call before_forward() first");
   }
+  if (backward) note_gradients(use.unit);
   unit.turn = Turn::none;
-  if (backward) any_backward_ = true;
   unit.forwarded = true;
   guarded([&] {
     if (backward) reducer_.end(use.unit);
@@ -121,6 +123,44 @@ bool FullySharded::Impl::holds_gradients(std::size_t unit) const {
   return reducer_.is_held(unit);
 }
 
+void FullySharded::Impl::mark_unused(std::size_t index) {
+  BufferView const whole = gradient(index);
+  bool const held = reducer_.is_held(layout_.place(index).unit);
+  if (!held && whole.count != 0) std::memset(whole.data, 0, whole.bytes());
+  unused_[index] = 1;
+}
+
+bool FullySharded::Impl::has_gradient(std::size_t index) const {
+  check_index(index, "has_gradient");
+  return presence_.has_gradient(index);
+}
+
+bool FullySharded::Impl::has_gradient(ShardPiece const& piece) const {
+  try {
+    return presence_.has_gradient(piece.tensor);
+  } catch (Error const& error) {
+    throw Error(error.code(),
+                fmt::format("finding out which gradients there are: {}", name_units(error.what(), layout_)));
+  }
+}
+
+// Before anything is sent, so that the caller may correct what is refused.
+void FullySharded::Impl::note_gradients(std::size_t unit) {
+  for (std::size_t i = layout_.first_parameter(unit); i < layout_.last_parameter(unit); ++i) {
+    if (unused_[i] != 0 || !presence_.never_here(i)) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("FullySharded::after_backward: parameter {} had no gradient in the first step, and "
+                            "options.unused says that it never has one on this rank; mark_unused({}) within backward, "
+                            "or UnusedGradients::find to allow changes",
+                            i, i));
+  }
+  for (std::size_t i = layout_.first_parameter(unit); i < layout_.last_parameter(unit); ++i) {
+    if (unused_[i] == 0) written_[i] = 1;
+    unused_[i] = 0;
+  }
+  any_backward_ = true;
+}
+
 bool FullySharded::Impl::set_sync(bool sync) {
   bool const was = sync_;
   if (!sync) {
@@ -137,13 +177,19 @@ void FullySharded::Impl::reduce() {
   if (reduced_ || !sync_) return;
   check_idle("reduce");
   guarded([this] {
-    reducer_.send_held();
-    gatherer_.close();
-    reducer_.close();
+    launch_reductions();
     wait_for_reductions();
-    reducer_.zero_unsent();
   });
   reduced_ = true;
+}
+
+// What is left of them, and whatever ends the exchanges of a step.
+void FullySharded::Impl::launch_reductions() {
+  reducer_.send_held();
+  presence_.begin(written_);
+  gatherer_.close();
+  reducer_.close(presence_);
+  reducer_.zero_unsent();
 }
 
 void FullySharded::Impl::wait_for_reductions() {
@@ -160,12 +206,7 @@ void FullySharded::Impl::step(StepInputs const& inputs) {
   bool const judges = judge_.is_wanted();
   if (judges) judge_.check(inputs);
   guarded([&] {
-    if (!reduced_) {
-      reducer_.send_held();
-      gatherer_.close();
-      reducer_.close();
-      reducer_.zero_unsent();
-    }
+    if (!reduced_) launch_reductions();
     gatherer_.release_all();
     shards_.begin_step(judges ? judged(inputs) : inputs);
     updates_.clear();
@@ -181,9 +222,17 @@ void FullySharded::Impl::step(StepInputs const& inputs) {
     gatherer_.wait_for_close();
     reducer_.end_step();
   });
+  end_step();
+}
+
+void FullySharded::Impl::end_step() {
   for (UnitState& unit : units_) unit.forwarded = false;
   any_backward_ = false;
   reduced_ = false;
+  std::optional<std::size_t> const missing = presence_.missing(written_);
+  static_cast<void>(presence_.learn());
+  std::fill(written_.begin(), written_.end(), std::uint8_t{0});
+  if (missing) throw BrokenPromise("FullySharded::step", *missing);
 }
 
 // Of the shard as it is: another pass before the step may add to it.
@@ -215,7 +264,9 @@ void FullySharded::Impl::update(std::size_t unit) {
   std::span<ShardPiece const> const pieces = pieces_of_unit(unit);
   if (!pieces.empty()) {
     Clock::time_point const start = Clock::now();
-    for (ShardPiece const& piece : pieces) shards_.update(piece, gradient_of(piece));
+    for (ShardPiece const& piece : pieces) {
+      if (has_gradient(piece)) shards_.update(piece, gradient_of(piece));
+    }
     updates_.push_back({start, Clock::now()});
   }
   updated_[unit] = 1;
@@ -244,6 +295,7 @@ void FullySharded::Impl::update_with_norms() {
   std::vector<double> norms(2 * layout_.parameter_count(), 0);
   Clock::time_point start = Clock::now();
   for (ShardPiece const& piece : shards_.pieces()) {
+    if (!has_gradient(piece)) continue;
     auto const part = shards_.update_moments(piece, gradient_of(piece));
     norms[2 * piece.tensor] = part.parameter;
     norms[2 * piece.tensor + 1] = part.direction;
@@ -253,6 +305,7 @@ void FullySharded::Impl::update_with_norms() {
   groups_.gathers.all_reduce(view, view, ReduceOp::sum).wait();
   start = Clock::now();
   for (ShardPiece const& piece : shards_.pieces()) {
+    if (!has_gradient(piece)) continue;
     shards_.apply(piece, {norms[2 * piece.tensor], norms[2 * piece.tensor + 1]});
   }
   updates_.push_back({start, Clock::now()});

@@ -26,6 +26,7 @@ DataType narrowest(FlatTypes const& types) {
 UnitLayout::UnitLayout(std::vector<ShardedUnit> const& units, FullyShardedOptions const& options, std::size_t parts) {
   std::vector<TensorSpec> specs;
   first_flat_.push_back(0);
+  first_parameter_.push_back(0);
   for (ShardedUnit const& unit : units) {
     std::map<DataType, std::vector<std::size_t>> tensors;  // by gathered type
     for (ParameterGroup const& group : unit.groups) {
@@ -38,6 +39,7 @@ UnitLayout::UnitLayout(std::vector<ShardedUnit> const& units, FullyShardedOption
     names_.push_back(unit.name);
     for (auto const& [type, members] : tensors) add_flat(specs, members, types_of(type, options), parts);
     first_flat_.push_back(types_.size());
+    first_parameter_.push_back(parameters_.size());
   }
 }
 

@@ -44,6 +44,8 @@ class UnitLayout {
     std::size_t count = 0;
   };
   [[nodiscard]] Place const& place(std::size_t parameter) const noexcept { return parameters_[parameter]; }
+  [[nodiscard]] std::size_t first_parameter(std::size_t unit) const noexcept { return first_parameter_[unit]; }
+  [[nodiscard]] std::size_t last_parameter(std::size_t unit) const noexcept { return first_parameter_[unit + 1]; }
 
   /// Of all its flats, as gathered and as backward writes them, and where one of them begins.
   [[nodiscard]] std::size_t gathered_bytes(std::size_t unit) const noexcept;
@@ -62,6 +64,7 @@ class UnitLayout {
   std::vector<FlatTypes> types_;         ///< by flat
   std::vector<std::size_t> first_flat_;  ///< by unit, and the end
   std::vector<Place> parameters_;
+  std::vector<std::size_t> first_parameter_;   ///< by unit, and the end
   std::vector<std::size_t> gathered_offsets_;  ///< by flat, bytes into its unit
   std::vector<std::size_t> gradient_offsets_;
 };

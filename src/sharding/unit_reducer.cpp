@@ -126,10 +126,12 @@ void UnitReducer::send_held() {
   }
 }
 
-void UnitReducer::close() {
+void UnitReducer::close(GradientPresence& presence) {
   CollectiveOptions const how{.stream = options_.stream};
   closing_.push_back(groups_.reductions.barrier(how));
   if (groups_.replicated) closing_.push_back(groups_.replicated->barrier(how));
+  presence.agree(groups_.reductions, options_.stream);
+  if (groups_.replicated && !groups_.rank_order) presence.agree(*groups_.replicated, options_.stream);
 }
 
 void UnitReducer::send(std::size_t unit) {

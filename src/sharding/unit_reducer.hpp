@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "bucketing/gradient_presence.hpp"
 #include "sharding/block_map.hpp"
 #include "sharding/shard_groups.hpp"
 #include "sharding/unit_layout.hpp"
@@ -37,8 +38,9 @@ class UnitReducer {
   void end(std::size_t unit);
   /// Sends what is held. Collective.
   void send_held();
-  /// No more is sent in this step. Collective: who sent fewer units than others, or more, is found out.
-  void close();
+  /// No more is sent in this step; `presence` finds out which parameters have gradients. Collective: who sent fewer
+  /// units than others, or more, is found out.
+  void close(GradientPresence& presence);
   /// Collective, once: memory to hold gradients in.
   void make_holdable();
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bucketing/bucket_storage.hpp"
+#include "bucketing/gradient_presence.hpp"
 #include "sharding/gradient_judge.hpp"
 #include "sharding/parameter_gathers.hpp"
 #include "sharding/shard_optimizer.hpp"
@@ -42,11 +43,12 @@ class ZeroOptimizer::Impl {
   }
 
   void mark_ready(std::size_t index) {
-    if (reduced_) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("ZeroOptimizer::mark_ready({}): gradients are reduced; call step() first", index));
-    }
+    check_not_reduced("mark_ready", index);
     bucketer_.mark_ready(index);
+  }
+  void mark_unused(std::size_t index) {
+    check_not_reduced("mark_unused", index);
+    bucketer_.mark_unused(index);
   }
   void reduce();
   void step(StepInputs const& inputs);
@@ -70,7 +72,9 @@ class ZeroOptimizer::Impl {
   void take_values(std::vector<ParameterGroup> const& groups);
   [[nodiscard]] BucketPlan parameter_plan() const;
   void adopt_plan();
+  void check_not_reduced(char const* call, std::size_t index) const;
   void launch_reductions();
+  void finish_reductions();
   void update_as_they_arrive();
   void update_and_gather_from_the_last();
   void update_bucket(std::span<ShardPiece const> pieces);
@@ -86,6 +90,8 @@ class ZeroOptimizer::Impl {
   void wait_for_gradient(ShardPiece const& piece) {
     if (!reduced_) bucketer_.wait(piece.tensor);
   }
+  /// Else it is not updated.
+  [[nodiscard]] bool has_gradient(ShardPiece const& piece) const { return bucketer_.has_gradient(piece.tensor); }
   void check_usable() const {
     if (failure_) std::rethrow_exception(failure_);
   }
@@ -102,8 +108,9 @@ class ZeroOptimizer::Impl {
   ShardOptimizer shards_;
   ParameterGathers gathers_;
   std::vector<Interval> updates_;
-  bool reduced_ = false;        ///< reduce() came, step() did not: gradients may have been changed
-  std::exception_ptr failure_;  ///< why this is of no more use
+  bool reduced_ = false;                 ///< reduce() came, step() did not: gradients may have been changed
+  std::optional<BrokenPromise> broken_;  ///< by this rank, in this step
+  std::exception_ptr failure_;           ///< why this is of no more use
 };
 
 // Other ranks may have got further or less far than this one.

@@ -110,6 +110,12 @@ std::size_t ZeroOptimizer::generation() const noexcept {
 void ZeroOptimizer::mark_ready(std::size_t index) {
   impl_->mark_ready(index);
 }
+void ZeroOptimizer::mark_unused(std::size_t index) {
+  impl_->mark_unused(index);
+}
+bool ZeroOptimizer::has_gradient(std::size_t index) const {
+  return std::as_const(*impl_).bucketer().has_gradient(index);
+}
 void ZeroOptimizer::step(StepInputs const& inputs) {
   impl_->step(inputs);
 }

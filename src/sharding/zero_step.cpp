@@ -30,9 +30,24 @@ void ZeroOptimizer::Impl::reduce() {
   guarded([this] {
     wait_parameters();
     launch_reductions();
-    bucketer_.finish();
+    finish_reductions();
   });
   reduced_ = true;
+}
+
+void ZeroOptimizer::Impl::check_not_reduced(char const* call, std::size_t index) const {
+  if (!reduced_) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("ZeroOptimizer::{}({}): gradients are reduced; call step() first", call, index));
+}
+
+// Whose gradient is missing learns so at the end of the step: the other ranks go through it.
+void ZeroOptimizer::Impl::finish_reductions() {
+  try {
+    bucketer_.finish();
+  } catch (BrokenPromise const& broken) {
+    broken_ = broken;
+  }
 }
 
 // Gradients may have changed since they were reduced.
@@ -53,7 +68,7 @@ void ZeroOptimizer::Impl::step(StepInputs const& inputs) {
       wait_parameters();
       launch_reductions();
       if (judges || !options_.overlap) {
-        bucketer_.finish();
+        finish_reductions();
         reduced_ = true;
       }
     }
@@ -67,19 +82,25 @@ void ZeroOptimizer::Impl::step(StepInputs const& inputs) {
       } else {
         update_as_they_arrive();
       }
-      if (!reduced_) bucketer_.finish();
+      if (!reduced_) finish_reductions();
       launch_gathers();
     }
     if (zero_gradients_) zero_rest();
     if (!options_.overlap) wait_parameters();
   });
   reduced_ = false;
+  if (!broken_) return;
+  BrokenPromise const broken = *broken_;
+  broken_.reset();
+  throw broken;
 }
 
 // All of one bucket.
 void ZeroOptimizer::Impl::update_bucket(std::span<ShardPiece const> pieces) {
   Clock::time_point const start = Clock::now();
-  for (ShardPiece const& piece : pieces) shards_.update(piece, gradient_of(piece));
+  for (ShardPiece const& piece : pieces) {
+    if (has_gradient(piece)) shards_.update(piece, gradient_of(piece));
+  }
   updates_.push_back({start, Clock::now()});
 }
 
@@ -105,6 +126,7 @@ void ZeroOptimizer::Impl::update_with_norms() {
   std::vector<double> norms(2 * shards_.parameter_count(), 0);
   for (ShardPiece const& piece : shards_.pieces()) {
     wait_for_gradient(piece);
+    if (!has_gradient(piece)) continue;
     Clock::time_point const start = Clock::now();
     auto const part = shards_.update_moments(piece, gradient_of(piece));
     norms[2 * piece.tensor] = part.parameter;
@@ -115,6 +137,7 @@ void ZeroOptimizer::Impl::update_with_norms() {
   communicator_.all_reduce(view, view, ReduceOp::sum, {options_.stream, {}}).wait();
   Clock::time_point const start = Clock::now();
   for (ShardPiece const& piece : shards_.pieces()) {
+    if (!has_gradient(piece)) continue;
     shards_.apply(piece, {norms[2 * piece.tensor], norms[2 * piece.tensor + 1]});
   }
   updates_.push_back({start, Clock::now()});
