@@ -104,7 +104,7 @@ struct FullyShardedMemory {
 /// All ranks make the same calls in the same order, about the same units; units may be used in any order, several times
 /// a step, or not at all (then none of their parameters has a gradient). Where ranks use units in other orders, or
 /// other units, all throw Error{mismatch} naming the units and whether they were meant for forward or backward, before
-/// any of them moves.
+/// any of them moves; about a backward under no_sync() at the end of the step.
 ///
 /// Several passes before a step() accumulate: each is reduced and its average added to the shard, in the reduce type.
 /// Within no_sync() whole gradients add up locally instead.

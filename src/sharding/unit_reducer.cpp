@@ -112,7 +112,11 @@ void UnitReducer::begin(std::size_t unit, bool hold) {
 void UnitReducer::end(std::size_t unit) {
   State& state = states_[unit];
   state.held = state.hold;
-  if (!state.hold) send(unit);
+  if (state.hold) {
+    held_turns_.note(unit);
+  } else {
+    send(unit);
+  }
 }
 
 void UnitReducer::send_held() {
@@ -127,11 +131,14 @@ void UnitReducer::send_held() {
 }
 
 void UnitReducer::close(GradientPresence& presence) {
-  CollectiveOptions const how{.stream = options_.stream};
-  closing_.push_back(groups_.reductions.barrier(how));
-  if (groups_.replicated) closing_.push_back(groups_.replicated->barrier(how));
-  presence.agree(groups_.reductions, options_.stream);
-  if (groups_.replicated && !groups_.rank_order) presence.agree(*groups_.replicated, options_.stream);
+  close(groups_.reductions, presence);
+  if (groups_.replicated) close(*groups_.replicated, presence);
+}
+
+void UnitReducer::close(Communicator& communicator, GradientPresence& presence) {
+  closing_.push_back(communicator.barrier({.stream = options_.stream}));
+  if (!held_offsets_.empty()) held_turns_.compare(communicator, options_.stream);
+  presence.agree(communicator, options_.stream);
 }
 
 void UnitReducer::send(std::size_t unit) {
@@ -233,6 +240,7 @@ void UnitReducer::end_step() {
     }
   }
   closing_.clear();
+  held_turns_.end_step(layout_);
   timings_.clear();
   for (Launch const& launched : launches_) {
     WorkTimings const first = launched.first.timings();

@@ -8,6 +8,7 @@
 
 #include "bucketing/gradient_presence.hpp"
 #include "sharding/block_map.hpp"
+#include "sharding/held_turns.hpp"
 #include "sharding/shard_groups.hpp"
 #include "sharding/unit_layout.hpp"
 #include "weft/bucketer.hpp"
@@ -38,8 +39,8 @@ class UnitReducer {
   void end(std::size_t unit);
   /// Sends what is held. Collective.
   void send_held();
-  /// No more is sent in this step; `presence` finds out which parameters have gradients. Collective: who sent fewer
-  /// units than others, or more, is found out.
+  /// No more is sent in this step; `presence` finds out which parameters have gradients. Collective: who sent or
+  /// held other units than others is found out.
   void close(GradientPresence& presence);
   /// Collective, once: memory to hold gradients in.
   void make_holdable();
@@ -87,6 +88,7 @@ class UnitReducer {
   };
 
   [[nodiscard]] std::size_t pool_capacity(std::size_t units) const;
+  void close(Communicator& communicator, GradientPresence& presence);
   void send(std::size_t unit);
   void send_flat(std::size_t unit, std::size_t flat);
   [[nodiscard]] Launch reduce(std::size_t flat, BufferView const& whole, BufferView const& shard,
@@ -107,8 +109,9 @@ class UnitReducer {
   std::vector<std::size_t> held_offsets_;  ///< by unit
   std::vector<BufferView> shards_;         ///< by flat
   std::vector<State> states_;              ///< by unit
-  std::vector<Work> closing_;              ///< of close()
-  std::deque<Sending> sending_;            ///< in the pool, oldest first
+  HeldTurns held_turns_;
+  std::vector<Work> closing_;    ///< of close()
+  std::deque<Sending> sending_;  ///< in the pool, oldest first
   std::vector<std::size_t> sent_;
   std::vector<Launch> launches_;
   std::vector<BucketTiming> timings_;

@@ -20,6 +20,7 @@ constexpr std::size_t kUnits = 4;
 struct Pass {
   std::vector<std::size_t> forward{0, 1, 2, 3};
   std::vector<std::size_t> backward{3, 2, 1, 0};
+  bool held = false;  ///< under no_sync(), and followed by one that is not
 };
 
 /// A model of equal units, rank 0's values.
@@ -34,7 +35,7 @@ FullySharded equal_units(Communicator& world, FullyShardedOptions const& options
 }
 
 /// Every unit has to have its own values, whatever other ranks do.
-void run(FullySharded& model, Pass const& pass) {
+void run_pass(FullySharded& model, Pass const& pass) {
   auto const check = [&](std::size_t unit) {
     auto const view = model.parameter(unit);
     std::span<float const> const values(static_cast<float const*>(view.data), view.count);
@@ -52,6 +53,15 @@ void run(FullySharded& model, Pass const& pass) {
     std::memset(view.data, 0, view.bytes());
     model.after_backward(unit);
   }
+}
+
+void run(FullySharded& model, Pass const& pass) {
+  if (pass.held) {
+    model.no_sync([&] { run_pass(model, pass); });
+    run_pass(model, {});
+  } else {
+    run_pass(model, pass);
+  }
   model.step();
 }
 
@@ -64,7 +74,7 @@ void expect_found_out(int ranks, FullyShardedOptions const& options, Pass const&
     auto model = equal_units(world, options);
     std::string what;
     try {
-      for (int step = 0; step < 3; ++step) run(model, world.rank() == 1 && step == when ? odd : Pass{});
+      for (int step = 0; step < 3; ++step) run(model, world.rank() == 1 && step == when ? odd : Pass{.held = odd.held});
       ADD_FAILURE() << "rank " << world.rank() << " was told nothing";
     } catch (Error const& error) {
       what = error.what();
@@ -116,6 +126,20 @@ TEST(FullyShardedOrder, OneLeftOutAltogether) {
 
 TEST(FullyShardedOrder, OneMore) {
   expect_found_out_always({.forward = {0, 1, 2, 1, 3}}, {"unit 'layer 1' in ", "rank 1 made "});
+}
+
+// Nothing is sent, and what is used is gathered already.
+TEST(FullyShardedOrder, BackwardThatIsHeld) {
+  std::vector<std::string> const words{"unit 'layer ", "rank 0 made ", "rank 1 made "};
+  FullyShardedOptions const kept{.prefetch = 0, .reshard_after_forward = false};
+  expect_found_out(2, kept, {.backward = {3, 2, 0, 1}, .held = true}, 2, words);
+  expect_found_out(2, kept, {.backward = {3, 2, 1}, .held = true}, 2, words);
+  expect_found_out(2, {.prefetch = 1}, {.backward = {3, 2, 0}, .held = true}, 2, words);
+  expect_found_out(2, {.prefetch = 2}, {.backward = {2, 1, 0}, .held = true}, 2, words);
+  for (HybridSum const sum : {HybridSum::by_group, HybridSum::rank_order}) {
+    expect_found_out(4, {.shard_size = 1, .hybrid_sum = sum}, {.backward = {3, 2, 1}, .held = true}, 0,
+                     {"backward 3 under no_sync", "unit 'layer 0' in backward", "made no more"});
+  }
 }
 
 TEST(FullyShardedOrder, AllGroupsOfReplicasAreTold) {
