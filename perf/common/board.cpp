@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "weft/error.hpp"
 
@@ -19,6 +20,9 @@ namespace {
 
 constexpr std::size_t kMaxValues = 4096;  // doubles per rank and exchange
 constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::milliseconds kLateYield{1};
+constexpr std::chrono::microseconds kNap{50};
+constexpr int kAbstained = 1000;  // naps before the next yield is tried
 
 [[noreturn]] void fail(std::string const& what) {
   auto const code = errno == ENOMEM || errno == ENOSPC ? ErrorCode::out_of_memory : ErrorCode::system;
@@ -94,15 +98,25 @@ double* Board::values(int rank) const noexcept {
   return reinterpret_cast<double*>(first) + static_cast<std::size_t>(rank) * kMaxValues;
 }
 
-void Board::wait_for(Flag const& flag) const {
-  std::uint64_t polls = 0;
-  std::chrono::steady_clock::time_point deadline{};
-  while (flag.epoch.load(std::memory_order_acquire) < epoch_) {
-    crowded_ ? static_cast<void>(sched_yield()) : relax();
-    if ((++polls & 0xffffU) != 0) continue;
-    auto const now = std::chrono::steady_clock::now();
-    if (deadline == std::chrono::steady_clock::time_point{}) deadline = now + kPatience;
-    if (now > deadline) throw Error(ErrorCode::timeout, "perf: a rank did not reach the start line within a minute");
+// Linux from 6.18 on charges a whole time slice for a yield: beside programs that compute, who yields is served last
+// and who sleeps first.
+void Board::give_way() {
+  if (abstained_ > 0) {
+    --abstained_;
+    return std::this_thread::sleep_for(kNap);
+  }
+  auto const begin = std::chrono::steady_clock::now();
+  sched_yield();
+  if (std::chrono::steady_clock::now() - begin > kLateYield) abstained_ = kAbstained;
+}
+
+void Board::wait_for(Flag const& flag) {
+  auto const deadline = std::chrono::steady_clock::now() + kPatience;
+  for (std::uint32_t poll = 1; flag.epoch.load(std::memory_order_acquire) < epoch_; ++poll) {
+    crowded_ ? give_way() : relax();
+    if (poll % 1024 == 0 && std::chrono::steady_clock::now() > deadline) {
+      throw Error(ErrorCode::timeout, "perf: a rank did not reach the start line within a minute");
+    }
   }
 }
 

@@ -56,13 +56,15 @@ class Board {
     std::atomic<std::uint64_t> epoch;
   };
   [[nodiscard]] double* values(int rank) const noexcept;
-  void wait_for(Flag const& flag) const;
+  void wait_for(Flag const& flag);
+  void give_way();
   void publish(std::vector<double> const& mine);
 
   int rank_;
   int ranks_;
   bool crowded_;
   std::uint64_t epoch_ = 0;
+  int abstained_ = 0;  ///< naps left before a yield is tried
   SharedArena arena_;
   Flag* flags_;
 };

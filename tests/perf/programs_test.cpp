@@ -79,7 +79,7 @@ TEST_P(Table, HasRightResultsAtEverySize) {
 INSTANTIATE_TEST_SUITE_P(
     Programs, Table,
     ::testing::Values(Job{"all_reduce_perf", 1, ""}, Job{"all_reduce_perf", 2, "-c 3"},
-                      Job{"all_reduce_perf", 3, "-d all -o all"}, Job{"all_reduce_perf", 2, "--memory private"},
+                      Job{"all_reduce_perf", 2, "-d all -o all"}, Job{"all_reduce_perf", 2, "--memory private"},
                       Job{"all_reduce_perf", 2, "-m 3 -z 1"}, Job{"all_reduce_perf", 2, "-u 3"},
                       Job{"all_reduce_perf", 2, "-R 0 --touch 0 -a 1"}, Job{"reduce_scatter_perf", 2, "-u 1"},
                       Job{"reduce_scatter_perf", 3, "-d half -o all"}, Job{"all_gather_perf", 2, ""},

@@ -224,7 +224,7 @@ void Channel::await_slowly(int peer, Ready const& ready) {
   for (int yield = 0; yield < patience_.yields; ++yield) {
     if (ready()) return;
     if (options_.progress && yield % kYieldsPerProgress == 0) options_.progress();
-    ::sched_yield();
+    if (!yielder_.yield()) break;
   }
   auto const deadline = std::chrono::steady_clock::now() + call_->timeout;
   for (auto nap = kFirstNap; !ready(); nap = kNap) {

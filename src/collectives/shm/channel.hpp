@@ -141,8 +141,9 @@ class Channel {
   std::mutex pidfds_mutex_;
   std::array<int, kMaxRanks> pidfds_;
 
-  Call const* call_ = nullptr;    // the current call
-  Patience patience_{};           // the current call's
+  Call const* call_ = nullptr;  // the current call
+  Patience patience_{};         // the current call's
+  Yielder yielder_;
   std::uint64_t calls_ = 0;       // fingerprint, of which the upper half is told
   std::uint64_t announced_ = 0;   // announcements so far
   std::uint64_t same_until_ = 0;  // the call up to which differences have been reported

@@ -225,7 +225,7 @@ void Mailbox::transfer(Call const& call, std::span<Message const> messages) {
     }
     if (++idle <= patience.spins) continue;
     if (idle <= patience.spins + patience.yields) {
-      ::sched_yield();
+      if (!yielder_.yield()) idle = patience.spins + patience.yields;
       continue;
     }
     if (deadline == std::chrono::steady_clock::time_point::max()) {
@@ -274,7 +274,7 @@ void Mailbox::await(Call const& call, std::function<bool()> const& ready) {
   for (int idle = 0; !ready(); ++idle) {
     if (idle < patience.spins) continue;
     if (idle < patience.spins + patience.yields) {
-      ::sched_yield();
+      if (!yielder_.yield()) idle = patience.spins + patience.yields;
       continue;
     }
     auto const rung = bell.rung.load();

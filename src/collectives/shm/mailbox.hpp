@@ -11,6 +11,7 @@
 #include "collectives/message.hpp"
 #include "collectives/shm/cache_line.hpp"
 #include "collectives/shm/channel.hpp"
+#include "collectives/shm/patience.hpp"
 #include "collectives/shm/segment.hpp"
 #include "collectives/transit.hpp"
 
@@ -78,6 +79,7 @@ class Mailbox {
   std::byte* base_;
   Channel& channel_;
   std::size_t slot_bytes_;
+  Yielder yielder_;
 };
 
 }  // namespace weft::shm
