@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <utility>
 
-#include "checkpoint/convert.hpp"
 #include "checkpoint/file.hpp"
 #include "checkpoint/index.hpp"
 #include "checkpoint/json_text.hpp"
@@ -15,6 +15,7 @@
 #include "checkpoint/together.hpp"
 #include "checkpoint/xxh64.hpp"
 #include "collectives/texts.hpp"
+#include "weft/convert.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -25,6 +26,10 @@ constexpr std::uint64_t kLongestIndex = std::uint64_t{1} << 32;
 CheckpointIndex read_index(std::filesystem::path const& folder) {
   std::filesystem::path const path = folder / kIndexName;
   return parse_index(path, read_whole(path, kLongestIndex));
+}
+
+bool is_convertible(DataType from, DataType to) noexcept {
+  return from == to || (is_floating_point(from) && is_floating_point(to));
 }
 
 }  // namespace
@@ -130,7 +135,12 @@ void Checkpoint::Impl::read_part(std::size_t tensor, std::size_t part, Checkpoin
     std::size_t const wanted = std::max(first, begin);
     std::size_t const count = std::min(last, end) - wanted;
     BufferView const to = range.into.slice(from.first + wanted - range.first, count);
-    convert_elements(bytes.data() + (wanted - begin) * size_of(dtype), dtype, to.data, to.dtype, count);
+    ConstBufferView const found(bytes.data() + (wanted - begin) * size_of(dtype), count, dtype);
+    if (dtype == to.dtype) {  // of any type
+      std::memcpy(to.data, found.data, to.bytes());
+    } else {
+      convert(found, to);
+    }
   }
 }
 
