@@ -7,13 +7,12 @@
 The eight take turns step by step (train_gpt --compare), and every round is a process of its own, which plans anew. Judged are
 lower quartiles over all steps of all rounds: disturbances only ever lengthen a step. Medians are printed beside. Exit code: 0 when the bar holds, 1 when not, 2 when a run fails.
 """
-import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
+
+import trainer
 
 MODEL = ("--layers", "6", "--batch", "4")  # half of train_gpt's defaults: twice the steps
 CAPS_MB = (0.125, 0.25, 0.5, 1, 2, 4, 8)
@@ -22,11 +21,7 @@ COLD = 2  # steps at the start that do not count: the first one plans
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default="build/release/bin", help="folder of train_gpt")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=42)
-    parser.add_argument("--ranks", type=int, default=2)
+    parser = trainer.parser_of(__doc__, rounds=3, steps=42)
     parser.add_argument("--link", default="50us:190MB/s")
     parser.add_argument("--json", help="append every step's time, a line for each run of a round; earlier lines count too")
     parser.add_argument("train_gpt", nargs="*", default=list(MODEL), help=f"options of the model, default: {' '.join(MODEL)}")
@@ -35,17 +30,8 @@ def parse():
 
 def round_of(options):
     """{name: [milliseconds of each step that counts]}"""
-    with tempfile.TemporaryDirectory() as folder:
-        report = os.path.join(folder, "report.json")
-        command = [os.path.join(options.bin, "train_gpt"), "--ranks", str(options.ranks), "--steps", str(options.steps),
-                   "--link", options.link, "--sample", "0", "--report-json", report, "--bucket-policy", "optimal",
-                   "--compare", "--compare-caps", *map(str, CAPS_MB), *options.train_gpt]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=600)
-        if done.returncode != 0:
-            print(f"check_buckets: {' '.join(command)} left {done.returncode}: {done.stderr.strip()}", file=sys.stderr)
-            sys.exit(2)
-        with open(report, encoding="utf-8") as file:
-            runs = json.load(file)["runs"]
+    runs = trainer.run(options, "--link", options.link, "--bucket-policy", "optimal", "--compare", "--compare-caps",
+                       *map(str, CAPS_MB), *options.train_gpt)
     return {run["name"]: [step["step_ms"] for step in run["steps"][COLD:]] for run in runs}
 
 
@@ -62,11 +48,8 @@ def rounds_of(options):
     return rounds
 
 
-def main():
-    options = parse()
-    rounds = rounds_of(options)
-    steps = {name: [ms for one in rounds for ms in one[name]] for name in rounds[0]}
-    print(f"# {options.link}, {options.ranks} ranks, {len(steps['weft'])} steps in {len(rounds)} rounds")
+def judge(steps):
+    """`steps`: {name: milliseconds}"""
     quartiles = {name: statistics.quantiles(times, n=4)[0] for name, times in steps.items()}
     print(f"{'run':<14}{'quartile ms':>12}{'median ms':>11}{'optimal over it':>17}")
     ratios = {}
@@ -79,7 +62,15 @@ def main():
     best = max(ratios, key=ratios.get)
     good = ratios[best] <= BAR
     print(f"{'PASS' if good else 'FAIL'}: optimal over the best cap ({best}) {ratios[best]:.3f}, at most {BAR:.3f}")
-    return 0 if good else 1
+    return good
+
+
+def main():
+    options = parse()
+    rounds = rounds_of(options)
+    steps = {name: [ms for one in rounds for ms in one[name]] for name in rounds[0]}
+    print(f"# {options.link}, {options.ranks} ranks, {len(steps['weft'])} steps in {len(rounds)} rounds")
+    return 0 if judge(steps) else 1
 
 
 if __name__ == "__main__":

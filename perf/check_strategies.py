@@ -8,14 +8,13 @@ that `--link auto` finds for ddp; zero3, which sends half as much again, gets on
 Rounds take turns with the strategies, and medians over them are judged. Exit code: 0 when every bar holds, 1 when one does not,
 2 when a run fails.
 """
-import argparse
 import json
 import os
 import re
 import statistics
-import subprocess
 import sys
-import tempfile
+
+import trainer
 
 STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "hsdp")
 TRAFFIC = {"zero3": 1.5}  # of ddp's
@@ -23,11 +22,7 @@ HIDDEN, BOUND = 0.90, 1.08
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default="build/release/bin", help="folder of train_gpt")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=24)
-    parser.add_argument("--ranks", type=int, default=2)
+    parser = trainer.parser_of(__doc__, rounds=3, steps=24)
     parser.add_argument("--link", help="as 50us:200MB/s, instead of the one found for ddp")
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
     parser.add_argument("--traces", help="write FOLDER/STRATEGY.trace.json of the last round, for tools/plot_overlap.py")
@@ -42,18 +37,7 @@ def scaled(link, factor):
 
 
 def run(options, strategy, link, trace=None):
-    with tempfile.TemporaryDirectory() as folder:
-        report = os.path.join(folder, "report.json")
-        command = [os.path.join(options.bin, "train_gpt"), "--ranks", str(options.ranks), "--steps", str(options.steps), "--link", link,
-                   "--sample", "0", "--strategy", strategy, "--report-json", report]
-        if trace:
-            command += ["--trace", trace]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=300)
-        if done.returncode != 0:
-            print(f"check_strategies: {' '.join(command)} left {done.returncode}: {done.stderr.strip()}", file=sys.stderr)
-            sys.exit(2)
-        with open(report, encoding="utf-8") as file:
-            return json.load(file)["runs"][0]
+    return trainer.run(options, "--link", link, "--strategy", strategy, *(["--trace", trace] if trace else []))[0]
 
 
 def judge(strategy, runs):

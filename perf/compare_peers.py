@@ -17,7 +17,8 @@ import sys
 import tempfile
 from dataclasses import dataclass
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from peers.catalogue import ROOT, environment
+
 TOLERANCE = 0.95  # never-below bars allow 5 %
 PEERS = {
     "ob1": ["--mca", "pml", "ob1"],
@@ -81,14 +82,6 @@ def arguments():
     parser.add_argument("--json", help="append every figure as JSON lines to this file")
     parser.add_argument("--timeout", type=int, default=600, help="seconds one launch may take")
     return parser.parse_args()
-
-
-def environment():
-    # OpenBLAS, OpenMP and friends play no part here; root in a container has to say so twice.
-    result = dict(os.environ)
-    if os.geteuid() == 0:
-        result.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    return result
 
 
 def program_of(options, setting):

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from peers.catalogue import ROOT, environment
 
 
 def arguments():
@@ -31,13 +31,6 @@ def arguments():
     parser.add_argument("--mca", nargs="*", default=[], help="options for mpirun, such as pml=ob1")
     parser.add_argument("--json", help="append every figure as JSON lines to this file")
     return parser.parse_args()
-
-
-def environment():
-    result = dict(os.environ)
-    if os.geteuid() == 0:
-        result.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    return result
 
 
 def iterations(size):

@@ -27,6 +27,8 @@ def load(name):
 compare_peers = load("compare_peers")
 check_overlap = load("check_overlap")
 check_baselines = load("check_baselines")
+check_buckets = load("check_buckets")
+check_strategies = load("check_strategies")
 compare = load("compare")
 
 
@@ -183,6 +185,40 @@ class Compare(unittest.TestCase):
         self.assertEqual({line["library"] for line in lines}, {"good"})
         self.assertEqual(len(lines), 3)
         self.assertIn("bad left out: left with 1: broken", output.getvalue())
+
+
+class CheckTrainer(unittest.TestCase):
+    """What is judged of runs of train_gpt."""
+
+    @staticmethod
+    def quietly(judge, *arguments):
+        with contextlib.redirect_stdout(io.StringIO()):
+            return judge(*arguments)
+
+    def test_buckets_are_judged_by_the_best_cap(self):
+        caps = {"cap 1 MiB": [100.0] * 4, "cap 2 MiB": [110.0] * 4}
+        self.assertTrue(self.quietly(check_buckets.judge, {"weft": [101.9] * 4, **caps}))
+        self.assertFalse(self.quietly(check_buckets.judge, {"weft": [102.1] * 4, **caps}))
+
+    def test_both_bars_of_strategies(self):
+        good = {"step_ms": 107.9, "compute_ms": 95.0, "communication_ms": 50.0, "bound_ms": 100.0, "hidden_ms": 45.1, "hideable_ms": 50.0}
+        self.assertTrue(self.quietly(check_strategies.judge, "ddp", [good]))
+        self.assertFalse(self.quietly(check_strategies.judge, "ddp", [{**good, "step_ms": 108.1}]))
+        self.assertFalse(self.quietly(check_strategies.judge, "ddp", [{**good, "hidden_ms": 44.9}]))
+
+    def test_a_run_that_fails_is_no_verdict(self):
+        class Options:
+            bin, ranks, steps = "/nonexistent", 2, 1
+
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()) as said:
+            Options.bin = folder
+            with open(os.path.join(folder, "train_gpt"), "w", encoding="utf-8") as file:
+                file.write("#!/bin/sh\necho broken >&2\nexit 1\n")
+            os.chmod(file.name, 0o755)
+            with self.assertRaises(SystemExit) as left:
+                check_strategies.run(Options, "ddp", "auto")
+        self.assertEqual(left.exception.code, 2)
+        self.assertIn("left 1: broken", said.getvalue())
 
 
 class CheckBaselines(unittest.TestCase):
