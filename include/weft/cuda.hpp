@@ -3,9 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "weft/buffer.hpp"
+#include "weft/gradients.hpp"
 #include "weft/stream.hpp"
 
 struct CUstream_st;  // cudaStream_t points to one
@@ -80,5 +82,65 @@ class MemoryPool {
 /// Enqueues a copy between host and device, or device and device, on `stream`; both views stay valid until it has run.
 /// @throws Error{invalid_argument} when counts or types differ.
 void copy(BufferView dst, ConstBufferView src, Stream const& stream);
+
+/// Many tensors of f32, bf16 or f16 on one GPU, which a few launches measure or change all together. Making one
+/// allocates and waits; the rest only enqueues on `stream`, allocates nothing, and can be captured in CUDA graphs. What
+/// pointers point to is in the GPU's memory, and read when it runs. The tensors outlive it, and it what it has
+/// enqueued. Move-only.
+///
+/// weft/gradients.hpp has functions for gradients on a GPU too; those wait for the GPU before and after.
+class GradientList {
+ public:
+  /// @throws Error{invalid_argument} for tensors on different devices or without memory, Error{unsupported} for another
+  /// type or a tensor on the CPU.
+  explicit GradientList(std::span<BufferView const> gradients);
+  ~GradientList();
+  GradientList(GradientList&&) noexcept;
+  GradientList& operator=(GradientList&&) noexcept;
+
+  struct MeasureOptions {
+    NormType type = NormType::l2;
+    float const* inv_scale = nullptr;  ///< multiplies gradients before they are looked at; null: 1
+    double max_norm = 0;               ///< for clip(); 0: no clipping
+    BufferView found_inf{};            ///< one f32, which becomes 1 where an element is not finite; may be empty
+  };
+  /// Reads all gradients once and leaves them. The same gradients give the same bits.
+  void measure(MeasureOptions const& options, Stream const& stream);
+  /// What measure() found: the norm, and clip_factor(norm, max_norm) for StepInputs::clip (1 where not finite).
+  [[nodiscard]] float const* norm() const noexcept;
+  [[nodiscard]] float const* clip() const noexcept;
+  /// Waits for the GPU.
+  [[nodiscard]] GradientNorm read_norm() const;
+
+  /// g ← inv_scale·g, and found_inf as above.
+  void unscale_and_check(float const* inv_scale, BufferView found_inf, Stream const& stream);
+  /// g ← factor·g
+  void scale(float const* factor, Stream const& stream);
+  /// g ← g within [−limit, limit]; NaN stays.
+  void clamp(float limit, Stream const& stream);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Copies many tensors at once, between f32, bf16 and f16, rounded to nearest even: packs buckets and unpacks them.
+/// Otherwise as GradientList.
+class CopyList {
+ public:
+  /// to[i] from from[i], which do not overlap. @throws as GradientList, and Error{invalid_argument} where counts
+  /// differ.
+  CopyList(std::span<BufferView const> from, std::span<BufferView const> to);
+  ~CopyList();
+  CopyList(CopyList&&) noexcept;
+  CopyList& operator=(CopyList&&) noexcept;
+
+  /// One launch: to ← factor·from, e.g. 1 / ranks.
+  void run(Stream const& stream, float factor = 1);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace weft::cuda

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
+#include "weft/buffer.hpp"
 #include "weft/optimizer.hpp"
+#include "weft/stream.hpp"
 
 namespace weft {
 
@@ -26,23 +29,34 @@ struct GradScalerOptions {
 ///   scaler.update();
 ///
 /// After unscale_and_check(), which unscales in memory, step with {.found_inf = &scaler.found_inf()} instead.
-/// Gradients are judged after they are reduced, so that all ranks skip alike. Not thread-safe; stays where it is while
-/// updates that use its inputs() run.
+/// Gradients are judged after they are reduced, so that all ranks skip alike. Not thread-safe.
+///
+/// On a GPU all of it is in the GPU's memory, and a step never waits (weft/cuda.hpp has GradientList):
+///   gradients.measure({.inv_scale = scaler.inputs().inv_scale, .max_norm = 1, .found_inf = scaler.found_inf_view()},
+///   stream); optimizer.step(views, {…scaler.inputs(), .clip = gradients.clip(), .stream = &stream});
+///   scaler.update(&stream);
+/// scale(), inv_scale(), state() and set_state() wait for the GPU there.
 class GradScaler {
  public:
-  /// @throws Error{invalid_argument} naming the option, its value and what is allowed.
-  explicit GradScaler(GradScalerOptions const& options = {});
+  /// @throws Error{invalid_argument} naming the option, its value and what is allowed; Error{unsupported} for a GPU in
+  /// a library without CUDA.
+  explicit GradScaler(GradScalerOptions const& options = {}, Device device = {});
+  ~GradScaler();
+  GradScaler(GradScaler&&) noexcept;  ///< pointers that were given out stay valid
+  GradScaler& operator=(GradScaler&&) noexcept;
 
-  [[nodiscard]] float scale() const noexcept { return scale_; }
-  [[nodiscard]] float inv_scale() const noexcept { return inv_scale_; }
-  /// Not 0: this step has overflowed.
-  [[nodiscard]] float& found_inf() noexcept { return found_inf_; }
+  [[nodiscard]] float scale() const;
+  [[nodiscard]] float inv_scale() const;
+  /// Not 0: this step has overflowed. @throws Error{unsupported} on a GPU.
+  [[nodiscard]] float& found_inf();
+  /// The same, wherever it is.
+  [[nodiscard]] BufferView found_inf_view() noexcept;
   /// For Optimizer::step(), of gradients that are still scaled.
-  [[nodiscard]] StepInputs inputs() const noexcept { return {.inv_scale = &inv_scale_, .found_inf = &found_inf_}; }
+  [[nodiscard]] StepInputs inputs() const noexcept;
 
   /// Ends a step: the scale falls after an overflow, and grows after growth_interval steps without one. found_inf is 0
-  /// again.
-  void update() noexcept;
+  /// again. `stream`: where a GPU does so; null: its legacy default stream.
+  void update(Stream const* stream = nullptr);
 
   /// For checkpoints.
   struct State {
@@ -52,19 +66,15 @@ class GradScaler {
 
     friend bool operator==(State const&, State const&) = default;
   };
-  [[nodiscard]] State state() const noexcept { return {scale_, growth_tracker_, hysteresis_left_}; }
+  [[nodiscard]] State state() const;
   /// @throws Error{invalid_argument} for a scale that is not finite and above 0.
   void set_state(State const& state);
 
- private:
-  void set_scale(double scale) noexcept;
+  class Impl;  ///< the seam implemented per device
 
+ private:
   GradScalerOptions options_;
-  float scale_ = 1;
-  float inv_scale_ = 1;
-  float found_inf_ = 0;
-  std::int64_t growth_tracker_ = 0;
-  std::int64_t hysteresis_left_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace weft

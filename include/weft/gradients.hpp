@@ -6,8 +6,9 @@
 
 namespace weft {
 
-// Of gradients of one rank (of all: weft/sharded_gradients.hpp), in f32, bf16 or f16 on the CPU, computed in f32 and
-// summed in double. Thread-safe on different gradients. @throws Error{unsupported} for another type or device,
+// Of gradients of one rank (of all: weft/sharded_gradients.hpp), in f32, bf16 or f16 on the CPU or on one GPU, computed
+// in f32 and summed in double. On a GPU they wait for all of its work, before and after; cuda::GradientList does not.
+// Thread-safe on different gradients. @throws Error{unsupported} for another type or device,
 // Error{invalid_argument} for one without memory.
 
 enum class NormType { l2, inf };

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/cpu/optim/gradients.hpp"
+#include "optim/cuda/on_gpu.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -68,6 +69,12 @@ void convert_through_f32(ConstBufferView const& from, BufferView const& to) {
 }  // namespace
 
 void convert(ConstBufferView from, BufferView to) {
+#ifdef WEFT_WITH_CUDA
+  if (from.device.type == DeviceType::cuda) {
+    // Only read.
+    return cuda::on_gpu::convert({const_cast<void*>(from.data), from.count, from.dtype, from.device}, to);
+  }
+#endif
   check(from, "the source");
   check(to, "the destination");
   if (from.count != to.count) {

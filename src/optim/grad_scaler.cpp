@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "kernels/math/loss_scale.hpp"
+#include "optim/grad_scaler_impl.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -16,13 +18,35 @@ void require(bool holds, char const* option, double value, char const* allowed) 
 
 void check_scale(double scale) {
   auto const narrow = static_cast<float>(scale);
-  require(std::isnormal(narrow) && narrow > 0 && std::isnormal(1 / narrow), "scale", scale,
+  require(kernels::is_ordinary(narrow) && kernels::is_ordinary(1 / narrow), "scale", scale,
           "above 0 and finite, and so must be its inverse");
+}
+
+class HostScaler final : public GradScaler::Impl {
+ public:
+  [[nodiscard]] kernels::LossScale read() const override { return state_; }
+  void write(kernels::LossScale const& state) override { state_ = state; }
+  [[nodiscard]] kernels::LossScale* memory() noexcept override { return &state_; }
+  [[nodiscard]] Device device() const noexcept override { return {}; }
+  void update(kernels::LossScaleRule const& rule, Stream const* /*stream*/) override { kernels::update(state_, rule); }
+
+ private:
+  kernels::LossScale state_;
+};
+
+std::unique_ptr<GradScaler::Impl> make_scaler(Device device) {
+  if (device.type == DeviceType::cpu) return std::make_unique<HostScaler>();
+#ifdef WEFT_WITH_CUDA
+  return make_cuda_scaler(device.index);
+#else
+  throw Error(ErrorCode::unsupported,
+              fmt::format("GradScaler: {}, but this library was built without CUDA", to_string(device)));
+#endif
 }
 
 }  // namespace
 
-GradScaler::GradScaler(GradScalerOptions const& options) : options_(options), hysteresis_left_(options.hysteresis) {
+GradScaler::GradScaler(GradScalerOptions const& options, Device device) : options_(options) {
   check_scale(options.init_scale);
   require(options.growth_factor > 1 && std::isfinite(options.growth_factor), "growth_factor", options.growth_factor,
           "above 1 and finite");
@@ -30,40 +54,55 @@ GradScaler::GradScaler(GradScalerOptions const& options) : options_(options), hy
           "between 0 and 1");
   require(options.growth_interval >= 1, "growth_interval", options.growth_interval, "at least 1");
   require(options.hysteresis >= 1, "hysteresis", options.hysteresis, "at least 1");
-  if (options.enabled) set_scale(options.init_scale);
+  impl_ = make_scaler(device);
+  kernels::LossScale state;
+  state.hysteresis_left = options.hysteresis;
+  if (options.enabled) kernels::set_scale(state, options.init_scale);
+  impl_->write(state);
+}
+GradScaler::~GradScaler() = default;
+GradScaler::GradScaler(GradScaler&&) noexcept = default;
+GradScaler& GradScaler::operator=(GradScaler&&) noexcept = default;
+
+float GradScaler::scale() const {
+  return impl_->read().scale;
+}
+float GradScaler::inv_scale() const {
+  return impl_->read().inv_scale;
+}
+float& GradScaler::found_inf() {
+  if (impl_->device().type == DeviceType::cpu) return impl_->memory()->found_inf;
+  throw Error(ErrorCode::unsupported, fmt::format("GradScaler::found_inf: the scaler is on {}; use found_inf_view()",
+                                                  to_string(impl_->device())));
+}
+BufferView GradScaler::found_inf_view() noexcept {
+  return {&impl_->memory()->found_inf, 1, DataType::f32, impl_->device()};
+}
+StepInputs GradScaler::inputs() const noexcept {
+  auto const* const memory = impl_->memory();
+  return {.inv_scale = &memory->inv_scale, .found_inf = &memory->found_inf};
 }
 
-// Scales that are not ordinary floats, or have no ordinary inverse, are never taken.
-void GradScaler::set_scale(double scale) noexcept {
-  auto const narrow = static_cast<float>(scale);
-  if (!std::isnormal(narrow) || !std::isnormal(1 / narrow)) return;
-  scale_ = narrow;
-  inv_scale_ = 1 / narrow;
+void GradScaler::update(Stream const* stream) {
+  impl_->update({options_.growth_factor, options_.backoff_factor, options_.growth_interval, options_.hysteresis,
+                 options_.enabled},
+                stream);
 }
 
-void GradScaler::update() noexcept {
-  bool const overflowed = found_inf_ != 0;
-  found_inf_ = 0;
-  if (!options_.enabled) return;
-  if (overflowed) {
-    growth_tracker_ = 0;
-    if (hysteresis_left_ > 0) --hysteresis_left_;
-    if (hysteresis_left_ == 0) set_scale(static_cast<double>(scale_) * options_.backoff_factor);
-    return;
-  }
-  if (++growth_tracker_ < options_.growth_interval) return;
-  set_scale(static_cast<double>(scale_) * options_.growth_factor);
-  growth_tracker_ = 0;
-  hysteresis_left_ = options_.hysteresis;
+GradScaler::State GradScaler::state() const {
+  auto const state = impl_->read();
+  return {state.scale, state.growth_tracker, state.hysteresis_left};
 }
 
 void GradScaler::set_state(State const& state) {
   check_scale(state.scale);
   require(state.growth_tracker >= 0, "growth_tracker", static_cast<double>(state.growth_tracker), "at least 0");
   require(state.hysteresis_left >= 0, "hysteresis_left", static_cast<double>(state.hysteresis_left), "at least 0");
-  if (options_.enabled) set_scale(state.scale);
-  growth_tracker_ = state.growth_tracker;
-  hysteresis_left_ = state.hysteresis_left;
+  auto now = impl_->read();
+  if (options_.enabled) kernels::set_scale(now, state.scale);
+  now.growth_tracker = state.growth_tracker;
+  now.hysteresis_left = static_cast<int>(state.hysteresis_left);
+  impl_->write(now);
 }
 
 }  // namespace weft

@@ -6,13 +6,13 @@
 #include <cmath>
 
 #include "kernels/cpu/optim/gradients.hpp"
+#include "kernels/math/clip.hpp"
+#include "optim/cuda/on_gpu.hpp"
 #include "optim/gradient_parts.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
 namespace {
-
-constexpr double kTiny = 1e-6;  // torch's
 
 void check_gradients(std::span<BufferView const> gradients) {
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -45,6 +45,9 @@ void add(NormParts& parts, NormParts const& more, NormType type) noexcept {
 }
 
 NormParts measure_parts(std::span<BufferView const> gradients, NormType type, float factor) {
+#ifdef WEFT_WITH_CUDA
+  if (cuda::on_gpu::takes(gradients)) return cuda::on_gpu::measure_parts(gradients, type, factor);
+#endif
   check_gradients(gradients);
   NormParts parts;
   for (auto const& gradient : gradients) add(parts, parts_of(gradient, type, factor), type);
@@ -58,6 +61,9 @@ GradientNorm norm_of(NormParts const& parts, NormType type) {
 void scale_by_clip(std::span<BufferView const> gradients, GradientNorm const& norm, double max_norm) {
   float const factor = clip_factor(norm.norm, max_norm);
   if (!norm.finite || factor == 1) return;
+#ifdef WEFT_WITH_CUDA
+  if (cuda::on_gpu::takes(gradients)) return cuda::on_gpu::scale(gradients, factor);
+#endif
   for (auto const& gradient : gradients) kernels::scale(gradient.data, gradient.count, gradient.dtype, factor);
 }
 
@@ -69,7 +75,7 @@ float clip_factor(double norm, double max_norm) {
   if (!(max_norm > 0)) {
     throw Error(ErrorCode::invalid_argument, fmt::format("clipping: max_norm is {}; it must be above 0", max_norm));
   }
-  return static_cast<float>(std::min(1.0, max_norm / (norm + kTiny)));
+  return kernels::clip_factor(norm, max_norm);
 }
 
 GradientNorm clip_grad_norm(std::span<BufferView const> gradients, double max_norm, NormType type) {
@@ -83,11 +89,17 @@ void clip_grad_value(std::span<BufferView const> gradients, float limit) {
   if (!(limit >= 0)) {
     throw Error(ErrorCode::invalid_argument, fmt::format("clipping: limit is {}; it must be at least 0", limit));
   }
+#ifdef WEFT_WITH_CUDA
+  if (cuda::on_gpu::takes(gradients)) return cuda::on_gpu::clamp(gradients, limit);
+#endif
   check_gradients(gradients);
   for (auto const& gradient : gradients) kernels::clamp(gradient.data, gradient.count, gradient.dtype, limit);
 }
 
 void unscale_and_check(std::span<BufferView const> gradients, float inv_scale, float& found_inf) {
+#ifdef WEFT_WITH_CUDA
+  if (cuda::on_gpu::takes(gradients)) return cuda::on_gpu::unscale_and_check(gradients, inv_scale, found_inf);
+#endif
   check_gradients(gradients);
   for (auto const& gradient : gradients) {
     if (!kernels::scale_and_check(gradient.data, gradient.count, gradient.dtype, inv_scale)) found_inf = 1;

@@ -113,7 +113,8 @@ struct MeasureRangesBody {
 
 /// What a measure says of the whole list.
 struct MeasuredList {
-  double norm = 0;  ///< l2, or the largest magnitude; unspecified where not finite
+  double norm = 0;     ///< l2, or the largest magnitude; unspecified where not finite
+  double squares = 0;  ///< their sum
   float norm_f32 = 0;
   float clip = 1;  ///< what brings it to at most max_norm; 1 where not finite
   std::uint32_t not_finite = 0;
@@ -144,6 +145,7 @@ struct MeasureListBody {
       Measured const& whole = shared.part[0];
       MeasuredList list{};
       list.norm = largest ? static_cast<double>(whole.largest) : std::sqrt(whole.squares);
+      list.squares = whole.squares;
       list.norm_f32 = static_cast<float>(list.norm);
       list.not_finite = whole.not_finite;
       list.clip = max_norm > 0 && whole.not_finite == 0 ? clip_factor(list.norm, max_norm) : 1.0F;

@@ -1,10 +1,15 @@
 #include "optim/cuda/device_optimizer.hpp"
+#include "optim/cuda/device_scaler.hpp"
 
 namespace weft {
 
 std::unique_ptr<Optimizer::Impl> make_cuda_optimizer(std::vector<ParameterGroup> const& groups,
                                                      OptimizerSettings const& settings, int device) {
   return std::make_unique<cuda::DeviceOptimizer<cuda::Gpu>>(cuda::Gpu(device), groups, settings);
+}
+
+std::unique_ptr<GradScaler::Impl> make_cuda_scaler(int device) {
+  return std::make_unique<cuda::DeviceScaler<cuda::Gpu>>(cuda::Gpu(device));
 }
 
 }  // namespace weft

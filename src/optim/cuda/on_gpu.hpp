@@ -1,0 +1,29 @@
+#pragma once
+
+#include <algorithm>
+#include <span>
+
+#include "optim/gradient_parts.hpp"
+#include "weft/buffer.hpp"
+#include "weft/gradients.hpp"
+
+/// The functions of weft/gradients.hpp and weft/convert.hpp for tensors on GPUs. They refuse what is not on the first
+/// one's.
+namespace weft::cuda::on_gpu {
+
+[[nodiscard]] NormParts measure_parts(std::span<BufferView const> gradients, NormType type, float factor);
+void scale(std::span<BufferView const> gradients, float factor);
+void clamp(std::span<BufferView const> gradients, float limit);
+void unscale_and_check(std::span<BufferView const> gradients, float inv_scale, float& found_inf);
+void convert(BufferView from, BufferView to);
+
+/// Whether a list is theirs; never in a library without CUDA.
+[[nodiscard]] inline bool takes([[maybe_unused]] std::span<BufferView const> tensors) {
+#ifdef WEFT_WITH_CUDA
+  return std::ranges::any_of(tensors, [](auto const& one) { return one.device.type == DeviceType::cuda; });
+#else
+  return false;
+#endif
+}
+
+}  // namespace weft::cuda::on_gpu

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+
+#include "kernels/math/loss_scale.hpp"
+#include "weft/device.hpp"
+#include "weft/grad_scaler.hpp"
+
+namespace weft {
+
+/// Where a loss scale is kept.
+class GradScaler::Impl {
+ public:
+  Impl() = default;
+  virtual ~Impl() = default;
+  Impl(Impl const&) = delete;
+  Impl& operator=(Impl const&) = delete;
+
+  [[nodiscard]] virtual kernels::LossScale read() const = 0;
+  virtual void write(kernels::LossScale const& state) = 0;
+  /// In device()'s memory.
+  [[nodiscard]] virtual kernels::LossScale* memory() noexcept = 0;
+  [[nodiscard]] virtual Device device() const noexcept = 0;
+  virtual void update(kernels::LossScaleRule const& rule, Stream const* stream) = 0;
+};
+
+#ifdef WEFT_WITH_CUDA
+[[nodiscard]] std::unique_ptr<GradScaler::Impl> make_cuda_scaler(int device);
+#endif
+
+}  // namespace weft
