@@ -279,13 +279,16 @@ int fail(char const* message) {
 
 }  // namespace
 
+std::optional<weft::GradientCompressor> Options::compressor() const {
+  if (compress == "none") return std::nullopt;
+  weft::DataType const wire = compress == "bf16" ? weft::DataType::bf16 : weft::DataType::f16;
+  return weft::GradientCompressor({wire, error_feedback});
+}
+
 weft::BucketerOptions Options::bucketer() const {
   weft::BucketerOptions bucketer;
   bucketer.limits = {bytes_of(first_bucket_mb), bytes_of(bucket_mb), bytes_of(last_bucket_mb)};
-  if (compress != "none") {
-    weft::DataType const wire = compress == "bf16" ? weft::DataType::bf16 : weft::DataType::f16;
-    bucketer.hook = weft::compress_gradients({wire, error_feedback});
-  }
+  if (auto const compressor = this->compressor()) bucketer.hook = compressor->hook();
   if (bucket_policy == "optimal") bucketer.policy = weft::BucketPolicy::optimal;
   return bucketer;
 }

@@ -8,6 +8,7 @@
 
 #include <weft/bucketer.hpp>
 #include <weft/communicator.hpp>
+#include <weft/gradient_compression.hpp>
 #include <weft/lr_schedule.hpp>
 #include <weft/memory.hpp>
 #include <weft/optimizer.hpp>
@@ -73,6 +74,9 @@ struct Options {
 
   std::set<std::string> given;  ///< names of the options that were on the command line, as "--width"
 
+  /// Of gradients, where --compress asks for one.
+  [[nodiscard]] std::optional<weft::GradientCompressor> compressor() const;
+  /// With a compressor of its own.
   [[nodiscard]] weft::BucketerOptions bucketer() const;
   [[nodiscard]] weft::DataType parameter_type() const;
   [[nodiscard]] weft::OptimizerOptions optimizer_options() const;

@@ -92,6 +92,8 @@ class CheckpointSaver {
   /// @throws Error{system} on every rank, naming the first file that could not be written and why: the checkpoint is
   /// the one before, and another save may follow.
   void wait();
+  /// Its own, for its rank and size. Local.
+  [[nodiscard]] Communicator const& communicator() const noexcept;
   /// Whether wait() would have to wait. Local.
   [[nodiscard]] bool saving() const;
 

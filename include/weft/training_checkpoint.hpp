@@ -6,6 +6,7 @@
 
 #include "weft/checkpoint.hpp"
 #include "weft/fully_sharded.hpp"
+#include "weft/gradient_compression.hpp"
 #include "weft/optimizer.hpp"
 #include "weft/zero_optimizer.hpp"
 
@@ -29,26 +30,33 @@ struct NamedParameter {
 // filled in by save() and, of them, the step count is put back by load(); learning rates and loss scales are the
 // caller's, who has info.metadata for them.
 //
+// `compressor`: what gradients are compressed by, if its residuals (see CompressionOptions::error_feedback) are to be
+// saved and loaded too: 4 bytes a parameter and rank, "compression.w.residual" of w's shape for each rank. At the same
+// number of ranks each gets its own back, and the run continues with equal bits. At another number each gets the mean
+// of the saved ones: what the run still owes the parameters is kept, bits are not. Of a checkpoint without, and where
+// `compressor` is null, nothing is owed.
+//
 // All are collective. @throws Error{invalid_argument}, on every rank and before anything is written, naming the
 // parameter and both counts or shapes where `parameters` does not fit, or both optimizers where they are not alike; and
 // what CheckpointSaver::save() and Checkpoint::read() throw.
 
 void save(CheckpointSaver& saver, ZeroOptimizer& zero, std::span<NamedParameter const> parameters,
-          CheckpointInfo info = {});
+          CheckpointInfo info = {}, GradientCompressor const* compressor = nullptr);
 void save(CheckpointSaver& saver, FullySharded& model, std::span<NamedParameter const> parameters,
           CheckpointInfo info = {});
 /// Of replicas: each rank of `communicator`, the saver's, writes a share.
 void save(CheckpointSaver& saver, Communicator const& communicator, Optimizer& optimizer,
-          std::span<NamedParameter const> parameters, CheckpointInfo info = {});
+          std::span<NamedParameter const> parameters, CheckpointInfo info = {},
+          GradientCompressor const* compressor = nullptr);
 
 /// `zero` is as constructed, with options.buckets.rebuild = false.
 void load(Checkpoint const& checkpoint, Communicator& communicator, ZeroOptimizer& zero,
-          std::span<NamedParameter const> parameters);
+          std::span<NamedParameter const> parameters, GradientCompressor* compressor = nullptr);
 /// No unit of `model` is in use.
 void load(Checkpoint const& checkpoint, Communicator& communicator, FullySharded& model,
           std::span<NamedParameter const> parameters);
 /// Writes parameters, their f32 originals and states, on every rank.
 void load(Checkpoint const& checkpoint, Communicator& communicator, Optimizer& optimizer,
-          std::span<NamedParameter const> parameters);
+          std::span<NamedParameter const> parameters, GradientCompressor* compressor = nullptr);
 
 }  // namespace weft

@@ -12,17 +12,17 @@
 #include "weft/error.hpp"
 
 namespace weft {
-namespace {
 
-class Compressor : public std::enable_shared_from_this<Compressor> {
+class GradientCompressor::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  explicit Compressor(CompressionOptions const& options) : options_(options) {}
+  explicit Impl(CompressionOptions const& options) : options_(options) {}
 
   Work send(GradientBucket const& bucket) {
     CollectiveOptions const on_stream{bucket.stream, {}};
     bool const sharded = bucket.mine.count != bucket.whole.count;
     if (bucket.whole.dtype != DataType::f32) return reduce(bucket, bucket.whole, bucket.mine, on_stream);
     make_room(bucket);
+    check_residuals(bucket.plan.buckets[bucket.index].slots);
     BufferView const wire = wire_.view().slice(0, bucket.whole.count);
     BufferView const part =
         sharded
@@ -37,6 +37,15 @@ class Compressor : public std::enable_shared_from_this<Compressor> {
       reduced.wait();
       kernels::convert(part.data, part.dtype, mine.data, mine.dtype, mine.count);
     });
+  }
+
+  [[nodiscard]] std::span<float const> residual(std::size_t tensor) const noexcept {
+    return tensor < residuals_.size() ? std::span<float const>(residuals_[tensor]) : std::span<float const>();
+  }
+  void set_residual(std::size_t tensor, std::vector<float> values) {
+    if (!options_.error_feedback) return;
+    if (tensor >= residuals_.size()) residuals_.resize(tensor + 1);
+    residuals_[tensor] = std::move(values);
   }
 
  private:
@@ -61,6 +70,17 @@ class Compressor : public std::enable_shared_from_this<Compressor> {
     if (options_.error_feedback && residuals_.size() < tensors) residuals_.resize(tensors);
   }
 
+  void check_residuals(std::vector<BucketSlot> const& slots) const {
+    for (BucketSlot const& slot : slots) {
+      std::size_t const count = residual(slot.tensor).size();
+      if (count == 0 || count == slot.count) continue;
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("compress_gradients: {} residuals of tensor {}, which has {} "
+                              "elements",
+                              count, slot.tensor, slot.count));
+    }
+  }
+
   void narrow(BufferView const& whole, BufferView const& wire, std::vector<BucketSlot> const& slots) {
     if (!options_.error_feedback) return kernels::convert(whole.data, whole.dtype, wire.data, wire.dtype, whole.count);
     std::memset(wire.data, 0, wire.bytes());  // what lies between tensors
@@ -77,15 +97,26 @@ class Compressor : public std::enable_shared_from_this<Compressor> {
   std::vector<std::vector<float>> residuals_;  // by tensor: buckets may change
 };
 
-}  // namespace
+GradientCompressor::GradientCompressor(CompressionOptions const& options) : impl_(std::make_shared<Impl>(options)) {
+  if (options.wire == DataType::bf16 || options.wire == DataType::f16) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("compress_gradients: wire type {}; bf16 and f16 can be", to_string(options.wire)));
+}
+
+BucketHook GradientCompressor::hook() const {
+  return [impl = impl_](GradientBucket const& bucket) { return impl->send(bucket); };
+}
+
+std::span<float const> GradientCompressor::residual(std::size_t tensor) const noexcept {
+  return impl_->residual(tensor);
+}
+
+void GradientCompressor::set_residual(std::size_t tensor, std::vector<float> values) {
+  impl_->set_residual(tensor, std::move(values));
+}
 
 BucketHook compress_gradients(CompressionOptions const& options) {
-  if (options.wire != DataType::bf16 && options.wire != DataType::f16) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("compress_gradients: wire type {}; bf16 and f16 can be", to_string(options.wire)));
-  }
-  auto compressor = std::make_shared<Compressor>(options);
-  return [compressor](GradientBucket const& bucket) { return compressor->send(bucket); };
+  return GradientCompressor(options).hook();
 }
 
 }  // namespace weft

@@ -100,6 +100,7 @@ class CheckpointSaver::Impl {
     if (auto const failure = std::exchange(failure_, std::nullopt)) throw Error(failure->code, failure->what);
   }
   [[nodiscard]] bool saving() const { return !running_.test(); }
+  [[nodiscard]] Communicator const& communicator() const noexcept { return communicator_; }
 
  private:
   void compare_folders();
@@ -283,6 +284,9 @@ void CheckpointSaver::save(std::function<std::vector<CheckpointTensor>()> const&
 }
 void CheckpointSaver::wait() {
   impl_->wait();
+}
+Communicator const& CheckpointSaver::communicator() const noexcept {
+  return impl_->communicator();
 }
 bool CheckpointSaver::saving() const {
   return impl_->saving();

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "checkpoint/residuals.hpp"
 #include "checkpoint/tensor_type.hpp"
 #include "checkpoint/together.hpp"
 #include "weft/convert.hpp"
@@ -134,6 +135,18 @@ std::vector<CheckpointTensor> tensors_of(Strategy& strategy, std::span<NamedPara
   return tensors;
 }
 
+std::vector<CheckpointTensor> with_residuals(std::vector<CheckpointTensor> tensors,
+                                             GradientCompressor const* compressor,
+                                             std::span<NamedParameter const> parameters,
+                                             Communicator const& communicator) {
+  if (compressor == nullptr) return tensors;
+  for (CheckpointTensor& one : residuals_of(*compressor, parameters, communicator.rank(), communicator.size())) {
+    tensors.push_back(std::move(one));
+  }
+  check_names(tensors);
+  return tensors;
+}
+
 // Reads this rank's range of one tensor, which is all of parameter `named`'s.
 std::vector<float> read_range(Checkpoint const& checkpoint, NamedParameter const& named, std::string const& tensor,
                               ShardRange const& mine) {
@@ -174,7 +187,7 @@ void check_optimizer(CheckpointInfo const& info, Strategy const& strategy) {
 
 template <typename Strategy>
 void load_into(Checkpoint const& checkpoint, Communicator& communicator, Strategy& strategy,
-               std::span<NamedParameter const> parameters) {
+               std::span<NamedParameter const> parameters, GradientCompressor* compressor = nullptr) {
   together(communicator, [&] {
     check_parameters(strategy, parameters);
     check_optimizer(checkpoint.info(), strategy);
@@ -185,6 +198,9 @@ void load_into(Checkpoint const& checkpoint, Communicator& communicator, Strateg
         std::string const tensor = state_name(parameters[i].name, strategy.state_names(i)[which]);
         strategy.set_state_shard(i, which, read_range(checkpoint, parameters[i], tensor, mine));
       }
+    }
+    if (compressor != nullptr) {
+      load_residuals(checkpoint, *compressor, parameters, communicator.rank(), communicator.size());
     }
   });
   strategy.set_step_count(checkpoint.info().step);
@@ -200,9 +216,10 @@ CheckpointInfo filled_in(CheckpointInfo info, Strategy const& strategy) {
 
 }  // namespace
 
-void save(CheckpointSaver& saver, ZeroOptimizer& zero, std::span<NamedParameter const> parameters,
-          CheckpointInfo info) {
-  saver.save([&] { return tensors_of(zero, parameters); }, filled_in(std::move(info), zero));
+void save(CheckpointSaver& saver, ZeroOptimizer& zero, std::span<NamedParameter const> parameters, CheckpointInfo info,
+          GradientCompressor const* compressor) {
+  saver.save([&] { return with_residuals(tensors_of(zero, parameters), compressor, parameters, saver.communicator()); },
+             filled_in(std::move(info), zero));
 }
 
 void save(CheckpointSaver& saver, FullySharded& model, std::span<NamedParameter const> parameters,
@@ -211,15 +228,19 @@ void save(CheckpointSaver& saver, FullySharded& model, std::span<NamedParameter 
 }
 
 void save(CheckpointSaver& saver, Communicator const& communicator, Optimizer& optimizer,
-          std::span<NamedParameter const> parameters, CheckpointInfo info) {
+          std::span<NamedParameter const> parameters, CheckpointInfo info, GradientCompressor const* compressor) {
   Whole whole(optimizer);
-  saver.save([&] { return share_of(tensors_of(whole, parameters), communicator.rank(), communicator.size()); },
-             filled_in(std::move(info), optimizer));
+  saver.save(
+      [&] {
+        return with_residuals(share_of(tensors_of(whole, parameters), communicator.rank(), communicator.size()),
+                              compressor, parameters, communicator);
+      },
+      filled_in(std::move(info), optimizer));
 }
 
 void load(Checkpoint const& checkpoint, Communicator& communicator, ZeroOptimizer& zero,
-          std::span<NamedParameter const> parameters) {
-  load_into(checkpoint, communicator, zero, parameters);
+          std::span<NamedParameter const> parameters, GradientCompressor* compressor) {
+  load_into(checkpoint, communicator, zero, parameters, compressor);
 }
 
 void load(Checkpoint const& checkpoint, Communicator& communicator, FullySharded& model,
@@ -228,9 +249,9 @@ void load(Checkpoint const& checkpoint, Communicator& communicator, FullySharded
 }
 
 void load(Checkpoint const& checkpoint, Communicator& communicator, Optimizer& optimizer,
-          std::span<NamedParameter const> parameters) {
+          std::span<NamedParameter const> parameters, GradientCompressor* compressor) {
   Whole whole(optimizer);
-  load_into(checkpoint, communicator, whole, parameters);
+  load_into(checkpoint, communicator, whole, parameters, compressor);
 }
 
 }  // namespace weft

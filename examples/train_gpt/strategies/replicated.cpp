@@ -20,7 +20,7 @@ class Replicated final : public Strategy {
         model_(model),
         memory_(std::move(start)),
         parameters_(views_of(memory_)),
-        ddp_(communicator_, parameters_, options.bucketer()),
+        ddp_(communicator_, parameters_, bucketer(options)),
         optimizer_(parameters_, options.optimizer_options(), options.optimizer_settings()),
         tensors_(model.parameters(), parameters_, ddp_) {}
 
@@ -48,11 +48,11 @@ class Replicated final : public Strategy {
 
   void save(weft::CheckpointSaver& saver, std::span<weft::NamedParameter const> parameters,
             weft::CheckpointInfo const& info) override {
-    weft::save(saver, communicator_, optimizer_, parameters, info);
+    weft::save(saver, communicator_, optimizer_, parameters, info, compressor());
   }
   void load(weft::Checkpoint const& checkpoint, weft::Communicator& world,
             std::span<weft::NamedParameter const> parameters) override {
-    weft::load(checkpoint, world, optimizer_, parameters);
+    weft::load(checkpoint, world, optimizer_, parameters, compressor());
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,7 +21,7 @@ namespace train_gpt {
 /// state_count() and control() is collective.
 class Strategy {
  public:
-  explicit Strategy(Options const& options) : control_(options) {}
+  explicit Strategy(Options const& options) : control_(options), compressor_(options.compressor()) {}
   virtual ~Strategy() = default;
   Strategy(Strategy const&) = delete;
   Strategy& operator=(Strategy const&) = delete;
@@ -51,8 +52,19 @@ class Strategy {
 
   [[nodiscard]] StepControl& control() noexcept { return control_; }
 
+ protected:
+  /// What compresses gradients, for checkpoints; null if nothing does.
+  [[nodiscard]] weft::GradientCompressor* compressor() noexcept { return compressor_ ? &*compressor_ : nullptr; }
+  /// Of options, with that compressor.
+  [[nodiscard]] weft::BucketerOptions bucketer(Options const& options) const {
+    weft::BucketerOptions bucketer = options.bucketer();
+    if (compressor_) bucketer.hook = compressor_->hook();
+    return bucketer;
+  }
+
  private:
   StepControl control_;
+  std::optional<weft::GradientCompressor> compressor_;
 };
 
 /// options.strategy's, with the parameters' starting values. `model` must outlive it.

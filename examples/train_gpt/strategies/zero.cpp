@@ -51,7 +51,7 @@ class Zero final : public Strategy {
       : Strategy(options),
         communicator_(std::move(communicator)),
         model_(model),
-        zero_(communicator_, {{views_of(start), options.optimizer_options()}}, zero_options(options, control())),
+        zero_(communicator_, {{views_of(start), options.optimizer_options()}}, zero_options(options)),
         tensors_(model.parameters(), zero_, clock_) {}
 
   [[nodiscard]] StepTimes step(std::span<Batch const> batches, double lr) override;
@@ -77,20 +77,20 @@ class Zero final : public Strategy {
 
   void save(weft::CheckpointSaver& saver, std::span<weft::NamedParameter const> parameters,
             weft::CheckpointInfo const& info) override {
-    weft::save(saver, zero_, parameters, info);
+    weft::save(saver, zero_, parameters, info, compressor());
   }
   void load(weft::Checkpoint const& checkpoint, weft::Communicator& world,
             std::span<weft::NamedParameter const> parameters) override {
-    weft::load(checkpoint, world, zero_, parameters);
+    weft::load(checkpoint, world, zero_, parameters, compressor());
   }
 
  private:
-  static weft::ZeroOptions zero_options(Options const& options, StepControl& control) {
+  [[nodiscard]] weft::ZeroOptions zero_options(Options const& options) {
     weft::ZeroOptions zero;
     zero.stage = options.strategy == "zero1" ? weft::ZeroStage::optimizer_states : weft::ZeroStage::gradients;
     zero.optimizer = options.optimizer_settings();
-    zero.gradients = control.policy();
-    zero.buckets = options.bucketer();
+    zero.gradients = control().policy();
+    zero.buckets = bucketer(options);
     zero.buckets.rebuild = options.resume.empty();  // states are loaded into shards that stay
     return zero;
   }
