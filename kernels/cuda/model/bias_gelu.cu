@@ -1,0 +1,13 @@
+#include "kernels/cuda/model/bias_gelu.hpp"
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/model/columns.hpp"
+
+namespace weft::kernels::cuda {
+
+WEFT_INSTANTIATE(BiasActivationBody<Gelu>);
+WEFT_INSTANTIATE(BiasActivationBody<QuickGelu>);
+WEFT_INSTANTIATE(ColumnSumsBody<BiasActivationGradient<Gelu>>);
+WEFT_INSTANTIATE(ColumnSumsBody<BiasActivationGradient<QuickGelu>>);
+
+}  // namespace weft::kernels::cuda

@@ -1,0 +1,298 @@
+// The trainer's kernels against formulas in double; backward against differences of forward's formula.
+
+#include <cmath>
+
+#include "cuda/kernels/machines.hpp"
+#include "kernels/cuda/model/bias_gelu.hpp"
+#include "kernels/cuda/model/columns.hpp"
+#include "kernels/cuda/model/cross_entropy.hpp"
+#include "kernels/cuda/model/dropout.hpp"
+#include "kernels/cuda/model/layer_norm.hpp"
+
+namespace weft::test {
+namespace {
+
+namespace kc = kernels::cuda;
+
+struct Shape {
+  std::size_t rows, width;
+};
+constexpr Shape kShapes[] = {{1, 1}, {3, 4}, {5, 3}, {2, 64}, {130, 37}, {66, 515}, {3, 1030}};
+constexpr DataType kTypes[] = {DataType::f32, DataType::bf16, DataType::f16};
+
+/// What rounding to a type may change, relative to values of about 1.
+double rounding(DataType type) {
+  return type == DataType::f32 ? 3e-6 : (type == DataType::bf16 ? 8e-3 : 1e-3);
+}
+
+template <typename Machine>
+class ModelKernelsTest : public OnMachine<Machine> {
+ protected:
+  using Tensor = GuardedTensor<Machine>;
+
+  void prepare(Shape const& shape, DataType type) {
+    machine_.emplace(this->make());
+    shape_ = shape;
+    type_ = type;
+  }
+  [[nodiscard]] std::size_t count() const { return shape_.rows * shape_.width; }
+  /// Random values as they are stored.
+  std::vector<float> draw(std::size_t n, float scale = 1) { return as_stored(random_floats(n, random_, scale), type_); }
+  Tensor tensor(std::vector<float> const& values) { return {*machine_, values, type_}; }
+  Tensor floats(std::vector<float> const& values) { return {*machine_, values, DataType::f32}; }
+  static kc::TensorPointer pointer(Tensor const& tensor) { return {tensor.view().data, tensor.view().dtype}; }
+  static float* data(Tensor const& tensor) { return static_cast<float*>(tensor.view().data); }
+
+  template <typename Source>
+  void sum_columns(Source const& source, std::vector<kc::TensorPointer> const& outputs, float keep) {
+    using Body = kc::ColumnSumsBody<Source>;
+    auto const width = static_cast<std::uint32_t>(shape_.width);
+    auto const grid = Body::grid(shape_.rows, width);
+    Buffer const parts = machine_->allocate(grid.slabs * outputs.size() * width * sizeof(float));
+    auto* const memory = static_cast<float*>(parts.data());
+    machine_->launch(Body{source, shape_.rows, width, memory}, grid.blocks(), nullptr);
+    kc::FinishColumnsBody finish{memory, grid.slabs, static_cast<std::uint32_t>(outputs.size()), width, {}, keep};
+    for (std::size_t i = 0; i < outputs.size(); ++i) finish.out[i] = outputs[i];
+    machine_->launch(finish, finish.blocks(), nullptr);
+  }
+  void expect(Tensor const& got, std::vector<double> const& exact, double tolerance, char const* what) {
+    std::vector<float> const expected(exact.begin(), exact.end());
+    ASSERT_TRUE(near(got.get(), expected, tolerance))
+        << what << ", " << shape_.rows << "x" << shape_.width << " of " << to_string(type_);
+    ASSERT_TRUE(got.guards_hold()) << what;
+  }
+
+  std::optional<Machine> machine_;
+  Shape shape_{};
+  DataType type_ = DataType::f32;
+  std::mt19937_64 random_{5};
+};
+TYPED_TEST_SUITE(ModelKernelsTest, Machines, MachineNames);
+
+TYPED_TEST(ModelKernelsTest, LayerNormAndItsGradients) {
+  for (auto const& shape : kShapes) {
+    for (auto const type : kTypes) {
+      this->prepare(shape, type);
+      auto const [rows, width] = shape;
+      auto const x = this->draw(this->count());
+      auto const dy = this->draw(this->count());
+      auto const w = this->draw(width);
+      auto const b = this->draw(width);
+      auto const old = this->draw(this->count());
+      auto const n = static_cast<double>(width);
+      std::vector<double> y(x.size()), dx(x.size()), dw(width), db(width);
+      for (std::size_t row = 0; row < rows; ++row) {
+        auto const* const in = &x[row * width];
+        auto const* const g = &dy[row * width];
+        double mean = 0, variance = 0, plain = 0, with_x = 0;
+        for (std::size_t i = 0; i < width; ++i) mean += in[i] / n;
+        for (std::size_t i = 0; i < width; ++i) variance += (in[i] - mean) * (in[i] - mean) / n;
+        double const rstd = 1 / std::sqrt(variance + 1e-5);
+        for (std::size_t i = 0; i < width; ++i) {
+          double const x_hat = (in[i] - mean) * rstd;
+          y[row * width + i] = x_hat * w[i] + b[i];
+          plain += g[i] * w[i] / n;
+          with_x += g[i] * w[i] * x_hat / n;
+          dw[i] += g[i] * x_hat;
+          db[i] += g[i];
+        }
+        for (std::size_t i = 0; i < width; ++i) {
+          dx[row * width + i] = old[row * width + i] + rstd * (g[i] * w[i] - plain - (in[i] - mean) * rstd * with_x);
+        }
+      }
+      for (std::size_t i = 0; i < width; ++i) {
+        dw[i] += 0.5 * w[i];
+        db[i] += 0.5 * b[i];
+      }
+      auto const width32 = static_cast<std::uint32_t>(width);
+      auto tx = this->tensor(x), tdy = this->tensor(dy), tw = this->tensor(w), tb = this->tensor(b);
+      auto ty = this->tensor(x), tdx = this->tensor(old), tdw = this->floats(w), tdb = this->floats(b);
+      auto mean = this->floats(std::vector<float>(rows)), rstd = this->floats(std::vector<float>(rows));
+      this->machine_->launch(kc::LayerNormBody{this->pointer(ty), this->pointer(tx), this->pointer(tw),
+                                               this->pointer(tb), this->data(mean), this->data(rstd), width32, 1e-5F},
+                             rows, nullptr);
+      this->machine_->launch(
+          kc::LayerNormInputBody{this->pointer(tdx), this->pointer(tdy), this->pointer(tx), this->pointer(tw),
+                                 this->data(mean), this->data(rstd), width32, true},
+          rows, nullptr);
+      this->sum_columns(kc::LayerNormWeights{this->pointer(tdy), this->pointer(tx), this->data(mean), this->data(rstd)},
+                        {this->pointer(tdw), this->pointer(tdb)}, 0.5F);
+      // A row of one element has no variance: rstd is √100000 and multiplies roundings.
+      double const tolerance = rounding(type) * (width == 1 ? 320 : 4);
+      this->expect(ty, y, tolerance, "y");
+      this->expect(tdx, dx, tolerance, "dx");
+      this->expect(tdw, dw, 1e-4, "dw");
+      this->expect(tdb, db, 1e-5, "db");
+      if (this->HasFatalFailure()) return;
+    }
+  }
+}
+
+double gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+double quick_gelu(double x) {
+  return x / (1 + std::exp(-1.702 * x));
+}
+
+TYPED_TEST(ModelKernelsTest, BiasGeluAndItsGradient) {
+  auto const run = [&](auto activation, auto const& exact) {
+    using Activation = decltype(activation);
+    for (auto const& shape : kShapes) {
+      for (auto const type : kTypes) {
+        this->prepare(shape, type);
+        auto const width = static_cast<std::uint32_t>(shape.width);
+        auto const x = this->draw(this->count(), 3);
+        auto const dy = this->draw(this->count());
+        auto const b = this->draw(width);
+        std::vector<double> y(x.size()), dx(x.size()), db(width);
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          double const at = static_cast<double>(x[i]) + b[i % width];
+          y[i] = exact(at);
+          dx[i] = dy[i] * (exact(at + 1e-5) - exact(at - 1e-5)) / 2e-5;
+          db[i % width] += dx[i];
+        }
+        auto tx = this->tensor(x), tdy = this->tensor(dy), tb = this->tensor(b);
+        auto ty = this->tensor(x), tdb = this->floats(std::vector<float>(width, NAN));
+        this->machine_->launch(
+            kc::BiasActivationBody<Activation>{this->pointer(ty), this->pointer(tx), this->pointer(tb), width},
+            shape.rows, nullptr);
+        // In place: dx where dy was.
+        this->sum_columns(kc::BiasActivationGradient<Activation>{this->pointer(tdy), this->pointer(tdy),
+                                                                 this->pointer(tx), this->pointer(tb)},
+                          {this->pointer(tdb)}, 0);
+        this->expect(ty, y, rounding(type), "y");
+        this->expect(tdy, dx, rounding(type), "dx");
+        this->expect(tdb, db, 2e-5, "db");
+        if (this->HasFatalFailure()) return;
+      }
+    }
+  };
+  run(kernels::Gelu(), gelu);
+  run(kernels::QuickGelu(), quick_gelu);
+}
+
+TYPED_TEST(ModelKernelsTest, DropoutKeepsTheRightShareAndBackwardKnowsWhich) {
+  for (auto const& shape : kShapes) {
+    for (auto const type : kTypes) {
+      this->prepare(shape, type);
+      auto const width = static_cast<std::uint32_t>(shape.width);
+      auto const x = this->draw(this->count());
+      auto const residual = this->draw(this->count());
+      auto const dy = this->draw(this->count());
+      auto const b = this->draw(width);
+      auto tx = this->tensor(x), tr = this->tensor(residual), tb = this->tensor(b), ty = this->tensor(x);
+      auto tdy = this->tensor(dy), tdx = this->tensor(x), tdb = this->floats(std::vector<float>(width));
+      auto const dropout = kc::Dropout::with(0.25, 99, 3, nullptr);
+      this->machine_->launch(kc::BiasDropoutAddBody{this->pointer(ty), this->pointer(tx), this->pointer(tb),
+                                                    this->pointer(tr), dropout, width},
+                             shape.rows, nullptr);
+      this->sum_columns(kc::BiasDropoutGradient{this->pointer(tdx), this->pointer(tdy), dropout}, {this->pointer(tdb)},
+                        0);
+      std::vector<double> y(x.size()), dx(x.size()), db(width);
+      std::size_t kept = 0;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        // The documented words, one element at a time.
+        auto const words = kernels::philox({{static_cast<std::uint32_t>(i / 4), 0, 3, 0}}, 99);
+        double const factor = words.word[i % 4] >= 0x40000000U ? 1 / 0.75 : 0;
+        kept += factor != 0 ? 1 : 0;
+        y[i] = residual[i] + factor * (static_cast<double>(x[i]) + b[i % width]);
+        dx[i] = factor * dy[i];
+        db[i % width] += dx[i];
+      }
+      if (x.size() > 4000) {
+        EXPECT_NEAR(static_cast<double>(kept) / static_cast<double>(x.size()), 0.75, 0.03);
+      }
+      this->expect(ty, y, rounding(type), "y");
+      this->expect(tdx, dx, rounding(type), "dx");
+      this->expect(tdb, db, 1e-5, "db");
+      if (this->HasFatalFailure()) return;
+    }
+  }
+}
+
+TYPED_TEST(ModelKernelsTest, DropoutDiffersBetweenStepsAndCalls) {
+  this->prepare({8, 64}, DataType::f32);
+  auto const draw = [&](std::uint32_t call, std::uint32_t step) {
+    auto const machine = *this->machine_;
+    Buffer const counter = machine.allocate(sizeof step);
+    machine.write(counter.data(), &step, sizeof step);
+    auto ones = this->floats(std::vector<float>(512, 1));
+    auto zeros = this->floats(std::vector<float>(512, 0));
+    auto const dropout = kc::Dropout::with(0.5, 1, call, static_cast<std::uint32_t const*>(counter.data()));
+    machine.launch(
+        kc::BiasDropoutAddBody{this->pointer(ones), this->pointer(ones), {}, this->pointer(zeros), dropout, 64}, 8,
+        nullptr);
+    return ones.get();
+  };
+  EXPECT_EQ(draw(0, 0), draw(0, 0));
+  EXPECT_NE(draw(0, 0), draw(0, 1));
+  EXPECT_NE(draw(0, 0), draw(1, 0));
+}
+
+TYPED_TEST(ModelKernelsTest, CrossEntropyAndItsGradient) {
+  for (auto const& shape : kShapes) {
+    for (auto const type : kTypes) {
+      this->prepare(shape, type);
+      auto const [rows, vocabulary] = shape;
+      auto const logits = this->draw(this->count(), 20);
+      std::vector<std::int32_t> targets(rows);
+      for (std::size_t row = 0; row < rows; ++row) {
+        targets[row] = row % 5 == 3 ? -100 : static_cast<std::int32_t>(this->random_() % vocabulary);
+      }
+      double loss = 0, counted = 0;
+      std::vector<double> gradient(logits.size());
+      for (std::size_t row = 0; row < rows; ++row) {
+        if (targets[row] < 0) continue;
+        auto const* const in = &logits[row * vocabulary];
+        double const largest = *std::max_element(in, in + vocabulary);
+        double sum = 0;
+        for (std::size_t i = 0; i < vocabulary; ++i) sum += std::exp(in[i] - largest);
+        loss += largest + std::log(sum) - in[targets[row]];
+        ++counted;
+        for (std::size_t i = 0; i < vocabulary; ++i) {
+          gradient[row * vocabulary + i] = 64 * std::exp(in[i] - largest) / sum;
+        }
+        gradient[row * vocabulary + static_cast<std::size_t>(targets[row])] -= 64;
+      }
+      for (double& one : gradient) one /= counted;
+      auto const machine = *this->machine_;
+      auto tl = this->tensor(logits);
+      Buffer const ids = cuda::upload(machine, targets);
+      auto const* const id = static_cast<std::int32_t const*>(ids.data());
+      auto losses = this->floats(std::vector<float>(rows)), log_sums = this->floats(std::vector<float>(rows));
+      auto result = this->floats({0, 0});
+      auto const width = static_cast<std::uint32_t>(vocabulary);
+      machine.launch(kc::CrossEntropyBody{this->pointer(tl), id, width, this->data(losses), this->data(log_sums)}, rows,
+                     nullptr);
+      machine.launch(kc::MeanLossBody{this->data(losses), id, static_cast<std::uint32_t>(rows), this->data(result),
+                                      this->data(result) + 1},
+                     1, nullptr);
+      machine.launch(kc::CrossEntropyGradientBody{this->pointer(tl),
+                                                  this->pointer(tl),
+                                                  id,
+                                                  this->data(log_sums),
+                                                  this->data(result) + 1,
+                                                  {64, nullptr},
+                                                  width},
+                     rows, nullptr);
+      EXPECT_NEAR(result.get()[0], loss / counted, 1e-5 * (1 + loss / counted));
+      EXPECT_FLOAT_EQ(result.get()[1], static_cast<float>(1 / counted));
+      this->expect(tl, gradient, std::max(rounding(type), 3e-5), "gradient");
+      if (this->HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(PhiloxTest, GivesTheKnownAnswers) {
+  auto const words = [](std::uint32_t counter, std::uint64_t key) {
+    auto const got = kernels::philox({{counter, counter, counter, counter}}, key);
+    return std::vector<std::uint32_t>(got.word, got.word + 4);
+  };
+  EXPECT_EQ(words(0, 0), (std::vector<std::uint32_t>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(words(0xffffffff, 0xffffffffffffffff),
+            (std::vector<std::uint32_t>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+}  // namespace
+}  // namespace weft::test
