@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check_package.sh BUILD CMAKE CXX PROGRAMS: installs BUILD, then builds and runs consumer/ by find_package and by
 # pkg-config, and the installed programs where PROGRAMS is ON.
-# The consumer's programs are the README's, to the letter.
+# The consumer's programs are those of README.md and docs/own-trainer.md, to the letter.
 set -euo pipefail
 build=$1 cmake=$2 cxx=$3 programs=$4
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,14 +19,16 @@ expect() { # PATTERN COMMAND…
   }
 }
 
-# readme_program N: the N-th C++ block of the README.
-readme_program() {
-  awk -v wanted="$1" '/^```cpp$/ {n++; inside = n == wanted; next} /^```$/ {inside = 0} inside' "$here/../../README.md"
+# program_of PAGE N: its N-th C++ block.
+program_of() {
+  awk -v wanted="$2" '/^```cpp$/ {n++; inside = n == wanted; next} /^```$/ {inside = 0} inside' "$here/../../$1"
 }
 
-echo "-- README"
-diff <(readme_program 1) "$consumer/main.cpp"
-diff <(readme_program 2) "$consumer/data_parallel.cpp"
+echo "-- pages"
+diff <(program_of README.md 1) "$consumer/main.cpp"
+diff <(program_of README.md 2) "$consumer/data_parallel.cpp"
+diff <(program_of docs/own-trainer.md 1) "$consumer/zero_optimizer.cpp"
+diff <(program_of docs/own-trainer.md 2) "$consumer/fully_sharded.cpp"
 
 echo "-- install"
 "$cmake" --install "$build" --prefix "$scratch/prefix" >"$scratch/install.log" || {
@@ -50,7 +52,9 @@ echo "-- find_package"
 "$cmake" -S "$consumer" -B "$scratch/by-cmake" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$scratch/moved"
 "$cmake" --build "$scratch/by-cmake"
 expect "sum 3" "$scratch/by-cmake/main"
-expect "learned 0\.(5|50[0-9]*|49[0-9]*)" "$scratch/by-cmake/data_parallel"
+for program in data_parallel zero_optimizer fully_sharded; do
+  expect "learned 0\.(5|50[0-9]*|49[0-9]*)" "$scratch/by-cmake/$program"
+done
 
 echo "-- pkg-config"
 pc=$(dirname "$(find "$scratch/moved" -name weft.pc)")
