@@ -54,7 +54,9 @@ class FusedSide : public Side {
  public:
   FusedSide(Communicator& world, Workload const& workload)
       : scaler_({.init_scale = workload.loss_scale, .growth_interval = 1 << 30}),
-        zero_(world, groups(workload), options(workload)) {}
+        zero_(world, groups(workload), options(workload)) {
+    first_ = {};
+  }
 
   void phase() override {
     for (std::size_t i = zero_.parameter_count(); i-- > 0;) zero_.mark_ready(i);
@@ -73,13 +75,17 @@ class FusedSide : public Side {
   }
 
  private:
-  // Every tensor begins alike, so one is enough to begin from.
+  // Every tensor begins alike.
   std::vector<ParameterGroup> groups(Workload const& workload) {
-    first_ = Buffer::host(workload.tensor_count, DataType::bf16);
+    first_ = Buffer::host(workload.count(), DataType::bf16);
     std::vector<float> values(workload.tensor_count);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = initial_value(i);
-    convert(BufferView(values.data(), values.size(), DataType::f32), first_.view());
-    return {{std::vector<BufferView>(workload.tensors, first_.view()), workload.adamw}};
+    ParameterGroup group{{}, workload.adamw};
+    for (std::size_t i = 0; i < workload.tensors; ++i) {
+      group.parameters.push_back(first_.view().slice(i * workload.tensor_count, workload.tensor_count));
+      convert(BufferView(values.data(), values.size(), DataType::f32), group.parameters.back());
+    }
+    return {std::move(group)};
   }
   ZeroOptions options(Workload const& workload) {
     ZeroOptions options{.stage = ZeroStage::optimizer_states};
@@ -102,7 +108,7 @@ class FusedSide : public Side {
     return views;
   }
 
-  Buffer first_;
+  Buffer first_;  ///< what zero_ begins from
   GradScaler scaler_;
   ZeroOptimizer zero_;
 };
