@@ -15,7 +15,7 @@ namespace weft::perf {
 struct Workload {
   std::size_t tensors = 100;
   std::size_t tensor_count = 1'000'000;  ///< elements of each: a multiple of 32 × ranks
-  std::size_t bucket_mib = 25;  ///< the library's own cap
+  std::size_t bucket_mib = 25;           ///< the library's own cap
   float loss_scale = 1024;
   double max_norm = 1;
   AdamWOptions adamw{.lr = 1e-3};
