@@ -13,8 +13,7 @@
 #include "weft/bucketer.hpp"
 #include "weft/gradient_policy.hpp"
 #include "weft/optimizer.hpp"
-#include "weft/overlap.hpp"
-#include "weft/zero_optimizer.hpp"
+#include "weft/sharded_optimizer.hpp"
 
 namespace weft {
 
@@ -110,7 +109,7 @@ struct FullyShardedMemory {
 /// Within no_sync() whole gradients add up locally instead.
 ///
 /// Not thread-safe. After a failed collective every call but the destructor rethrows that failure.
-class FullySharded {
+class FullySharded : public ShardedOptimizer {
  public:
   /// Collective; copies rank 0's values: the parameters' memory is not needed any more, on other ranks it is not read.
   /// `world` is used only during construction.
@@ -125,10 +124,7 @@ class FullySharded {
   FullySharded& operator=(FullySharded&&) noexcept;
 
   [[nodiscard]] std::size_t unit_count() const noexcept;
-  [[nodiscard]] std::size_t parameter_count() const noexcept;
-  /// @throws Error{invalid_argument} for a bad index, as everything that takes one, of a group too.
   [[nodiscard]] std::size_t unit_of(std::size_t index) const;
-  [[nodiscard]] std::size_t element_count(std::size_t index) const;  ///< of the whole parameter
 
   /// Bring a unit here, wait for it, and send for the next. Collective, as the other three.
   /// @throws Error{invalid_argument} naming unit and call where it is out of turn (a unit already in use, backward
@@ -158,18 +154,11 @@ class FullySharded {
   /// options.gradients decides; once the step has ended, naming a parameter whose gradient is missing against what
   /// UnusedGradients::fixed has found out (it counted as zero).
   void step(StepInputs const& inputs = {});
-  /// Of the last step's unscaled gradients, the same on every rank; not finite: that step was skipped. Zero where
-  /// options.gradients asks for nothing.
-  [[nodiscard]] GradientNorm gradient_norm() const noexcept;
 
   /// The first half of step(): returns once all gradients are reduced. Until step(), which must follow before the next
   /// backward, gradient shards may be read and changed (to look for overflow, to clip).
   void reduce();
-  /// What this rank owns of parameter `index`; never changes.
-  [[nodiscard]] ShardRange shard(std::size_t index) const;
-  [[nodiscard]] BufferView parameter_shard(std::size_t index) const;
-  [[nodiscard]] BufferView gradient_shard(std::size_t index) const;
-  /// Of all parameters; none is empty.
+  /// gradient_shard() of all parameters; none is empty.
   [[nodiscard]] std::vector<BufferView> gradient_shards() const;
   /// Collective, after reduce(): of all shards of factor·g, counted once where groups are replicas.
   [[nodiscard]] GradientNorm measure_gradients(NormType type = NormType::l2, float factor = 1);
@@ -187,35 +176,6 @@ class FullySharded {
     std::forward<Body>(body)();
   }
 
-  [[nodiscard]] std::size_t group_count() const noexcept;
-  [[nodiscard]] OptimizerOptions const& options(std::size_t group = 0) const;
-  /// Of all groups. @throws Error{invalid_argument} for one that is not finite and at least 0.
-  void set_lr(double lr);
-  void set_lr(std::size_t group, double lr);
-  [[nodiscard]] std::int64_t step_count() const noexcept;  ///< steps that were applied
-  void set_step_count(std::int64_t step);                  ///< @throws Error{invalid_argument} for one below 0
-
-  // For checkpoints, as ZeroOptimizer's; no unit may be in use.
-
-  [[nodiscard]] std::span<std::string_view const> state_names(std::size_t index) const;
-  /// Collective: of the whole parameter, on every rank.
-  [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which);
-  [[nodiscard]] std::vector<float> master(std::size_t index);
-  /// Take this rank's part of `values`, which are of the whole parameter and the same on every rank.
-  void set_state(std::size_t index, std::size_t which, std::span<float const> values);
-  void set_parameter(std::size_t index, std::span<float const> values);
-
-  /// Local: of shard(index).
-  [[nodiscard]] std::vector<float> state_shard(std::size_t index, std::size_t which) const;
-  [[nodiscard]] std::vector<float> master_shard(std::size_t index) const;
-  void set_state_shard(std::size_t index, std::size_t which, std::span<float const> values);
-  /// Sets parameter_shard(index) too; share_parameters() must follow.
-  void set_master_shard(std::size_t index, std::span<float const> values);
-  /// All ranks call it: what was gathered before is given up.
-  void share_parameters();
-
-  /// Bytes of states and f32 masters on this rank.
-  [[nodiscard]] std::size_t state_bytes() const noexcept;
   [[nodiscard]] FullyShardedMemory memory() const noexcept;
   /// Bytes of units that are gathered or on their way now, and the most there ever were.
   [[nodiscard]] std::size_t gathered_bytes() const noexcept;
@@ -225,13 +185,11 @@ class FullySharded {
   /// step() before it launched; there are none where a rank is a shard group by itself.
   [[nodiscard]] std::span<BucketTiming const> gathers() const noexcept;
   [[nodiscard]] std::span<BucketTiming const> reductions() const noexcept;
-  /// When the last step updated its shards of units.
-  [[nodiscard]] std::span<Interval const> updates() const noexcept;
 
  private:
   class Impl;
+  [[nodiscard]] Impl& impl() const noexcept;
   bool set_sync(bool sync);  ///< returns what it was
-  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace weft

@@ -5,10 +5,9 @@
 #include <vector>
 
 #include "weft/checkpoint.hpp"
-#include "weft/fully_sharded.hpp"
 #include "weft/gradient_compression.hpp"
 #include "weft/optimizer.hpp"
-#include "weft/zero_optimizer.hpp"
+#include "weft/sharded_optimizer.hpp"
 
 namespace weft {
 
@@ -40,21 +39,16 @@ struct NamedParameter {
 // parameter and both counts or shapes where `parameters` does not fit, or both optimizers where they are not alike; and
 // what CheckpointSaver::save() and Checkpoint::read() throw.
 
-void save(CheckpointSaver& saver, ZeroOptimizer& zero, std::span<NamedParameter const> parameters,
+void save(CheckpointSaver& saver, ShardedOptimizer& sharded, std::span<NamedParameter const> parameters,
           CheckpointInfo info = {}, GradientCompressor const* compressor = nullptr);
-void save(CheckpointSaver& saver, FullySharded& model, std::span<NamedParameter const> parameters,
-          CheckpointInfo info = {});
 /// Of replicas: each rank of `communicator`, the saver's, writes a share.
 void save(CheckpointSaver& saver, Communicator const& communicator, Optimizer& optimizer,
           std::span<NamedParameter const> parameters, CheckpointInfo info = {},
           GradientCompressor const* compressor = nullptr);
 
-/// `zero` is as constructed, with options.buckets.rebuild = false.
-void load(Checkpoint const& checkpoint, Communicator& communicator, ZeroOptimizer& zero,
+/// A ZeroOptimizer is as constructed, with options.buckets.rebuild = false; of a FullySharded no unit is in use.
+void load(Checkpoint const& checkpoint, Communicator& communicator, ShardedOptimizer& sharded,
           std::span<NamedParameter const> parameters, GradientCompressor* compressor = nullptr);
-/// No unit of `model` is in use.
-void load(Checkpoint const& checkpoint, Communicator& communicator, FullySharded& model,
-          std::span<NamedParameter const> parameters);
 /// Writes parameters, their f32 originals and states, on every rank.
 void load(Checkpoint const& checkpoint, Communicator& communicator, Optimizer& optimizer,
           std::span<NamedParameter const> parameters, GradientCompressor* compressor = nullptr);

@@ -32,6 +32,7 @@
 #include "weft/reduce_op.hpp"
 #include "weft/reduction.hpp"
 #include "weft/sharded_gradients.hpp"
+#include "weft/sharded_optimizer.hpp"
 #include "weft/shared_heap.hpp"
 #include "weft/stream.hpp"
 #include "weft/trace.hpp"

@@ -11,7 +11,7 @@
 #include "weft/bucketer.hpp"
 #include "weft/gradient_policy.hpp"
 #include "weft/optimizer.hpp"
-#include "weft/overlap.hpp"
+#include "weft/sharded_optimizer.hpp"
 
 namespace weft {
 
@@ -30,14 +30,6 @@ struct ZeroOptions {
   /// What gradients are written, summed and sent in: f32 for 16-bit parameters adds up many micro-steps exactly. All
   /// parameters are then of one type. Absent: each parameter's own.
   std::optional<DataType> gradient_dtype{};
-};
-
-/// Elements [first, first + count) of a tensor.
-struct ShardRange {
-  std::size_t first = 0;
-  std::size_t count = 0;
-
-  friend bool operator==(ShardRange const&, ShardRange const&) = default;
 };
 
 /// Trains replicas of a model whose optimizer is sharded. Parameters and gradients lie in equally laid out buckets of
@@ -66,7 +58,7 @@ struct ShardRange {
 ///
 /// Not thread-safe. From the first mark_ready() of a step to the end of step() make no other call on the communicator.
 /// After a failed collective every call but the destructor rethrows that failure.
-class ZeroOptimizer {
+class ZeroOptimizer : public ShardedOptimizer {
  public:
   /// Collective. Copies the groups' parameters, then takes rank 0's; theirs are no longer needed. `communicator` must
   /// outlive it and stay where it is.
@@ -79,8 +71,6 @@ class ZeroOptimizer {
   ZeroOptimizer(ZeroOptimizer&&) noexcept;
   ZeroOptimizer& operator=(ZeroOptimizer&&) noexcept;
 
-  [[nodiscard]] std::size_t parameter_count() const noexcept;
-  /// @throws Error{invalid_argument} for a bad index, as everything that takes one, of a group too.
   [[nodiscard]] BufferView parameter(std::size_t index) const;
   [[nodiscard]] BufferView gradient(std::size_t index) const;
   [[nodiscard]] std::size_t generation() const noexcept;
@@ -98,19 +88,11 @@ class ZeroOptimizer {
   /// updated, and its state stays as it is. @throws before anything is sent Error{invalid_argument} for inputs that
   /// options.gradients decides; once the step has ended, for what broke the promise of UnusedGradients::fixed.
   void step(StepInputs const& inputs = {});
-  /// Of the last step's unscaled gradients, the same on every rank; not finite: that step was skipped. Zero where
-  /// options.gradients asks for nothing.
-  [[nodiscard]] GradientNorm gradient_norm() const noexcept;
 
   /// The first half of step(), which all ranks call: returns once all gradients are reduced. Until step(),
   /// gradient_shard() may be read and changed (to look for overflow, to clip). What breaks the promise of
   /// UnusedGradients::fixed step() throws.
   void reduce();
-  /// What this rank owns of parameter `index`. Shards are fixed once the first step() or reduce() has come, or if
-  /// options.buckets.rebuild is false. @throws Error{invalid_argument} before, as the next two.
-  [[nodiscard]] ShardRange shard(std::size_t index) const;
-  [[nodiscard]] BufferView parameter_shard(std::size_t index) const;
-  [[nodiscard]] BufferView gradient_shard(std::size_t index) const;
 
   /// Blocks until parameter `index` (all of them) has arrived. Costs nothing when it has.
   void wait_parameter(std::size_t index);
@@ -129,54 +111,17 @@ class ZeroOptimizer {
     std::forward<Body>(body)();
   }
 
-  [[nodiscard]] std::size_t group_count() const noexcept;
-  [[nodiscard]] OptimizerOptions const& options(std::size_t group = 0) const;
-  /// Of all groups. @throws Error{invalid_argument} for one that is not finite and at least 0.
-  void set_lr(double lr);
-  void set_lr(std::size_t group, double lr);
-  [[nodiscard]] std::int64_t step_count() const noexcept;  ///< steps that were applied
-  void set_step_count(std::int64_t step);                  ///< @throws Error{invalid_argument} for one below 0
-
-  [[nodiscard]] std::span<std::string_view const> state_names(std::size_t index) const;
-
-  // For checkpoints. A parameter's master is its f32 original, or where it has none (f32 parameters, or without
-  // optimizer.master_weights) its own values as f32. What is set must not change while a step is under way. Setters,
-  // and all that is of this rank's shard, throw Error{invalid_argument} on a wrong count and while shards may still
-  // move: construct with options.buckets.rebuild = false to load before the first step.
-
-  /// Collective: of the whole parameter, on every rank.
-  [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which);
-  [[nodiscard]] std::vector<float> master(std::size_t index);
-  /// Local: takes this rank's part of `values`, which are of the whole parameter.
-  void set_state(std::size_t index, std::size_t which, std::span<float const> values);
-  /// Local, with the same values on every rank: the parameter and its master.
-  void set_parameter(std::size_t index, std::span<float const> values);
-
-  /// Local: of shard(index).
-  [[nodiscard]] std::vector<float> state_shard(std::size_t index, std::size_t which) const;
-  [[nodiscard]] std::vector<float> master_shard(std::size_t index) const;
-  void set_state_shard(std::size_t index, std::size_t which, std::span<float const> values);
-  /// Sets parameter_shard(index) too; the other ranks have it after share_parameters().
-  void set_master_shard(std::size_t index, std::span<float const> values);
-  /// Collective: every rank gets all parameters' shards, to be waited for as after step().
-  void share_parameters();
-
-  /// Bytes of states and f32 masters on this rank; 0 until shards are fixed.
-  [[nodiscard]] std::size_t state_bytes() const noexcept;
-
   /// The last step's reduce_scatters, in launch order.
   [[nodiscard]] std::span<BucketTiming const> reductions() const noexcept;
   /// The all_gathers, in launch order, of the last step whose parameters were all waited for, by wait_parameters() or
   /// by the step after it.
   [[nodiscard]] std::span<BucketTiming const> gathers() const noexcept;
-  /// When the last step updated its shards of buckets.
-  [[nodiscard]] std::span<Interval const> updates() const noexcept;
   [[nodiscard]] BucketPlan const& plan() const noexcept;
 
  private:
   class Impl;
+  [[nodiscard]] Impl& impl() const noexcept;
   [[nodiscard]] Bucketer& bucketer() noexcept;
-  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace weft

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <exception>
 #include <optional>
 #include <vector>
 
@@ -13,15 +12,16 @@
 #include "bucketing/ready_tracker.hpp"
 #include "bucketing/replan.hpp"
 #include "bucketing/unused_tensors.hpp"
+#include "core/fails_once.hpp"
 #include "weft/bucketer.hpp"
 
 namespace weft {
 
 /// A step of a Bucketer, put together from those who know one part of it each.
-class Bucketer::Impl {
+class Bucketer::Impl final : FailsOnce {
  public:
   Impl(Communicator& communicator, std::vector<TensorSpec> specs, BucketerOptions const& options);
-  ~Impl() { drain(); }
+  ~Impl() override { drain(); }
 
   Impl(Impl const&) = delete;
   Impl& operator=(Impl const&) = delete;
@@ -61,11 +61,6 @@ class Bucketer::Impl {
   void rebuild_before_sending();
   void move_to(BucketPlan plan);
   void drain() noexcept;
-  void check_usable() const {
-    if (failure_) std::rethrow_exception(failure_);
-  }
-  template <typename Action>
-  void guarded(Action&& action);
   /// Rethrows what is being handled as an Error that names the bucket.
   [[noreturn]] void rethrow_from(std::size_t bucket);
 
@@ -90,18 +85,6 @@ class Bucketer::Impl {
   bool sync_ = true;
   bool shadowing_ = false;  ///< in a step of others
   bool rebuild_pending_;
-  std::exception_ptr failure_;  ///< why this Bucketer is of no more use
 };
-
-// A failure of anything that talks to other ranks is final: they may have got further or less far than this rank.
-template <typename Action>
-void Bucketer::Impl::guarded(Action&& action) {
-  try {
-    action();
-  } catch (...) {
-    failure_ = std::current_exception();
-    throw;
-  }
-}
 
 }  // namespace weft

@@ -187,7 +187,7 @@ void Bucketer::Impl::drain() noexcept {
       sent_[bucket].done.wait();
     } catch (std::exception const& error) {
       // A failure that finish() or wait() has thrown is known to the caller; one that nobody asked for is not.
-      if (!failure_) log(LogLevel::warn, fmt::format("bucketer: destroyed before finish(): {}", error.what()));
+      if (!has_failed()) log(LogLevel::warn, fmt::format("bucketer: destroyed before finish(): {}", error.what()));
     }
   }
   presence_.drain();

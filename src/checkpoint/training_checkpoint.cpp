@@ -35,13 +35,6 @@ std::string text_of(std::vector<std::size_t> const& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-std::size_t elements_of(ZeroOptimizer const& zero, std::size_t index) {
-  return zero.parameter(index).count;
-}
-std::size_t elements_of(FullySharded const& model, std::size_t index) {
-  return model.element_count(index);
-}
-
 // `values` are those of the range that begins at element `begin`.
 auto fill_from(std::vector<float> const& values, std::size_t begin) {
   return [&values, begin](std::size_t first, BufferView const& to) {
@@ -55,7 +48,8 @@ class Whole {
   explicit Whole(Optimizer& optimizer) : optimizer_(optimizer) {}
 
   [[nodiscard]] std::size_t parameter_count() const { return optimizer_.parameter_count(); }
-  [[nodiscard]] ShardRange shard(std::size_t index) const { return {0, optimizer_.parameter(index).count}; }
+  [[nodiscard]] std::size_t element_count(std::size_t index) const { return optimizer_.parameter(index).count; }
+  [[nodiscard]] ShardRange shard(std::size_t index) const { return {0, element_count(index)}; }
   [[nodiscard]] std::span<std::string_view const> state_names(std::size_t index) const {
     return optimizer_.state_names(index);
   }
@@ -84,10 +78,6 @@ class Whole {
   Optimizer& optimizer_;
 };
 
-std::size_t elements_of(Whole const& whole, std::size_t index) {
-  return whole.shard(index).count;
-}
-
 template <typename Strategy>
 void check_parameters(Strategy const& strategy, std::span<NamedParameter const> parameters) {
   if (parameters.size() != strategy.parameter_count()) {
@@ -97,9 +87,9 @@ void check_parameters(Strategy const& strategy, std::span<NamedParameter const> 
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     std::size_t const named = elements_of(parameters[i]);
-    if (named != elements_of(strategy, i)) {
+    if (named != strategy.element_count(i)) {
       bad(parameters[i].name, fmt::format("shape {} is {} elements, the strategy's parameter {} has {}",
-                                          text_of(parameters[i].shape), named, i, elements_of(strategy, i)));
+                                          text_of(parameters[i].shape), named, i, strategy.element_count(i)));
     }
   }
 }
@@ -187,7 +177,7 @@ void check_optimizer(CheckpointInfo const& info, Strategy const& strategy) {
 
 template <typename Strategy>
 void load_into(Checkpoint const& checkpoint, Communicator& communicator, Strategy& strategy,
-               std::span<NamedParameter const> parameters, GradientCompressor* compressor = nullptr) {
+               std::span<NamedParameter const> parameters, GradientCompressor* compressor) {
   together(communicator, [&] {
     check_parameters(strategy, parameters);
     check_optimizer(checkpoint.info(), strategy);
@@ -216,15 +206,11 @@ CheckpointInfo filled_in(CheckpointInfo info, Strategy const& strategy) {
 
 }  // namespace
 
-void save(CheckpointSaver& saver, ZeroOptimizer& zero, std::span<NamedParameter const> parameters, CheckpointInfo info,
-          GradientCompressor const* compressor) {
-  saver.save([&] { return with_residuals(tensors_of(zero, parameters), compressor, parameters, saver.communicator()); },
-             filled_in(std::move(info), zero));
-}
-
-void save(CheckpointSaver& saver, FullySharded& model, std::span<NamedParameter const> parameters,
-          CheckpointInfo info) {
-  saver.save([&] { return tensors_of(model, parameters); }, filled_in(std::move(info), model));
+void save(CheckpointSaver& saver, ShardedOptimizer& sharded, std::span<NamedParameter const> parameters,
+          CheckpointInfo info, GradientCompressor const* compressor) {
+  saver.save(
+      [&] { return with_residuals(tensors_of(sharded, parameters), compressor, parameters, saver.communicator()); },
+      filled_in(std::move(info), sharded));
 }
 
 void save(CheckpointSaver& saver, Communicator const& communicator, Optimizer& optimizer,
@@ -238,14 +224,9 @@ void save(CheckpointSaver& saver, Communicator const& communicator, Optimizer& o
       filled_in(std::move(info), optimizer));
 }
 
-void load(Checkpoint const& checkpoint, Communicator& communicator, ZeroOptimizer& zero,
+void load(Checkpoint const& checkpoint, Communicator& communicator, ShardedOptimizer& sharded,
           std::span<NamedParameter const> parameters, GradientCompressor* compressor) {
-  load_into(checkpoint, communicator, zero, parameters, compressor);
-}
-
-void load(Checkpoint const& checkpoint, Communicator& communicator, FullySharded& model,
-          std::span<NamedParameter const> parameters) {
-  load_into(checkpoint, communicator, model, parameters);
+  load_into(checkpoint, communicator, sharded, parameters, compressor);
 }
 
 void load(Checkpoint const& checkpoint, Communicator& communicator, Optimizer& optimizer,

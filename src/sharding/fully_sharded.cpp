@@ -53,13 +53,12 @@ UnitReducer::Options reducer_options(FullyShardedOptions const& options, std::fu
 }  // namespace
 
 FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options)
-    : groups_(agreed_groups(world, units, options)),
+    : Core("FullySharded", groups_of(units), options.optimizer, options.gradients),
+      groups_(agreed_groups(world, units, options)),
       layout_(units, options, static_cast<std::size_t>(world.size())),
-      shards_("FullySharded", groups_of(units), options.optimizer),
       presence_(options.unused, layout_.parameter_count()),
       written_(layout_.parameter_count()),
       unused_(layout_.parameter_count()),
-      judge_(options.gradients),
       scaler_(options.gradients.scaler),
       gatherer_(groups_.gathers, layout_, gatherer_options(layout_, options)),
       reducer_(groups_, layout_,
@@ -83,8 +82,8 @@ FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& un
 }
 
 FullySharded::Impl::~Impl() {
-  bool const arrived = gatherer_.drain(!failure_);
-  reducer_.drain(!failure_ && arrived);  // one cause, one line
+  bool const arrived = gatherer_.drain(!has_failed());
+  reducer_.drain(!has_failed() && arrived);  // one cause, one line
 }
 
 FullyShardedMemory FullySharded::Impl::memory() const noexcept {
@@ -94,149 +93,77 @@ FullyShardedMemory FullySharded::Impl::memory() const noexcept {
 
 FullySharded::FullySharded(Communicator& world, std::vector<ShardedUnit> const& units,
                            FullyShardedOptions const& options)
-    : impl_(std::make_unique<Impl>(world, units, options)) {}
+    : ShardedOptimizer(std::make_unique<Impl>(world, units, options)) {}
 FullySharded::~FullySharded() = default;
 FullySharded::FullySharded(FullySharded&&) noexcept = default;
 FullySharded& FullySharded::operator=(FullySharded&&) noexcept = default;
+FullySharded::Impl& FullySharded::impl() const noexcept {
+  return static_cast<Impl&>(core());
+}
 
 std::size_t FullySharded::unit_count() const noexcept {
-  return impl_->layout().unit_count();
-}
-std::size_t FullySharded::parameter_count() const noexcept {
-  return impl_->layout().parameter_count();
+  return impl().layout().unit_count();
 }
 std::size_t FullySharded::unit_of(std::size_t index) const {
-  impl_->check_index(index, "unit_of");
-  return impl_->layout().place(index).unit;
-}
-std::size_t FullySharded::element_count(std::size_t index) const {
-  impl_->check_index(index, "element_count");
-  return impl_->layout().place(index).count;
+  impl().check_index(index, "unit_of");
+  return impl().layout().place(index).unit;
 }
 void FullySharded::before_forward(std::size_t unit) {
-  impl_->before({unit, Phase::forward});
+  impl().before({unit, Phase::forward});
 }
 void FullySharded::before_backward(std::size_t unit) {
-  impl_->before({unit, Phase::backward});
+  impl().before({unit, Phase::backward});
 }
 void FullySharded::after_forward(std::size_t unit) {
-  impl_->after({unit, Phase::forward});
+  impl().after({unit, Phase::forward});
 }
 void FullySharded::after_backward(std::size_t unit) {
-  impl_->after({unit, Phase::backward});
+  impl().after({unit, Phase::backward});
 }
 BufferView FullySharded::parameter(std::size_t index) const {
-  return impl_->parameter(index);
+  return impl().parameter(index);
 }
 BufferView FullySharded::gradient(std::size_t index) const {
-  return impl_->gradient(index);
+  return impl().gradient(index);
 }
 bool FullySharded::holds_gradients(std::size_t unit) const {
-  return impl_->holds_gradients(unit);
+  return impl().holds_gradients(unit);
 }
 void FullySharded::mark_unused(std::size_t index) {
-  impl_->mark_unused(index);
+  impl().mark_unused(index);
 }
 bool FullySharded::has_gradient(std::size_t index) const {
-  return impl_->has_gradient(index);
+  return impl().has_gradient(index);
 }
 void FullySharded::step(StepInputs const& inputs) {
-  impl_->step(inputs);
+  impl().step(inputs);
 }
 void FullySharded::reduce() {
-  impl_->reduce();
-}
-ShardRange FullySharded::shard(std::size_t index) const {
-  impl_->check_index(index, "shard");
-  return impl_->shards().shard(index);
-}
-BufferView FullySharded::parameter_shard(std::size_t index) const {
-  return impl_->parameter_shard(index);
-}
-BufferView FullySharded::gradient_shard(std::size_t index) const {
-  return impl_->gradient_shard(index);
+  impl().reduce();
 }
 std::vector<BufferView> FullySharded::gradient_shards() const {
-  return impl_->gradient_shards();
-}
-GradientNorm FullySharded::gradient_norm() const noexcept {
-  return impl_->judge().norm();
+  return impl().gradient_shards();
 }
 GradientNorm FullySharded::measure_gradients(NormType type, float factor) {
-  return impl_->measure_gradients(type, factor);
+  return impl().measure_gradients(type, factor);
 }
 bool FullySharded::set_sync(bool sync) {
-  return impl_->set_sync(sync);
-}
-std::size_t FullySharded::group_count() const noexcept {
-  return impl_->shards().group_count();
-}
-OptimizerOptions const& FullySharded::options(std::size_t group) const {
-  return impl_->shards().options(group);
-}
-void FullySharded::set_lr(double lr) {
-  for (std::size_t group = 0; group < group_count(); ++group) set_lr(group, lr);
-}
-void FullySharded::set_lr(std::size_t group, double lr) {
-  impl_->shards().set_lr(group, lr);
-}
-std::int64_t FullySharded::step_count() const noexcept {
-  return impl_->shards().step_count();
-}
-void FullySharded::set_step_count(std::int64_t step) {
-  impl_->shards().set_step_count(step);
-}
-std::span<std::string_view const> FullySharded::state_names(std::size_t index) const {
-  impl_->check_index(index, "state_names");
-  return weft::state_names(impl_->shards().options_of(index));
-}
-std::vector<float> FullySharded::state(std::size_t index, std::size_t which) {
-  return impl_->state(index, which);
-}
-std::vector<float> FullySharded::master(std::size_t index) {
-  return impl_->master(index);
-}
-void FullySharded::set_state(std::size_t index, std::size_t which, std::span<float const> values) {
-  impl_->set_state(index, which, values);
-}
-void FullySharded::set_parameter(std::size_t index, std::span<float const> values) {
-  impl_->set_parameter(index, values);
-}
-std::vector<float> FullySharded::state_shard(std::size_t index, std::size_t which) const {
-  return impl_->state_shard(index, which);
-}
-std::vector<float> FullySharded::master_shard(std::size_t index) const {
-  return impl_->master_shard(index);
-}
-void FullySharded::set_state_shard(std::size_t index, std::size_t which, std::span<float const> values) {
-  impl_->set_state_shard(index, which, values);
-}
-void FullySharded::set_master_shard(std::size_t index, std::span<float const> values) {
-  impl_->set_master_shard(index, values);
-}
-void FullySharded::share_parameters() {
-  impl_->share_parameters();
-}
-std::size_t FullySharded::state_bytes() const noexcept {
-  return impl_->shards().state_bytes();
+  return impl().set_sync(sync);
 }
 FullyShardedMemory FullySharded::memory() const noexcept {
-  return impl_->memory();
+  return impl().memory();
 }
 std::size_t FullySharded::gathered_bytes() const noexcept {
-  return impl_->gatherer().planner().live_bytes();
+  return impl().gatherer().planner().live_bytes();
 }
 std::size_t FullySharded::peak_gathered_bytes() const noexcept {
-  return impl_->gatherer().planner().peak_bytes();
+  return impl().gatherer().planner().peak_bytes();
 }
 std::span<BucketTiming const> FullySharded::gathers() const noexcept {
-  return impl_->gatherer().timings();
+  return impl().gatherer().timings();
 }
 std::span<BucketTiming const> FullySharded::reductions() const noexcept {
-  return impl_->reducer().timings();
-}
-std::span<Interval const> FullySharded::updates() const noexcept {
-  return impl_->updates();
+  return impl().reducer().timings();
 }
 
 }  // namespace weft

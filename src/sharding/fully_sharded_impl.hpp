@@ -5,9 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "sharding/gradient_judge.hpp"
 #include "sharding/shard_groups.hpp"
-#include "sharding/shard_optimizer.hpp"
+#include "sharding/sharded_core.hpp"
 #include "sharding/unit_gatherer.hpp"
 #include "sharding/unit_layout.hpp"
 #include "sharding/unit_reducer.hpp"
@@ -17,10 +16,10 @@
 namespace weft {
 
 /// Whose turn it is, and what follows from it: gathers, reductions and updates. Not thread-safe.
-class FullySharded::Impl {
+class FullySharded::Impl final : public ShardedOptimizer::Core {
  public:
   Impl(Communicator& world, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options);
-  ~Impl();
+  ~Impl() override;
 
   Impl(Impl const&) = delete;
   Impl& operator=(Impl const&) = delete;
@@ -36,31 +35,18 @@ class FullySharded::Impl {
   void step(StepInputs const& inputs);
   bool set_sync(bool sync);
 
-  [[nodiscard]] BufferView parameter_shard(std::size_t index) const;
-  [[nodiscard]] BufferView gradient_shard(std::size_t index) const;
+  [[nodiscard]] std::size_t element_count(std::size_t index) const override { return layout_.place(index).count; }
+  [[nodiscard]] BufferView parameter_shard(std::size_t index) const override;
+  [[nodiscard]] BufferView gradient_shard(std::size_t index) const override;
   [[nodiscard]] std::vector<BufferView> gradient_shards() const;
   [[nodiscard]] GradientNorm measure_gradients(NormType type, float factor);
 
-  [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which);
-  [[nodiscard]] std::vector<float> master(std::size_t index);
-  [[nodiscard]] std::vector<float> state_shard(std::size_t index, std::size_t which) const;
-  [[nodiscard]] std::vector<float> master_shard(std::size_t index) const;
-  void set_state(std::size_t index, std::size_t which, std::span<float const> values);
-  void set_state_shard(std::size_t index, std::size_t which, std::span<float const> values);
-  void set_parameter(std::size_t index, std::span<float const> values);
-  void set_master_shard(std::size_t index, std::span<float const> values);
-  void share_parameters();
+  void share_parameters() override;
 
   [[nodiscard]] UnitLayout const& layout() const noexcept { return layout_; }
   [[nodiscard]] UnitGatherer const& gatherer() const noexcept { return gatherer_; }
   [[nodiscard]] UnitReducer const& reducer() const noexcept { return reducer_; }
-  [[nodiscard]] ShardOptimizer& shards() noexcept { return shards_; }
-  [[nodiscard]] ShardOptimizer const& shards() const noexcept { return shards_; }
-  [[nodiscard]] GradientJudge const& judge() const noexcept { return judge_; }
-  [[nodiscard]] std::span<Interval const> updates() const noexcept { return updates_; }
   [[nodiscard]] FullyShardedMemory memory() const noexcept;
-
-  void check_index(std::size_t index, char const* call) const;
 
  private:
   enum class Turn { none, forward, backward };
@@ -89,26 +75,20 @@ class FullySharded::Impl {
   }
   /// Else it is not updated.
   [[nodiscard]] bool has_gradient(ShardPiece const& piece) const;
-  [[nodiscard]] std::vector<float> whole_of(std::size_t index, std::span<float const> mine);
+  [[nodiscard]] Owners owners() override { return {groups_.gathers, layout_.plan()}; }
+  void settle(char const* call) override;
+  [[nodiscard]] BufferView unfixed(std::size_t /*index*/) const override { return {}; }  // from the start they are
+  void set_whole(std::size_t /*index*/, std::span<float const> /*values*/) override { share_parameters(); }
   void check_unit(std::size_t unit, char const* call) const;
-  void check_whole(char const* call, std::size_t index, std::size_t count) const;
   void check_idle(char const* call) const;
-  void check_usable() const {
-    if (failure_) std::rethrow_exception(failure_);
-  }
   [[noreturn]] void refuse(char const* call, std::size_t unit, char const* why) const;
-  template <typename Action>
-  void guarded(Action&& action);
-  /// Within a handler of `error`: remembers and throws it.
-  [[noreturn]] void give_up(Error const& error);
+  [[nodiscard]] std::exception_ptr final_failure(std::exception_ptr caught) override;
 
   ShardGroups groups_;
   UnitLayout layout_;
-  ShardOptimizer shards_;
   GradientPresence presence_;
   std::vector<std::uint8_t> written_;  ///< by parameter: has a gradient here, in this step
   std::vector<std::uint8_t> unused_;   ///< by parameter: has none in the backward under way
-  GradientJudge judge_;                ///< the reducer's stream uses it
   std::vector<NormParts> judged_;      ///< by piece; zeros of what was not sent in this step
   GradScaler* scaler_;
   UnitGatherer gatherer_;
@@ -116,25 +96,9 @@ class FullySharded::Impl {
   std::vector<std::size_t> first_piece_;  ///< by unit, and the end
   std::vector<UnitState> units_;
   std::vector<char> updated_;  ///< by unit, in the step() under way
-  std::vector<Interval> updates_;
   bool sync_ = true;
-  bool any_backward_ = false;   ///< since the last step
-  bool reduced_ = false;        ///< reduce() came, step() did not
-  std::exception_ptr failure_;  ///< why this is of no more use
+  bool any_backward_ = false;  ///< since the last step
+  bool reduced_ = false;       ///< reduce() came, step() did not
 };
-
-// Other ranks may have got further or less far than this one. The caller's mistakes are found before anything is sent.
-template <typename Action>
-void FullySharded::Impl::guarded(Action&& action) {
-  try {
-    action();
-  } catch (Error const& error) {
-    if (error.code() == ErrorCode::invalid_argument) throw;
-    give_up(error);
-  } catch (...) {
-    failure_ = std::current_exception();
-    throw;
-  }
-}
 
 }  // namespace weft

@@ -31,12 +31,6 @@ void FullySharded::Impl::check_unit(std::size_t unit, char const* call) const {
   throw Error(ErrorCode::invalid_argument, fmt::format("FullySharded::{}: unit {} of {}", call, unit, units_.size()));
 }
 
-void FullySharded::Impl::check_index(std::size_t index, char const* call) const {
-  if (index < layout_.parameter_count()) return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("FullySharded::{}: index {} of {} parameters", call, index, layout_.parameter_count()));
-}
-
 void FullySharded::Impl::check_idle(char const* call) const {
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (units_[unit].turn == Turn::forward) refuse(call, unit, "is in use; call after_forward() first");
@@ -44,16 +38,20 @@ void FullySharded::Impl::check_idle(char const* call) const {
   }
 }
 
-// Ranks that made other calls may wait, on any of the communicators, for one that this rank will not make. Nobody else
-// aborts them, so who is aborted has made other calls too.
-void FullySharded::Impl::give_up(Error const& error) {
-  if (error.code() == ErrorCode::mismatch || error.code() == ErrorCode::aborted) {
+// The caller's mistakes are found before anything is sent. Ranks that made other calls may wait, on any of the
+// communicators, for one that this rank will not make. Nobody else aborts them, so who is aborted has made other calls
+// too.
+std::exception_ptr FullySharded::Impl::final_failure(std::exception_ptr caught) {
+  try {
+    std::rethrow_exception(caught);
+  } catch (Error const& error) {
+    if (error.code() == ErrorCode::invalid_argument) return nullptr;
+    if (error.code() != ErrorCode::mismatch && error.code() != ErrorCode::aborted) return caught;
     groups_.abort(error.what());
-    failure_ = std::make_exception_ptr(Error(ErrorCode::mismatch, error.what()));
-  } else {
-    failure_ = std::current_exception();
+    return std::make_exception_ptr(Error(ErrorCode::mismatch, error.what()));
+  } catch (...) {
+    return caught;
   }
-  std::rethrow_exception(failure_);
 }
 
 void FullySharded::Impl::before(Use const& use) {

@@ -64,7 +64,6 @@ BufferView FullySharded::Impl::piece_of(ShardPiece const& piece, BufferView cons
 }
 
 BufferView FullySharded::Impl::parameter_shard(std::size_t index) const {
-  check_index(index, "parameter_shard");
   ShardRange const mine = shards_.shard(index);
   std::size_t const flat = layout_.place(index).flat;
   if (mine.count == 0) return {nullptr, 0, layout_.types(flat).parameter};
@@ -72,7 +71,6 @@ BufferView FullySharded::Impl::parameter_shard(std::size_t index) const {
 }
 
 BufferView FullySharded::Impl::gradient_shard(std::size_t index) const {
-  check_index(index, "gradient_shard");
   ShardRange const mine = shards_.shard(index);
   std::size_t const flat = layout_.place(index).flat;
   if (mine.count == 0) return {nullptr, 0, layout_.types(flat).reduced};
@@ -85,73 +83,10 @@ std::vector<BufferView> FullySharded::Impl::gradient_shards() const {
   return views;
 }
 
-std::vector<float> FullySharded::Impl::whole_of(std::size_t index, std::span<float const> mine) {
-  std::vector<std::size_t> counts;
-  for (int rank = 0; rank < groups_.shard_size; ++rank) {
-    counts.push_back(0);
-    for (ShardPiece const& piece : pieces_of(layout_.plan(), rank, groups_.shard_size)) {
-      if (piece.tensor == index) counts.back() = piece.count;
-    }
-  }
-  std::vector<float> whole(layout_.place(index).count);
-  guarded([&] { groups_.gathers.all_gather(mine, std::span<float>(whole), Parts{counts}).wait(); });
-  return whole;
-}
-
-void FullySharded::Impl::check_whole(char const* call, std::size_t index, std::size_t count) const {
-  check_index(index, call);
-  std::size_t const expected = layout_.place(index).count;
-  if (count == expected) return;
-  throw Error(ErrorCode::invalid_argument, fmt::format("FullySharded::{}: {} elements for parameter {}, which has {}",
-                                                       call, count, index, expected));
-}
-
-std::vector<float> FullySharded::Impl::state(std::size_t index, std::size_t which) {
-  check_usable();
-  return whole_of(index, state_shard(index, which));
-}
-
-std::vector<float> FullySharded::Impl::master(std::size_t index) {
-  check_usable();
-  return whole_of(index, master_shard(index));
-}
-
-std::vector<float> FullySharded::Impl::state_shard(std::size_t index, std::size_t which) const {
-  check_index(index, "state_shard");
-  shards_.check_state("state_shard", index, which);
-  return shards_.state(index, which);
-}
-
-std::vector<float> FullySharded::Impl::master_shard(std::size_t index) const {
-  check_index(index, "master_shard");
-  return shards_.master(index);
-}
-
-void FullySharded::Impl::set_state(std::size_t index, std::size_t which, std::span<float const> values) {
-  check_whole("set_state", index, values.size());
-  ShardRange const mine = shards_.shard(index);
-  shards_.set_state("set_state", index, which, values.subspan(mine.first, mine.count));
-}
-
-void FullySharded::Impl::set_state_shard(std::size_t index, std::size_t which, std::span<float const> values) {
-  check_index(index, "set_state_shard");
-  shards_.set_state("set_state_shard", index, which, values);
-}
-
-void FullySharded::Impl::set_parameter(std::size_t index, std::span<float const> values) {
-  check_whole("set_parameter", index, values.size());
-  share_parameters();
-  ShardRange const mine = shards_.shard(index);
-  shards_.set_master("set_parameter", index, values.subspan(mine.first, mine.count));
-}
-
 // What is gathered keeps the old values until share_parameters(): whether it is must not differ between ranks.
-void FullySharded::Impl::set_master_shard(std::size_t index, std::span<float const> values) {
-  check_usable();
-  check_index(index, "set_master_shard");
-  check_idle("set_master_shard");
+void FullySharded::Impl::settle(char const* call) {
+  check_idle(call);
   guarded([this] { gatherer_.wait_for_all(); });
-  shards_.set_master("set_master_shard", index, values);
 }
 
 void FullySharded::Impl::share_parameters() {

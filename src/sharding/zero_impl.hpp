@@ -2,44 +2,43 @@
 
 #include <fmt/format.h>
 
-#include <exception>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "bucketing/bucket_storage.hpp"
 #include "bucketing/gradient_presence.hpp"
-#include "sharding/gradient_judge.hpp"
 #include "sharding/parameter_gathers.hpp"
-#include "sharding/shard_optimizer.hpp"
+#include "sharding/sharded_core.hpp"
 #include "weft/error.hpp"
 #include "weft/zero_optimizer.hpp"
 
 namespace weft {
 
 /// Not thread-safe.
-class ZeroOptimizer::Impl {
+class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
  public:
   Impl(Communicator& communicator, std::vector<ParameterGroup> const& groups, ZeroOptions const& options);
-  ~Impl() { gathers_.drain(!failure_); }
+  ~Impl() override { gathers_.drain(!has_failed()); }
 
   Impl(Impl const&) = delete;
   Impl& operator=(Impl const&) = delete;
 
   [[nodiscard]] Bucketer& bucketer() noexcept { return bucketer_; }
   [[nodiscard]] Bucketer const& bucketer() const noexcept { return bucketer_; }
-  [[nodiscard]] ShardOptimizer& shards() noexcept { return shards_; }
   [[nodiscard]] ParameterGathers const& gathers() const noexcept { return gathers_; }
-  [[nodiscard]] GradientJudge const& judge() const noexcept { return judge_; }
-  [[nodiscard]] std::span<Interval const> updates() const noexcept { return updates_; }
   [[nodiscard]] BufferView parameter(std::size_t index) const {
     check_index(index, "parameter");
     return parameters_.tensor(index);
   }
-  [[nodiscard]] ShardRange shard(char const* call, std::size_t index) const {
-    check_index(index, call);
-    shards_.check_fixed(call, index);
-    return shards_.shard(index);
+  [[nodiscard]] std::size_t element_count(std::size_t index) const override { return parameters_.tensor(index).count; }
+  [[nodiscard]] BufferView parameter_shard(std::size_t index) const override {
+    ShardRange const mine = shards_.shard(index);
+    return parameters_.tensor(index).slice(mine.first, mine.count);
+  }
+  [[nodiscard]] BufferView gradient_shard(std::size_t index) const override {
+    ShardRange const mine = shards_.shard(index);
+    return bucketer_.gradient(index).slice(mine.first, mine.count);
   }
 
   void mark_ready(std::size_t index) {
@@ -55,18 +54,7 @@ class ZeroOptimizer::Impl {
   void wait_parameter(std::size_t index);
   void wait_parameters();
 
-  [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which);
-  [[nodiscard]] std::vector<float> master(std::size_t index);
-  void set_state(std::size_t index, std::size_t which, std::span<float const> values);
-  void set_parameter(std::size_t index, std::span<float const> values);
-  void set_master_shard(std::size_t index, std::span<float const> values);
-  void share_parameters();
-
-  void check_index(std::size_t index, char const* call) const {
-    if (index < shards_.parameter_count()) return;
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("ZeroOptimizer::{}: index {} of {} parameters", call, index, shards_.parameter_count()));
-  }
+  void share_parameters() override;
 
  private:
   void take_values(std::vector<ParameterGroup> const& groups);
@@ -82,8 +70,10 @@ class ZeroOptimizer::Impl {
   void update_with_norms();
   void zero_rest();
   void launch_gathers();
-  [[nodiscard]] std::vector<float> whole_of(std::size_t index, std::span<float const> mine);
-  void check_whole(char const* call, std::size_t index, std::size_t count) const;
+  [[nodiscard]] Owners owners() override { return {communicator_, parameters_.plan()}; }
+  void settle(char const* /*call*/) override { wait_parameters(); }
+  [[nodiscard]] BufferView unfixed(std::size_t index) const override { return parameters_.tensor(index); }
+  void set_whole(std::size_t index, std::span<float const> values) override;
   [[nodiscard]] BufferView gradient_of(ShardPiece const& piece) const {
     return bucketer_.gradient(piece.tensor).slice(piece.first, piece.count);
   }
@@ -92,36 +82,16 @@ class ZeroOptimizer::Impl {
   }
   /// Else it is not updated.
   [[nodiscard]] bool has_gradient(ShardPiece const& piece) const { return bucketer_.has_gradient(piece.tensor); }
-  void check_usable() const {
-    if (failure_) std::rethrow_exception(failure_);
-  }
-  template <typename Action>
-  void guarded(Action&& action);
 
   Communicator& communicator_;
-  GradientJudge judge_;  ///< the stream of options_ uses it
   BucketerOptions options_;
   bool zero_gradients_;
   std::optional<DataType> parameter_dtype_;  ///< where it is not the gradients'
   Bucketer bucketer_;
   BucketStorage parameters_;
-  ShardOptimizer shards_;
   ParameterGathers gathers_;
-  std::vector<Interval> updates_;
   bool reduced_ = false;                 ///< reduce() came, step() did not: gradients may have been changed
   std::optional<BrokenPromise> broken_;  ///< by this rank, in this step
-  std::exception_ptr failure_;           ///< why this is of no more use
 };
-
-// Other ranks may have got further or less far than this one.
-template <typename Action>
-void ZeroOptimizer::Impl::guarded(Action&& action) {
-  try {
-    action();
-  } catch (...) {
-    failure_ = std::current_exception();
-    throw;
-  }
-}
 
 }  // namespace weft

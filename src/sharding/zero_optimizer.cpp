@@ -48,14 +48,13 @@ std::optional<DataType> parameter_dtype(std::vector<ParameterGroup> const& group
 
 ZeroOptimizer::Impl::Impl(Communicator& communicator, std::vector<ParameterGroup> const& groups,
                           ZeroOptions const& options)
-    : communicator_(communicator),
-      judge_(options.gradients),
+    : Core("ZeroOptimizer", groups, options.optimizer, options.gradients),
+      communicator_(communicator),
       options_(bucketer_options(options, judge_)),
       zero_gradients_(options.optimizer.zero_gradients),
       parameter_dtype_(parameter_dtype(groups, options)),
       bucketer_(communicator, agreed_specs(communicator, groups, options), options_),
       parameters_(communicator, parameter_plan(), MemoryKind::parameters),
-      shards_("ZeroOptimizer", groups, options.optimizer),
       gathers_(communicator, *options_.stream) {
   take_values(groups);
   adopt_plan();
@@ -90,130 +89,55 @@ void ZeroOptimizer::Impl::adopt_plan() {
 
 ZeroOptimizer::ZeroOptimizer(Communicator& communicator, std::vector<ParameterGroup> const& groups,
                              ZeroOptions const& options)
-    : impl_(std::make_unique<Impl>(communicator, groups, options)) {}
+    : ShardedOptimizer(std::make_unique<Impl>(communicator, groups, options)) {}
 ZeroOptimizer::~ZeroOptimizer() = default;
 ZeroOptimizer::ZeroOptimizer(ZeroOptimizer&&) noexcept = default;
 ZeroOptimizer& ZeroOptimizer::operator=(ZeroOptimizer&&) noexcept = default;
-
-std::size_t ZeroOptimizer::parameter_count() const noexcept {
-  return impl_->bucketer().tensor_count();
+ZeroOptimizer::Impl& ZeroOptimizer::impl() const noexcept {
+  return static_cast<Impl&>(core());
 }
+
 BufferView ZeroOptimizer::parameter(std::size_t index) const {
-  return impl_->parameter(index);
+  return impl().parameter(index);
 }
 BufferView ZeroOptimizer::gradient(std::size_t index) const {
-  return std::as_const(*impl_).bucketer().gradient(index);
+  return std::as_const(impl()).bucketer().gradient(index);
 }
 std::size_t ZeroOptimizer::generation() const noexcept {
-  return impl_->bucketer().generation();
+  return impl().bucketer().generation();
 }
 void ZeroOptimizer::mark_ready(std::size_t index) {
-  impl_->mark_ready(index);
+  impl().mark_ready(index);
 }
 void ZeroOptimizer::mark_unused(std::size_t index) {
-  impl_->mark_unused(index);
+  impl().mark_unused(index);
 }
 bool ZeroOptimizer::has_gradient(std::size_t index) const {
-  return std::as_const(*impl_).bucketer().has_gradient(index);
+  return std::as_const(impl()).bucketer().has_gradient(index);
 }
 void ZeroOptimizer::step(StepInputs const& inputs) {
-  impl_->step(inputs);
-}
-GradientNorm ZeroOptimizer::gradient_norm() const noexcept {
-  return impl_->judge().norm();
+  impl().step(inputs);
 }
 void ZeroOptimizer::reduce() {
-  impl_->reduce();
-}
-ShardRange ZeroOptimizer::shard(std::size_t index) const {
-  return impl_->shard("shard", index);
-}
-BufferView ZeroOptimizer::parameter_shard(std::size_t index) const {
-  ShardRange const mine = impl_->shard("parameter_shard", index);
-  return parameter(index).slice(mine.first, mine.count);
-}
-BufferView ZeroOptimizer::gradient_shard(std::size_t index) const {
-  ShardRange const mine = impl_->shard("gradient_shard", index);
-  return gradient(index).slice(mine.first, mine.count);
+  impl().reduce();
 }
 void ZeroOptimizer::wait_parameter(std::size_t index) {
-  impl_->wait_parameter(index);
+  impl().wait_parameter(index);
 }
 void ZeroOptimizer::wait_parameters() {
-  impl_->wait_parameters();
-}
-std::size_t ZeroOptimizer::group_count() const noexcept {
-  return impl_->shards().group_count();
-}
-OptimizerOptions const& ZeroOptimizer::options(std::size_t group) const {
-  return impl_->shards().options(group);
-}
-void ZeroOptimizer::set_lr(double lr) {
-  for (std::size_t group = 0; group < impl_->shards().group_count(); ++group) set_lr(group, lr);
-}
-void ZeroOptimizer::set_lr(std::size_t group, double lr) {
-  impl_->shards().set_lr(group, lr);
-}
-std::int64_t ZeroOptimizer::step_count() const noexcept {
-  return impl_->shards().step_count();
-}
-void ZeroOptimizer::set_step_count(std::int64_t step) {
-  impl_->shards().set_step_count(step);
-}
-std::span<std::string_view const> ZeroOptimizer::state_names(std::size_t index) const {
-  impl_->check_index(index, "state_names");
-  return weft::state_names(impl_->shards().options_of(index));
-}
-std::vector<float> ZeroOptimizer::state(std::size_t index, std::size_t which) {
-  return impl_->state(index, which);
-}
-std::vector<float> ZeroOptimizer::master(std::size_t index) {
-  return impl_->master(index);
-}
-void ZeroOptimizer::set_state(std::size_t index, std::size_t which, std::span<float const> values) {
-  impl_->set_state(index, which, values);
-}
-void ZeroOptimizer::set_parameter(std::size_t index, std::span<float const> values) {
-  impl_->set_parameter(index, values);
-}
-std::vector<float> ZeroOptimizer::state_shard(std::size_t index, std::size_t which) const {
-  impl_->check_index(index, "state_shard");
-  impl_->shards().check_fixed("state_shard", index);
-  impl_->shards().check_state("state_shard", index, which);
-  return impl_->shards().state(index, which);
-}
-std::vector<float> ZeroOptimizer::master_shard(std::size_t index) const {
-  impl_->check_index(index, "master_shard");
-  impl_->shards().check_fixed("master_shard", index);
-  return impl_->shards().master(index);
-}
-void ZeroOptimizer::set_state_shard(std::size_t index, std::size_t which, std::span<float const> values) {
-  impl_->check_index(index, "set_state_shard");
-  impl_->shards().set_state("set_state_shard", index, which, values);
-}
-void ZeroOptimizer::set_master_shard(std::size_t index, std::span<float const> values) {
-  impl_->set_master_shard(index, values);
-}
-void ZeroOptimizer::share_parameters() {
-  impl_->share_parameters();
-}
-std::size_t ZeroOptimizer::state_bytes() const noexcept {
-  return impl_->shards().state_bytes();
+  impl().wait_parameters();
 }
 std::span<BucketTiming const> ZeroOptimizer::reductions() const noexcept {
-  return std::as_const(*impl_).bucketer().timings();
+  return std::as_const(impl()).bucketer().timings();
 }
 std::span<BucketTiming const> ZeroOptimizer::gathers() const noexcept {
-  return impl_->gathers().timings();
-}
-std::span<Interval const> ZeroOptimizer::updates() const noexcept {
-  return impl_->updates();
+  return impl().gathers().timings();
 }
 BucketPlan const& ZeroOptimizer::plan() const noexcept {
-  return std::as_const(*impl_).bucketer().plan();
+  return std::as_const(impl()).bucketer().plan();
 }
 Bucketer& ZeroOptimizer::bucketer() noexcept {
-  return impl_->bucketer();
+  return impl().bucketer();
 }
 
 }  // namespace weft

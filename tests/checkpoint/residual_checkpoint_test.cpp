@@ -9,6 +9,7 @@
 #include "runtime/error_matchers.hpp"
 #include "weft/data_parallel.hpp"
 #include "weft/training_checkpoint.hpp"
+#include "weft/zero_optimizer.hpp"
 
 namespace weft::test {
 namespace {

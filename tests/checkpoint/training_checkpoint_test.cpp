@@ -11,6 +11,8 @@
 #include "runtime/error_matchers.hpp"
 #include "weft/convert.hpp"
 #include "weft/data_parallel.hpp"
+#include "weft/fully_sharded.hpp"
+#include "weft/zero_optimizer.hpp"
 
 namespace weft::test {
 namespace {

@@ -60,7 +60,7 @@ TEST(FullyShardedErrors, CallsOutOfTurnNameUnitAndCall) {
       std::vector<float> const values(3);
       model.set_parameter(0, values);
     });
-    refuses("FullySharded::state_shard: state 0 of parameter 0, which has 0", [&] { (void)model.state(0, 0); });
+    refuses("FullySharded::state: state 0 of parameter 0, which has 0", [&] { (void)model.state(0, 0); });
     refuses("FullySharded::set_state_shard: state 3 of parameter 0", [&] { model.set_state_shard(0, 3, {}); });
     refuses("FullySharded::options: group 9 of 2", [&] { (void)model.options(9); });
     refuses("FullySharded::set_lr: group 9 of 2", [&] { model.set_lr(9, 0.1); });

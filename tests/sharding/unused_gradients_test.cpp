@@ -226,7 +226,9 @@ TEST_P(UnusedSharded, FullyShardedUpdatesWhatSomeRankHas) {
         auto const expected = train_serially(run, world.size());
         expect_same(train_fully_sharded(world, run, {}), expected, 0);
         for (HybridSum const sum : {HybridSum::rank_order, HybridSum::by_group}) {
-          FullyShardedOptions const options{.shard_size = world.size() / 2, .hybrid_sum = sum};
+          FullyShardedOptions options;
+          options.shard_size = world.size() / 2;
+          options.hybrid_sum = sum;
           expect_same(train_fully_sharded(world, run, options), expected, 0);
         }
       }

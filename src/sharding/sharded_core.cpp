@@ -1,0 +1,105 @@
+#include "sharding/sharded_core.hpp"
+
+#include <fmt/format.h>
+
+#include "kernels/cpu/optim/gradients.hpp"
+#include "optim/rule.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+
+void ShardedOptimizer::Core::check_index(std::size_t index, char const* call) const {
+  if (index < shards_.parameter_count()) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{}::{}: index {} of {} parameters", who_, call, index, shards_.parameter_count()));
+}
+
+ShardRange ShardedOptimizer::Core::fixed_shard(std::size_t index, char const* call) const {
+  check_index(index, call);
+  shards_.check_fixed(call, index);
+  return shards_.shard(index);
+}
+
+void ShardedOptimizer::Core::check_whole(char const* call, std::size_t index, std::size_t count) const {
+  std::size_t const expected = element_count(index);
+  if (count == expected) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{}::{}: {} elements for parameter {}, which has {}", who_, call, count, index, expected));
+}
+
+std::vector<float> ShardedOptimizer::Core::state(std::size_t index, std::size_t which) {
+  check_usable();
+  check_index(index, "state");
+  shards_.check_state("state", index, which);
+  settle("state");
+  if (shards_.is_fixed()) return whole_of(index, shards_.state(index, which));
+  return std::vector<float>(element_count(index), state_kind(shards_.options_of(index), which).initial);
+}
+
+std::vector<float> ShardedOptimizer::Core::master(std::size_t index) {
+  check_usable();
+  check_index(index, "master");
+  settle("master");
+  if (shards_.is_fixed()) return whole_of(index, shards_.master(index));
+  BufferView const parameter = unfixed(index);
+  std::vector<float> values(parameter.count);
+  kernels::convert(parameter.data, parameter.dtype, values.data(), DataType::f32, values.size());
+  return values;
+}
+
+// `mine` is this rank's part.
+std::vector<float> ShardedOptimizer::Core::whole_of(std::size_t index, std::span<float const> mine) {
+  auto const [communicator, plan] = owners();
+  std::vector<std::size_t> counts;
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    counts.push_back(0);
+    for (ShardPiece const& piece : pieces_of(plan, rank, communicator.size())) {
+      if (piece.tensor == index) counts.back() = piece.count;
+    }
+  }
+  std::vector<float> whole(element_count(index));
+  guarded([&, &communicator = communicator] {
+    communicator.all_gather(mine, std::span<float>(whole), Parts{counts}).wait();
+  });
+  return whole;
+}
+
+std::vector<float> ShardedOptimizer::Core::state_shard(std::size_t index, std::size_t which) const {
+  static_cast<void>(fixed_shard(index, "state_shard"));
+  shards_.check_state("state_shard", index, which);
+  return shards_.state(index, which);
+}
+
+std::vector<float> ShardedOptimizer::Core::master_shard(std::size_t index) const {
+  static_cast<void>(fixed_shard(index, "master_shard"));
+  return shards_.master(index);
+}
+
+void ShardedOptimizer::Core::set_state(std::size_t index, std::size_t which, std::span<float const> values) {
+  ShardRange const mine = fixed_shard(index, "set_state");
+  check_whole("set_state", index, values.size());
+  shards_.set_state("set_state", index, which, values.subspan(mine.first, mine.count));
+}
+
+void ShardedOptimizer::Core::set_state_shard(std::size_t index, std::size_t which, std::span<float const> values) {
+  check_index(index, "set_state_shard");
+  shards_.set_state("set_state_shard", index, which, values);
+}
+
+void ShardedOptimizer::Core::set_parameter(std::size_t index, std::span<float const> values) {
+  check_usable();
+  ShardRange const mine = fixed_shard(index, "set_parameter");
+  check_whole("set_parameter", index, values.size());
+  settle("set_parameter");
+  set_whole(index, values);
+  shards_.set_master("set_parameter", index, values.subspan(mine.first, mine.count));
+}
+
+void ShardedOptimizer::Core::set_master_shard(std::size_t index, std::span<float const> values) {
+  check_usable();
+  check_index(index, "set_master_shard");
+  settle("set_master_shard");
+  shards_.set_master("set_master_shard", index, values);
+}
+
+}  // namespace weft

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/fails_once.hpp"
+#include "sharding/gradient_judge.hpp"
+#include "sharding/shard_optimizer.hpp"
+#include "weft/communicator.hpp"
+#include "weft/sharded_optimizer.hpp"
+
+namespace weft {
+
+/// What strategies that shard their optimizer have in common. Not thread-safe.
+class ShardedOptimizer::Core : protected FailsOnce {
+ public:
+  /// Errors begin with `who`.
+  Core(char const* who, std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings,
+       GradientPolicy const& policy)
+      : who_(who), shards_(who, groups, settings), judge_(policy) {}
+
+  Core(Core const&) = delete;
+  Core& operator=(Core const&) = delete;
+  ~Core() override = default;
+
+  [[nodiscard]] ShardOptimizer& shards() noexcept { return shards_; }
+  [[nodiscard]] ShardOptimizer const& shards() const noexcept { return shards_; }
+  [[nodiscard]] GradientJudge const& judge() const noexcept { return judge_; }
+  [[nodiscard]] std::span<Interval const> updates() const noexcept { return updates_; }
+  /// @throws Error{invalid_argument} naming `call`, as the next two.
+  void check_index(std::size_t index, char const* call) const;
+  [[nodiscard]] ShardRange fixed_shard(std::size_t index, char const* call) const;
+
+  [[nodiscard]] virtual std::size_t element_count(std::size_t index) const = 0;
+  [[nodiscard]] virtual BufferView parameter_shard(std::size_t index) const = 0;
+  [[nodiscard]] virtual BufferView gradient_shard(std::size_t index) const = 0;
+
+  [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which);
+  [[nodiscard]] std::vector<float> master(std::size_t index);
+  [[nodiscard]] std::vector<float> state_shard(std::size_t index, std::size_t which) const;
+  [[nodiscard]] std::vector<float> master_shard(std::size_t index) const;
+  void set_state(std::size_t index, std::size_t which, std::span<float const> values);
+  void set_state_shard(std::size_t index, std::size_t which, std::span<float const> values);
+  void set_parameter(std::size_t index, std::span<float const> values);
+  void set_master_shard(std::size_t index, std::span<float const> values);
+  virtual void share_parameters() = 0;
+
+ protected:
+  /// Who owns what: parts of `plan`, by rank of `communicator`.
+  struct Owners {
+    Communicator& communicator;
+    BucketPlan const& plan;
+  };
+  [[nodiscard]] virtual Owners owners() = 0;
+  /// Blocks until nobody reads parameters any more, and they may be written. @throws where `call` may not come now.
+  virtual void settle(char const* call) = 0;
+  /// Parameter `index` as it lies here before shards are fixed.
+  [[nodiscard]] virtual BufferView unfixed(std::size_t index) const = 0;
+  /// Its whole, where it lies here; after settle().
+  virtual void set_whole(std::size_t index, std::span<float const> values) = 0;
+
+ private:
+  [[nodiscard]] std::vector<float> whole_of(std::size_t index, std::span<float const> mine);
+  void check_whole(char const* call, std::size_t index, std::size_t count) const;
+
+  char const* who_;
+
+ protected:
+  ShardOptimizer shards_;
+  GradientJudge judge_;  ///< streams use it
+  std::vector<Interval> updates_;
+};
+
+}  // namespace weft
