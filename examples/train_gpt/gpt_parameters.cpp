@@ -57,6 +57,12 @@ std::size_t GptParameters::count() const noexcept {
   return sum;
 }
 
+double GptParameters::count_of(GptConfig const& config) noexcept {
+  double const width = config.width;
+  double const ends = width * (2.0 * GptConfig::kVocabulary + config.seq + 2);
+  return ends + config.layers * width * (12 * width + 13);
+}
+
 std::size_t GptParameters::largest_unit() const noexcept {
   std::vector<std::size_t> sizes(units_.size(), 0);
   for (Tensor const& tensor : tensors_) sizes[tensor.unit] += tensor.count;

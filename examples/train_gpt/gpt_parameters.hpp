@@ -33,7 +33,9 @@ class GptParameters {
 
   [[nodiscard]] std::vector<Tensor> const& tensors() const noexcept { return tensors_; }
   [[nodiscard]] std::vector<Unit> const& units() const noexcept { return units_; }
-  [[nodiscard]] std::size_t count() const noexcept;         ///< elements of all tensors
+  [[nodiscard]] std::size_t count() const noexcept;  ///< elements of all tensors
+  /// The same without making the list, for any sizes.
+  [[nodiscard]] static double count_of(GptConfig const& config) noexcept;
   [[nodiscard]] std::size_t largest_unit() const noexcept;  ///< elements
 
   /// Tensor `index`'s starting values, GPT-2's: normal with deviation 0.02, residual projections smaller by

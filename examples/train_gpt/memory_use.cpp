@@ -1,5 +1,6 @@
 #include "memory_use.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <optional>
@@ -35,7 +36,10 @@ std::size_t proportional_set_size() {
 
 std::size_t available_memory() {
   auto const kilobytes = kilobytes_in("/proc/meminfo", "MemAvailable:");
-  return kilobytes ? *kilobytes * 1024 : weft::MemoryAccount::kUnlimited;
+  std::size_t const available = kilobytes ? *kilobytes * 1024 : weft::MemoryAccount::kUnlimited;
+  std::size_t limit = 0;  // of a container; no number where there is none
+  std::ifstream("/sys/fs/cgroup/memory.max") >> limit;
+  return limit == 0 ? available : std::min(available, limit);
 }
 
 nlohmann::json memory_of_ranks(weft::Communicator& world, weft::MemoryAccount const& account) {

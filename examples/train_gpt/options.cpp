@@ -108,7 +108,9 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
   app.add_option("--ranks", options.ranks, "local ranks to fork (under mpirun: leave out)")
       ->check(CLI::Range(1, weft::kMostLocalRanks))
       ->capture_default_str();
-  app.add_option("--layers", options.model.layers, "transformer blocks")->check(size)->capture_default_str();
+  app.add_option("--layers", options.model.layers, "transformer blocks")
+      ->check(CLI::Range(1, 1 << 14))
+      ->capture_default_str();
   app.add_option("--width", options.model.width, "width of the residual stream")->check(size)->capture_default_str();
   app.add_option("--heads", options.model.heads, "attention heads; divides --width")
       ->check(size)
@@ -200,6 +202,7 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
   app.add_option("--compare-caps", options.compare_caps,
                  "with --compare: instead, run the same steps with these caps of buckets in MiB")
       ->check(megabytes)
+      ->take_all()
       ->needs(compare);
   app.add_option("--save", options.save, "write a checkpoint after the last step")->excludes(compare);
   app.add_option("--resume", options.resume,
@@ -355,6 +358,8 @@ std::optional<Options> parse_options(int argc, char const* const* argv, int& exi
   std::string link;
   CLI::App app("Trains a byte-level GPT on text, the gradients averaged over ranks by Weft while backward goes on.",
                "train_gpt");
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // "$usual --steps 3"
+  app.allow_extras();                                                            // CLI11 would name them in reverse
   add_options(app, options, link);
   group_options(app);
   exit_code = 0;
@@ -362,6 +367,10 @@ std::optional<Options> parse_options(int argc, char const* const* argv, int& exi
     app.parse(argc, argv);
     for (CLI::Option const* option : app.get_options()) {
       if (option->count() > 0) options.given.insert(option->get_name());
+    }
+    if (auto const extras = app.remaining(); !extras.empty()) {
+      throw CLI::ValidationError(
+          fmt::format("{}: not understood; train_gpt --help lists all options", fmt::join(extras, " ")));
     }
     check_scopes(options);
     check(options);

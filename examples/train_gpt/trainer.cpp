@@ -13,6 +13,7 @@
 
 #include "agreement.hpp"
 #include "compare.hpp"
+#include "fits.hpp"
 #include "folder_checkpoint.hpp"
 #include "link.hpp"
 #include "memory_use.hpp"
@@ -148,6 +149,7 @@ void run_rank(weft::Communicator& world, Inputs const& inputs, weft::MemoryAccou
   check_batch(options, world.size());
   check_groups(options, world.size());
   check_same_everywhere(world, inputs);
+  check_fits(options, world.size(), available_memory());
   int const pass_batch = options.batch / world.size() / options.accumulate;
   GptModel model(options.model, {.max_batch = pass_batch, .recompute = options.recompute});
   BatchSampler const sampler(inputs.text, options.model.seq, options.batch, options.seed, world.rank(), world.size());

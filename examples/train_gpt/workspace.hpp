@@ -29,24 +29,13 @@ class Workspace {
   /// before its backward (Chen, Xu, Zhang, Guestrin: Training Deep Nets with Sublinear Memory Cost, 2016).
   Workspace(GptConfig const& config, int max_batch, bool recompute)
       : blocks_(recompute ? 1 : static_cast<std::size_t>(config.layers)) {
-    auto const rows = static_cast<std::size_t>(max_batch) * static_cast<std::size_t>(config.seq);
-    auto const width = static_cast<std::size_t>(config.width);
-    for (BlockActivations& block : blocks_) {
-      for (auto* matrix : {&block.norm1, &block.attended, &block.middle, &block.norm2}) make(*matrix, rows * width);
-      for (auto* column : {&block.mean1, &block.rstd1, &block.mean2, &block.rstd2}) make(*column, rows);
-      make(block.qkv, rows * 3 * width);
-      make(block.probabilities, rows * static_cast<std::size_t>(config.heads) * static_cast<std::size_t>(config.seq));
-      make(block.hidden, rows * 4 * width);
-      make(block.activated, rows * 4 * width);
-    }
     inputs.resize(static_cast<std::size_t>(config.layers));
-    for (std::vector<float>& input : inputs) make(input, rows * width);
-    for (auto* matrix : {&output, &norm, &d_residual, &d_narrow}) make(*matrix, rows * width);
-    make(mean, rows);
-    make(rstd, rows);
-    make(logits, rows * static_cast<std::size_t>(GptConfig::kVocabulary));
-    make(d_wide, rows * 4 * width);
-    make(d_scores, static_cast<std::size_t>(config.seq) * static_cast<std::size_t>(config.seq));
+    std::ptrdiff_t bytes = 0;  // what does not fit is refused before any of it is there
+    each_array(config, max_batch, [&](std::vector<float>&, std::size_t count) {
+      bytes += static_cast<std::ptrdiff_t>(count * sizeof(float));
+    });
+    charge_.set(bytes);
+    each_array(config, max_batch, [](std::vector<float>& array, std::size_t count) { array.resize(count); });
   }
 
   [[nodiscard]] bool recomputes() const noexcept { return blocks_.size() < inputs.size(); }
@@ -61,13 +50,28 @@ class Workspace {
   std::vector<float> d_scores;    ///< seq·seq
 
  private:
-  void make(std::vector<float>& array, std::size_t count) {
-    charge_.set(charged_ += static_cast<std::ptrdiff_t>(count * sizeof(float)));
-    array.resize(count);
+  template <typename Visit>
+  void each_array(GptConfig const& config, int max_batch, Visit const& visit) {
+    auto const rows = static_cast<std::size_t>(max_batch) * static_cast<std::size_t>(config.seq);
+    auto const width = static_cast<std::size_t>(config.width);
+    for (BlockActivations& block : blocks_) {
+      for (auto* matrix : {&block.norm1, &block.attended, &block.middle, &block.norm2}) visit(*matrix, rows * width);
+      for (auto* column : {&block.mean1, &block.rstd1, &block.mean2, &block.rstd2}) visit(*column, rows);
+      visit(block.qkv, rows * 3 * width);
+      visit(block.probabilities, rows * static_cast<std::size_t>(config.heads) * static_cast<std::size_t>(config.seq));
+      visit(block.hidden, rows * 4 * width);
+      visit(block.activated, rows * 4 * width);
+    }
+    for (std::vector<float>& input : inputs) visit(input, rows * width);
+    for (auto* matrix : {&output, &norm, &d_residual, &d_narrow}) visit(*matrix, rows * width);
+    visit(mean, rows);
+    visit(rstd, rows);
+    visit(logits, rows * static_cast<std::size_t>(GptConfig::kVocabulary));
+    visit(d_wide, rows * 4 * width);
+    visit(d_scores, static_cast<std::size_t>(config.seq) * static_cast<std::size_t>(config.seq));
   }
 
   weft::MemoryCharge charge_{weft::MemoryKind::activations, 0};
-  std::ptrdiff_t charged_ = 0;
   std::vector<BlockActivations> blocks_;
 };
 

@@ -194,6 +194,9 @@ TEST(GptModel, DefaultHasAboutTenMillionParameters) {
   GptParameters const parameters((GptConfig()));
   EXPECT_GT(parameters.count(), 9'000'000U);
   EXPECT_LT(parameters.count(), 12'000'000U);
+  for (GptConfig const& config : {GptConfig{}, kSmall, GptConfig{.layers = 3, .width = 6, .heads = 1, .seq = 7}}) {
+    EXPECT_EQ(GptParameters::count_of(config), static_cast<double>(GptParameters(config).count()));
+  }
 }
 
 }  // namespace
