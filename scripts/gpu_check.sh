@@ -1,13 +1,63 @@
-#!/bin/sh
-# gpu_check.sh: on a machine with a GPU, builds the `cuda` preset and runs its GPU tests; fails when one fails or none ran.
-set -eu
+#!/usr/bin/env bash
+# gpu_check.sh [FOLDER [SECONDS]]: on a machine with a GPU, builds the `cuda` preset for it, runs its tests (and those under
+# compute-sanitizer) and measures the kernels beside the copy limit and beside torch. Goes on after failures, and stops
+# starting things after SECONDS (530). FOLDER (build/gpu_check) then has gpu_check.json, gpu_check.md and
+# a log of every step. Fails when a step failed, or was not run.
+set -uo pipefail
 cd "$(dirname "$0")/.."
-nvidia-smi -L
-cmake --preset cuda
-cmake --build build/cuda --target cuda_tests
-build/cuda/bin/cuda_test | tee build/cuda/gpu_check.log
-if grep -q '^\[  SKIPPED \]' build/cuda/gpu_check.log; then
-  echo "gpu_check: tests were skipped: this process sees no GPU (CUDA_VISIBLE_DEVICES? driver?)" >&2
-  exit 1
+out=$(mkdir -p "${1:-build/gpu_check}" && cd "${1:-build/gpu_check}" && pwd)
+limit=${2:-530}
+rm -f "$out"/*.jsonl "$out"/*.log "$out"/gpu_check.*
+
+# step NAME SECONDS COMMAND…: runs it for at most so long, and writes down how it went. A command that is not there, or has
+# no time left, was not run.
+step() {
+  local name=$1 most=$2 status=0 began=$SECONDS
+  shift 2
+  local left=$((limit - SECONDS))
+  if ! command -v "$1" >/dev/null; then
+    record "$name" "not run" 0 "no $1 on this machine"
+  elif ((left < 5)); then
+    record "$name" "not run" 0 "no time left"
+  else
+    echo "== $name: $*"
+    timeout --kill-after=5 "$((most < left ? most : left))" "$@" >"$out/$name.log" 2>&1 || status=$?
+    case $status in
+      0) record "$name" passed $((SECONDS - began)) "" ;;
+      124 | 137) record "$name" failed $((SECONDS - began)) "ran out of time" ;;
+      *) record "$name" failed $((SECONDS - began)) "exit status $status, see $name.log" ;;
+    esac
+    ((status == 0)) || tail -n 30 "$out/$name.log"
+  fi
+  return "$status"
+}
+
+record() {
+  printf '{"step": "%s", "result": "%s", "seconds": %d, "reason": "%s"}\n' "$1" "$2" "$3" "$4" >>"$out/steps.jsonl"
+  echo "== $1: $2${4:+ ($4)}"
+}
+
+smi() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -n 1; }
+
+step gpu 20 nvidia-smi -L
+architecture=$(smi compute_cap | tr -d .)
+bin=build/cuda/bin
+step configure 60 cmake --preset cuda ${architecture:+-DCMAKE_CUDA_ARCHITECTURES=$architecture}
+step build 270 cmake --build build/cuda --target cuda_tests cuda_kernels_perf -j "$(nproc)"
+rm -rf build/cuda/test-results
+step tests 150 ctest --test-dir build/cuda -L cuda --output-on-failure --no-tests=error
+step kernels_perf 120 $bin/cuda_kernels_perf --json "$out/kernels.jsonl"
+if [[ -n $(command -v python3) ]] && python3 -c 'import torch' 2>/dev/null; then
+  step compare_torch 90 python3 perf/cuda/compare_torch.py --weft "$out/kernels.jsonl" --json "$out/torch.jsonl"
+else
+  record compare_torch "not run" 0 "python3 has no torch"
 fi
-echo "gpu_check: $(grep -c '^\[       OK \]' build/cuda/gpu_check.log) tests ran on $(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)"
+# The same tests, without their runs on the host.
+for tool in memcheck racecheck; do
+  for test in cuda_optim_test cuda_model_test; do
+    step "${tool}_$test" 90 compute-sanitizer --tool $tool --error-exitcode 9 $bin/$test --gtest_filter='*Gpu*'
+  done
+done
+
+python3 scripts/gpu_report.py "$out" --results build/cuda/test-results --device "$(smi name)" --driver "$(smi driver_version)" \
+  --seconds "$SECONDS"
