@@ -95,6 +95,18 @@ struct CollectiveOptions {
 /// the caller's mistakes throw at once, the rest surfaces from Work::wait(); neither buffer may be touched until the
 /// Work completes. Zero counts are legal; only barrier, and calls that all ranks get something of, bring ranks
 /// together.
+///
+/// Memory on a GPU goes through NCCL (2.28 or newer, opened at run time). With a stream of that GPU, the caller's or
+/// one that comm-only work is for (cuda::make_stream with high_priority), a call is enqueued there and the host goes
+/// on: its Work is in the stream's order, see Work. Without a stream it runs on the communicator's own, and the host
+/// waits; what other streams do with the buffers must have ended. All buffers of a call, and of a Group, are on one
+/// device; a barrier is where its stream is. Not there: scan and exscan, what NCCL cannot reduce (Error{unsupported}
+/// says what to do), fuse() and emulated links; truth values are 0 or 1. NCCL decides the order of additions, so under
+/// Reproducibility::bitwise only what is exact in any order is reduced. premul_sum rounds the scale to the data type.
+/// Ranks that make different calls, or come late, or die, are found by a thread beside the GPU: within some
+/// milliseconds (or the timeout), but after data may have been consumed. All pending Works then fail, as do later
+/// calls, until connect(). Under stream capture calls become part of the graph; what happens when it runs is then the
+/// program's to watch. In messages and dumps the calls on a GPU are numbered by themselves.
 class Communicator {
  public:
   /// Collective over the bootstrap's ranks. @throws Error{invalid_argument} naming the member of the options that is
@@ -123,11 +135,21 @@ class Communicator {
   [[nodiscard]] int size() const noexcept;  ///< 0 once moved from
   [[nodiscard]] CommunicatorOptions const& options() const;
 
+  /// Collective: makes the communicator ready for memory on a GPU, one for each rank; the first collective on such
+  /// memory does it otherwise. After a failure there, other than a lost rank, it makes it ready again, all ranks being
+  /// there. @throws Error{unsupported} where this library was built without NCCL, or there is no NCCL 2.28 or newer;
+  /// Error{timeout} naming the time limit; Error{invalid_argument} for another device than before.
+  void connect(Device device);
+
   /// Collective: zero-filled symmetric memory of `count` elements, which every rank can read and write directly: the
   /// fast path of every collective. All ranks pass equal count and dtype. Released when the Buffer and the peers' use
   /// of it end; the Buffer may outlive the Communicator. @throws Error{out_of_memory} on every rank when one of them
   /// cannot have it.
-  [[nodiscard]] Buffer allocate(std::size_t count, DataType dtype);
+  ///
+  /// On a GPU: memory that NCCL gives out and, where it can, registers as a window of all ranks, for its fastest
+  /// algorithms; of NCCL's own kind of memory otherwise (WEFT_EXPLAIN=1 says why). This rank alone can read it, and its
+  /// Buffer goes before the Communicator.
+  [[nodiscard]] Buffer allocate(std::size_t count, DataType dtype, Device device = {});
 
   /// recv[i] = op over r of send_r[i], for i in [0, count). send.count == recv.count. Bits are the same on every rank.
   Work all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
@@ -226,6 +248,7 @@ class Communicator {
   [[nodiscard]] Impl& live(char const* function) const;
   friend class Group;
   friend class Messenger;
+  friend class DeviceAccess;
   explicit Communicator(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;
 };

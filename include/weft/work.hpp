@@ -17,7 +17,12 @@ struct WorkTimings {
   std::chrono::steady_clock::time_point finished{};
 };
 
-/// Completion of an asynchronous operation. Copies share the completion; a default Work is already complete, and costs
+/// Completion of an asynchronous operation. That of an operation on a device's stream is in the order of that stream:
+/// wait_on() makes another stream of the device wait, and the host is not involved; wait() and test() ask the device.
+/// One that became part of a CUDA graph is complete for the host at once. Its times are the host's: of when it was
+/// seen to have begun and ended.
+///
+/// Copies share the completion; a default Work is already complete, and costs
 /// neither allocation nor atomics (what inline calls return). Every member may be called from any thread.
 class Work {
  public:

@@ -10,6 +10,7 @@
 
 #include "collectives/route.hpp"
 #include "weft/data_type.hpp"
+#include "weft/device.hpp"
 #include "weft/parts.hpp"
 #include "weft/reduction.hpp"
 
@@ -153,9 +154,11 @@ struct Call {
   std::chrono::milliseconds timeout{};
   std::chrono::steady_clock::time_point* met = nullptr;  ///< where to note when every rank had come; null: nowhere
   mutable Route route{};                                 ///< what the backend tells of how it ran
+  Device device{};                                       ///< where its buffers are
   bool on_stream = false;                                ///< runs on a communication thread, beside computation
   bool waited_for = false;  ///< from a stream, but run by the thread that made it, which would only wait
 
+  [[nodiscard]] bool is_on_host() const noexcept { return device.type == DeviceType::cpu; }
   [[nodiscard]] std::size_t bytes() const noexcept { return contract.count * size_of(contract.dtype); }
   /// Bytes that are reduced as one and may not be split: an element, whoever defines it.
   [[nodiscard]] std::size_t grain() const noexcept {

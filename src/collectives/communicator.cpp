@@ -51,6 +51,8 @@ std::optional<Communicator> Communicator::split(int color, int key, Communicator
   std::array<std::int32_t, 2> const mine{color, key};
   std::vector<std::int32_t> all(2 * static_cast<std::size_t>(size()));
   all_gather(std::span<std::int32_t const>(mine), std::span(all));
+  auto const device =
+      impl_->device() == nullptr || impl_->device()->failure() ? nullptr : impl_->device()->split(color, key);
   if (color == kNoColor) return std::nullopt;
   std::vector<int> members;
   auto const key_of = [&](int member) { return all[2 * static_cast<std::size_t>(member) + 1]; };
@@ -60,7 +62,9 @@ std::optional<Communicator> Communicator::split(int color, int key, Communicator
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return key_of(a) < key_of(b); });
   auto const me = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
   auto mpi = impl_->mpi ? impl_->mpi->subset(members) : nullptr;
-  return create(std::make_shared<SubsetBootstrap>(*this, members, me, std::move(mpi)), options);
+  auto child = create(std::make_shared<SubsetBootstrap>(*this, members, me, std::move(mpi)), options);
+  if (device) child.impl_->connect(*device);
+  return child;
 }
 
 Communicator::Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -88,8 +92,12 @@ CommunicatorOptions const& Communicator::options() const {
   return live("options").options;
 }
 
-Buffer Communicator::allocate(std::size_t count, DataType dtype) {
-  return live("allocate").allocate(impl_->validator.allocate(count, dtype));
+void Communicator::connect(Device device) {
+  live("connect").connect(device);
+}
+
+Buffer Communicator::allocate(std::size_t count, DataType dtype, Device device) {
+  return live("allocate").allocate(impl_->validator.allocate(count, dtype, device));
 }
 
 Work Communicator::all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how,

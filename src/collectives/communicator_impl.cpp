@@ -24,6 +24,7 @@ Communicator::Impl::Impl(std::unique_ptr<Backend> backend, std::shared_ptr<Fligh
       received_(static_cast<std::size_t>(size)) {}
 
 Communicator::Impl::~Impl() {
+  device_.reset();  // it asks the others' back ends, which wait below
   if (group_) drop_group();
   if (fusion_) fusion_->launch();
   await_turn(issued_.load(std::memory_order_relaxed));
@@ -31,13 +32,19 @@ Communicator::Impl::~Impl() {
 }
 
 Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveOptions const& how) {
-  validator.check_options(call.contract.operation, how);
+  // A barrier has no buffers: it is where its stream is.
+  if (call.contract.operation == weft::Operation::barrier) {
+    auto const& stream = how.stream ? how.stream : group_ ? group_->options().stream : how.stream;
+    if (stream) call.device = stream->device();
+  }
+  validator.check_options(call, how);
   if (how.tag != 0) validator.set_tag(call, how.tag);
   call.timeout = timeout_of(how);
   if (group_) {
     check_in_group(call, how);
     return group_->add(std::move(call), operation);
   }
+  if (!call.is_on_host()) return run_on_device(std::move(call), how);
   if (fusion_) {
     if (how.stream && fusion_->holds_back(call, *how.stream)) {
       call.on_stream = true;
@@ -67,9 +74,15 @@ std::chrono::milliseconds Communicator::Impl::timeout_of(CollectiveOptions const
 }
 
 void Communicator::Impl::check_in_group(Call const& call, CollectiveOptions const& how) const {
-  if (!how.stream || how.stream == group_->options().stream) return;
+  if (how.stream && how.stream != group_->options().stream) {
+    validator.reject(call.contract.operation,
+                     "a call in a group goes to the group's stream; give the stream to the Group");
+  }
+  validator.check_options(call, {.stream = group_->options().stream});
+  if (group_->is_of(call.device)) return;
   validator.reject(call.contract.operation,
-                   "a call in a group goes to the group's stream; give the stream to the Group");
+                   fmt::format("its memory is on {}, that of the group's other calls on {}; use a group for each",
+                               to_string(call.device), to_string(group_->device())));
 }
 
 void Communicator::Impl::issue(MergedCall& calls) {
@@ -113,7 +126,7 @@ void Communicator::Impl::check_no_group(char const* function) const {
 
 void Communicator::Impl::open_group(CollectiveOptions const& how) {
   check_no_group("Group");
-  validator.check_options("Group", how);
+  validator.check_options("Group", how, how.stream ? how.stream->device() : Device{});
   if (how.tag != 0) validator.reject("Group", "a group has no tag; give tags to its calls");
   group_ = OpenGroup::create(how, backend_->merge_limits(), validator.rank);
   merging_ = true;
@@ -141,6 +154,7 @@ Work Communicator::Impl::end_group() {
   merging_ = fusion_ != nullptr;
   group->close();
   check_own_messages(*group);
+  if (group->device().type != DeviceType::cpu) return end_device_group(*group);
   auto const on_stream = group->options().stream.has_value();
   auto const issue_all = [&] {
     for (auto& calls : group->calls()) {
@@ -204,7 +218,7 @@ Message Communicator::Impl::numbered(Message message, std::vector<std::uint64_t>
 
 Work Communicator::Impl::transfer(Call&& call, std::optional<Message> send, std::optional<Message> recv,
                                   CollectiveOptions const& how) {
-  validator.check_options(call.contract.operation, how);
+  validator.check_options(call, how);
   if (how.tag != 0) validator.set_tag(call, how.tag);
   call.timeout = timeout_of(how);
   if (group_) {
@@ -212,6 +226,13 @@ Work Communicator::Impl::transfer(Call&& call, std::optional<Message> send, std:
     return group_->add(call, send, recv);
   }
   validator.check_peer_is_another(call);
+  if (!call.is_on_host()) {
+    std::array<Message, 2> messages;
+    std::size_t count = 0;
+    if (send) messages[count++] = *send;
+    if (recv) messages[count++] = *recv;
+    return transfer_on_device(call, std::span(messages).first(count), how);
+  }
   call.on_stream = how.stream.has_value();
   std::array<Message, 2> messages;
   std::size_t count = 0;
@@ -241,6 +262,11 @@ void Communicator::Impl::move(Call const& call, std::span<Message const> message
 Buffer Communicator::Impl::allocate(Call call) {
   check_no_group("allocate");
   std::shared_ptr<void> memory;
+  if (!call.is_on_host()) {
+    call.timeout = options.config->timeout;
+    with_name([&] { memory = allocate_on_device(call); });
+    return {std::move(memory), call.contract.count, call.contract.dtype, call.device};
+  }
   if (fusion_)
     fusion_->flush_then([&] { call.sequence = next_call(); });
   else
@@ -248,6 +274,11 @@ Buffer Communicator::Impl::allocate(Call call) {
   call.timeout = options.config->timeout;
   in_turn(call, [&] { memory = backend_->allocate(call); });
   return {std::move(memory), call.contract.count, call.contract.dtype, Device{}};
+}
+
+void Communicator::Impl::abort(std::string const& reason) noexcept {
+  backend_->abort(reason);
+  if (device_) device_->fail(ErrorCode::aborted, reason);
 }
 
 void Communicator::Impl::throw_with_name(Error const& error) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/backend.hpp"
+#include "collectives/device_backend.hpp"
 #include "collectives/flight/flight_recorder.hpp"
 #include "collectives/fusion.hpp"
 #include "collectives/merged_call.hpp"
@@ -35,9 +36,9 @@ class Communicator::Impl {
   using Operation = MergedCall::Run;
 
   Work run(Call&& call, Operation operation, CollectiveOptions const& how) {
-    if (merging_ || how.stream) [[unlikely]]
+    if (merging_ || how.stream || !call.is_on_host()) [[unlikely]]
       return run_later(std::move(call), operation, how);
-    validator.check_options(call.contract.operation, how);
+    validator.check_options(call, how);
     if (how.tag != 0) [[unlikely]]
       validator.set_tag(call, how.tag);
     call.timeout = how.timeout.value_or(options.config->timeout);
@@ -49,7 +50,14 @@ class Communicator::Impl {
   /// Up to two messages that complete together.
   Work transfer(Call&& call, std::optional<Message> send, std::optional<Message> recv, CollectiveOptions const& how);
   Buffer allocate(Call call);
-  void abort(std::string const& reason) noexcept { backend_->abort(reason); }
+  void abort(std::string const& reason) noexcept;
+
+  // Memory on a device, see communicator_device.cpp.
+  /// Collective: makes the communicator ready for what `factory` is for.
+  void connect(DeviceFactory& factory);
+  void connect(Device device);
+  /// Null before connect().
+  [[nodiscard]] DeviceBackend* device() const noexcept { return device_.get(); }
 
   void open_group(CollectiveOptions const& how);
   Work end_group();
@@ -109,6 +117,15 @@ class Communicator::Impl {
   void check_in_group(Call const& call, CollectiveOptions const& how) const;
   /// @throws Error{invalid_argument} where what this rank sends to itself is not what it receives; ends the group.
   void check_own_messages(OpenGroup& group) const;
+  class HostBootstrap;
+  /// The back end of `device`, made now where there is none.
+  [[nodiscard]] DeviceBackend& device_for(Call const& call);
+  /// As connect(), whose errors have no name yet.
+  void connect_now(Device device);
+  [[nodiscard]] std::shared_ptr<void> allocate_on_device(Call const& call);
+  Work run_on_device(Call&& call, CollectiveOptions const& how);
+  Work transfer_on_device(Call const& call, std::span<Message const> messages, CollectiveOptions const& how);
+  Work end_device_group(OpenGroup& group);
   [[nodiscard]] static Message numbered(Message message, std::vector<std::uint64_t>& counts);
 
   /// On a stream, or where calls merge.
@@ -145,7 +162,8 @@ class Communicator::Impl {
   std::vector<std::uint64_t> sent_;       // messages issued to each rank, by the one calling thread
   std::vector<std::uint64_t> received_;   // and from each
   std::shared_ptr<Turn> const turn_ = std::make_shared<Turn>();
-  bool merging_ = false;  // a group is open, or some stream is fused
+  std::unique_ptr<DeviceBackend> device_;  // asks backend_ for peers
+  bool merging_ = false;                   // a group is open, or some stream is fused
   std::shared_ptr<OpenGroup> group_;
   std::shared_ptr<Fusion> fusion_;
 };

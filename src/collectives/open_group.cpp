@@ -14,6 +14,11 @@ std::shared_ptr<OpenGroup> OpenGroup::create(CollectiveOptions const& options, M
 }
 
 Work OpenGroup::add(Call&& call, MergedCall::Run run) {
+  if (!call.is_on_host()) {
+    call.own_parts();
+    device_calls_.push_back(std::move(call));
+    return Work{state_};
+  }
   constexpr std::size_t kKinds = 8;  // that may alternate and still merge
   auto const last = calls_.end();
   auto const recent = last - static_cast<std::ptrdiff_t>(std::min(calls_.size(), kKinds));
@@ -29,7 +34,9 @@ Work OpenGroup::add(Call&& call, MergedCall::Run run) {
 
 Work OpenGroup::add(Call const& call, std::optional<Message> const& send, std::optional<Message> const& recv) {
   auto const stays = [&](std::optional<Message> const& message) { return message && message->peer == rank_; };
-  auto const leaves = [&](std::optional<Message> const& message) { return message && message->peer != rank_; };
+  auto const leaves = [&](std::optional<Message> const& message) {
+    return message && (message->peer != rank_ || !call.is_on_host());
+  };
   if (stays(send)) own_sends_.push_back(*send);
   if (stays(recv)) own_recvs_.push_back(*recv);
   if (leaves(send) || leaves(recv)) {

@@ -25,6 +25,16 @@ class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this
   /// Messages; `call` is for the time limit and reports. Those to other ranks are to be numbered at the end.
   Work add(Call const& call, std::optional<Message> const& send, std::optional<Message> const& recv);
 
+  /// Where the buffers of its calls are: they are all of one device.
+  [[nodiscard]] Device device() const noexcept { return device_.value_or(Device{}); }
+  /// False when `device` is another one than that of the calls so far.
+  [[nodiscard]] bool is_of(Device device) noexcept {
+    if (!device_) device_ = device;
+    return *device_ == device;
+  }
+  /// Of a group on a device: its collectives, each by itself.
+  [[nodiscard]] std::vector<Call>& device_calls() noexcept { return device_calls_; }
+
   /// No more calls come; they are about to be launched.
   void close() noexcept;
   bool launch(Work::State const&) noexcept override { return closed_.load(std::memory_order_acquire); }
@@ -35,7 +45,7 @@ class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this
 
   [[nodiscard]] CollectiveOptions const& options() const noexcept { return options_; }
   [[nodiscard]] std::vector<MergedCall>& calls() noexcept { return calls_; }
-  [[nodiscard]] std::vector<Message>& messages() noexcept { return messages_; }  ///< between ranks
+  [[nodiscard]] std::vector<Message>& messages() noexcept { return messages_; }  ///< between ranks; on a device, all
   [[nodiscard]] Call& transfer() noexcept { return transfer_; }                  ///< of the messages
   [[nodiscard]] std::shared_ptr<Work::State> const& state() const noexcept { return state_; }
 
@@ -47,6 +57,8 @@ class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this
   MergeLimits const limits_;
   int const rank_;
   std::shared_ptr<Work::State> state_;
+  std::optional<Device> device_;
+  std::vector<Call> device_calls_;
   std::vector<MergedCall> calls_;
   std::vector<Message> messages_;
   std::vector<Message> own_sends_;  // to the rank itself

@@ -97,12 +97,16 @@ void Validator::reject_view(Operation operation, char const* what, ConstBufferVi
   if (!is_valid(view.dtype)) {
     reject(operation, fmt::format("{} has unsupported data type {}", what, static_cast<int>(view.dtype)));
   }
-  if (view.device.type != DeviceType::cpu) {
-    fail(ErrorCode::unsupported, operation,
-         fmt::format("{} is on {}; this communicator moves host memory", what, to_string(view.device)));
-  }
   if (view.data == nullptr) reject(operation, fmt::format("{} is null but has {} elements", what, view.count));
   reject(operation, fmt::format("{} has {} elements, more than memory can hold", what, view.count));
+}
+
+Device Validator::device_of_either(Operation operation, ConstBufferView const& send,
+                                   ConstBufferView const& recv) const {
+  if (send.count == 0) return recv.device;
+  if (recv.count == 0) return send.device;
+  reject(operation, fmt::format("send is on {}, recv on {}; use buffers of one device", to_string(send.device),
+                                to_string(recv.device)));
 }
 
 void Validator::check_overlap(Operation operation, ConstBufferView const& send, ConstBufferView const& recv,
@@ -174,7 +178,10 @@ Call Validator::open(Operation operation, ConstBufferView const& send, BufferVie
   check_view(operation, "recv", recv);
   if (send.dtype != recv.dtype) [[unlikely]]
     reject(operation, fmt::format("send is {} but recv is {}", to_string(send.dtype), to_string(recv.dtype)));
-  return {.contract = {.operation = operation, .dtype = send.dtype}, .send = send.data, .recv = recv.data};
+  return {.contract = {.operation = operation, .dtype = send.dtype},
+          .send = send.data,
+          .recv = recv.data,
+          .device = device_of(operation, send, recv)};
 }
 
 Call Validator::open(Operation operation, ConstBufferView const& send, BufferView const& recv, int root) const {
@@ -366,7 +373,8 @@ Call Validator::broadcast(BufferView const& buffer, int root) const {
   check_view(Operation::broadcast, "buffer", buffer);
   Call call{.contract = {.count = buffer.count, .operation = Operation::broadcast, .dtype = buffer.dtype},
             .send = buffer.data,
-            .recv = buffer.data};
+            .recv = buffer.data,
+            .device = buffer.device};
   set_root(call, root);
   return call;
 }
@@ -392,7 +400,8 @@ Call Validator::send(ConstBufferView const& buffer, int to) const {
                        .root = static_cast<std::uint32_t>(to),
                        .operation = Operation::send,
                        .dtype = buffer.dtype},
-          .send = buffer.data};
+          .send = buffer.data,
+          .device = buffer.device};
 }
 
 Call Validator::recv(BufferView const& buffer, int from) const {
@@ -402,7 +411,8 @@ Call Validator::recv(BufferView const& buffer, int from) const {
                        .root = static_cast<std::uint32_t>(from),
                        .operation = Operation::receive,
                        .dtype = buffer.dtype},
-          .recv = buffer.data};
+          .recv = buffer.data,
+          .device = buffer.device};
 }
 
 Call Validator::send_recv(ConstBufferView const& send, int to, BufferView const& recv, int from) const {
@@ -414,21 +424,29 @@ Call Validator::send_recv(ConstBufferView const& send, int to, BufferView const&
   check_overlap(kOperation, send, recv, nullptr, this);
   return {.contract = {.count = std::max(send.count, recv.count), .operation = kOperation, .dtype = send.dtype},
           .send = send.data,
-          .recv = recv.data};
+          .recv = recv.data,
+          .device = device_of(kOperation, send, recv)};
 }
 
-Call Validator::allocate(std::size_t count, DataType dtype) const {
+Call Validator::allocate(std::size_t count, DataType dtype, Device device) const {
   check_view(Operation::allocate, "buffer", {this, count, dtype});
-  return {.contract = {.count = count, .operation = Operation::allocate, .dtype = dtype}};
+  return {.contract = {.count = count, .operation = Operation::allocate, .dtype = dtype}, .device = device};
 }
 
-void Validator::reject_options(std::string_view function, bool is_message, CollectiveOptions const& how) const {
+void Validator::reject_options(std::string_view function, bool is_message, CollectiveOptions const& how,
+                               Device device) const {
   if (how.timeout && how.timeout->count() < 0) {
     fail(ErrorCode::invalid_argument, function, is_message,
          fmt::format("the timeout is {} ms; it cannot be negative", how.timeout->count()));
   }
-  fail(ErrorCode::unsupported, function, is_message,
-       fmt::format("host memory needs a CPU stream, not one on {}", to_string(how.stream->device())));
+  auto const on = to_string(how.stream->device());
+  if (device.type == DeviceType::cpu) {
+    fail(ErrorCode::unsupported, function, is_message,
+         fmt::format("host memory needs a CPU stream, not one on {}", on));
+  }
+  fail(ErrorCode::invalid_argument, function, is_message,
+       fmt::format("memory on {} needs a stream of that device (weft::cuda::make_stream), not one on {}",
+                   to_string(device), on));
 }
 
 }  // namespace weft

@@ -16,7 +16,7 @@ namespace weft {
 /// Checks of one rank's arguments, before anything is sent. Each returns the call ready to run (without sequence and
 /// timeout).
 /// @throws Error{invalid_argument} naming rank, operation, the number that the call would have had, argument and what
-/// is allowed; Error{unsupported} for device memory and streams.
+/// is allowed; Error{unsupported} for host memory with a device's stream.
 struct Validator {
   int rank = 0;
   int size = 1;
@@ -44,15 +44,15 @@ struct Validator {
   [[nodiscard]] Call send(ConstBufferView const& buffer, int to) const;
   [[nodiscard]] Call recv(BufferView const& buffer, int from) const;
   [[nodiscard]] Call send_recv(ConstBufferView const& send, int to, BufferView const& recv, int from) const;
-  [[nodiscard]] Call allocate(std::size_t count, DataType dtype) const;
+  [[nodiscard]] Call allocate(std::size_t count, DataType dtype, Device device) const;
 
-  void check_options(Operation operation, CollectiveOptions const& how) const {
-    if (!are_good(how)) [[unlikely]]
-      reject_options(to_string(operation), is_point_to_point(operation), how);
+  void check_options(Call const& call, CollectiveOptions const& how) const {
+    if (!are_good(how, call.device)) [[unlikely]]
+      reject_options(to_string(call.contract.operation), is_point_to_point(call.contract.operation), how, call.device);
   }
-  /// Of a function that is no operation.
-  void check_options(std::string_view function, CollectiveOptions const& how) const {
-    if (!are_good(how)) reject_options(function, false, how);
+  /// Of a function that is no operation, and takes streams of `device`.
+  void check_options(std::string_view function, CollectiveOptions const& how, Device device = {}) const {
+    if (!are_good(how, device)) reject_options(function, false, how, device);
   }
   /// Makes a tag other than 0 part of the call's contract.
   void set_tag(Call& call, std::uint32_t tag) const;
@@ -66,6 +66,7 @@ struct Validator {
   }
   [[noreturn]] void reject(std::string_view function, std::string const& why) const;
   [[noreturn]] void reject(Operation operation, std::string const& why) const;
+  [[noreturn]] void fail(ErrorCode code, Operation operation, std::string const& why) const;
 
  private:
   /// What all operations with two buffers begin with: the buffers' own plausibility, and one type for both.
@@ -77,11 +78,17 @@ struct Validator {
   void set_root(Call& call, int root) const;
 
   void check_view(Operation operation, char const* what, ConstBufferView const& view) const {
-    bool const plausible = is_valid(view.dtype) && view.device.type == DeviceType::cpu &&
-                           (view.data != nullptr || view.count == 0) && view.count >> PackedContract::kCountBits == 0;
+    bool const plausible = is_valid(view.dtype) && (view.data != nullptr || view.count == 0) &&
+                           view.count >> PackedContract::kCountBits == 0;
     if (!plausible) [[unlikely]]
       reject_view(operation, what, view);
   }
+  /// Where both views are; what is empty may be anywhere.
+  [[nodiscard]] Device device_of(Operation operation, ConstBufferView const& send, ConstBufferView const& recv) const {
+    return send.device == recv.device ? send.device : device_of_either(operation, send, recv);
+  }
+  [[nodiscard]] Device device_of_either(Operation operation, ConstBufferView const& send,
+                                        ConstBufferView const& recv) const;
   [[noreturn]] void reject_view(Operation operation, char const* what, ConstBufferView const& view) const;
   void check_overlap(Operation operation, ConstBufferView const& send, ConstBufferView const& recv,
                      void const* in_place_send, void const* in_place_recv) const;
@@ -91,12 +98,12 @@ struct Validator {
   void check_parts(Operation operation, char const* what, ConstBufferView const& view, Parts const& parts,
                    bool written) const;
   void check_count(Operation operation, char const* what, std::size_t count, std::size_t wanted) const;
-  [[nodiscard]] static bool are_good(CollectiveOptions const& how) {
-    return !(how.timeout && how.timeout->count() < 0) && !(how.stream && how.stream->device().type != DeviceType::cpu);
+  [[nodiscard]] static bool are_good(CollectiveOptions const& how, Device device) {
+    return !(how.timeout && how.timeout->count() < 0) && !(how.stream && how.stream->device() != device);
   }
-  [[noreturn]] void reject_options(std::string_view function, bool is_message, CollectiveOptions const& how) const;
+  [[noreturn]] void reject_options(std::string_view function, bool is_message, CollectiveOptions const& how,
+                                   Device device) const;
   [[nodiscard]] std::string explain(std::string_view function, bool is_message, std::string const& why) const;
-  [[noreturn]] void fail(ErrorCode code, Operation operation, std::string const& why) const;
   [[noreturn]] void fail(ErrorCode code, std::string_view function, bool is_message, std::string const& why) const;
 };
 

@@ -32,7 +32,7 @@ class HostMark final : public EventMark {
   }
 
  private:
-  Work::State state_;
+  mutable Work::State state_;  // waiting for it changes nothing
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ void launch(Work::State const& state) {
 bool Work::test() const noexcept {
   if (!state_ || state_->done()) return true;
   static_cast<void>(state_->demand());
-  return state_->done();
+  return state_->look();
 }
 
 void Work::wait() const {
@@ -43,8 +43,12 @@ bool Work::wait_for(std::chrono::nanoseconds limit) const {
 }
 
 void Work::wait_on(Stream const& stream) const {
-  if (!state_ || state_->done()) return;
+  if (!state_) return;
+  auto const* device = state_->device();
+  if (state_->done() && (device == nullptr || !device->is_captured())) return;
   launch(*state_);
+  device = state_->device();
+  if (device != nullptr && device->wait_on(stream)) return;
   Stream queue = stream;
   queue.enqueue([state = state_] { state->wait(); });
 }

@@ -1,5 +1,7 @@
 #include "runtime/work_state.hpp"
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "runtime/futex.hpp"
@@ -29,11 +31,42 @@ bool Work::State::done_or_announce_waiter() const noexcept {
   return seen == kDone;
 }
 
-void Work::State::wait() const noexcept {
-  while (!done() && !done_or_announce_waiter()) futex_wait(word_, kPendingWithWaiters);
+bool Work::State::look() noexcept {
+  if (done()) return true;
+  auto const* const device = this->device();
+  if (device != nullptr && !device->is_captured() && device->reached()) complete_once(device->error());
+  return done();
 }
 
-bool Work::State::wait_for(std::chrono::nanoseconds limit) const noexcept {
+// Asks often while the answer is near; later sleeps in between, for whoever finds a failure wakes this up.
+bool Work::State::wait_for_device(Clock::time_point deadline) noexcept {
+  constexpr int kQuickLooks = 64;
+  constexpr auto kNap = std::chrono::microseconds(50);
+  for (int looks = 0; !look(); ++looks) {
+    auto const now = Clock::now();
+    if (now >= deadline) return false;
+    if (looks < kQuickLooks) {
+      std::this_thread::yield();
+    } else if (!done_or_announce_waiter()) {
+      futex_wait(word_, kPendingWithWaiters, std::min(deadline, now + kNap));
+    }
+  }
+  return true;
+}
+
+void Work::State::attach(std::shared_ptr<DeviceCompletion const> device) noexcept {
+  device_owner_ = std::move(device);
+  device_.store(device_owner_.get(), std::memory_order_release);
+  if (word_.load(std::memory_order_acquire) == kPendingWithWaiters)
+    futex_wake_all(word_);  // they look there from now on
+}
+
+void Work::State::wait() noexcept {
+  while (device() == nullptr && !done_or_announce_waiter()) futex_wait(word_, kPendingWithWaiters);
+  if (!done()) static_cast<void>(wait_for_device(Clock::time_point::max()));
+}
+
+bool Work::State::wait_for(std::chrono::nanoseconds limit) noexcept {
   if (done()) return true;
   auto const now = Clock::now();
   if (limit > Clock::time_point::max() - now) {  // e.g. nanoseconds::max(): for ever
@@ -41,11 +74,11 @@ bool Work::State::wait_for(std::chrono::nanoseconds limit) const noexcept {
     return true;
   }
   auto const deadline = now + limit;
-  while (!done_or_announce_waiter()) {
+  while (device() == nullptr && !done_or_announce_waiter()) {
     if (Clock::now() >= deadline) return false;
     futex_wait(word_, kPendingWithWaiters, deadline);
   }
-  return true;
+  return done() || wait_for_device(deadline);
 }
 
 bool Work::State::demand() const noexcept {

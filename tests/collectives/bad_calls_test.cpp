@@ -91,10 +91,13 @@ void add_buffer_mistakes(std::vector<Mistake>& all) {
                    a.recv.data = const_cast<float*>(static_cast<float const*>(a.send.data)) + 1;
                  },
                  "overlap"});
-  all.push_back({"send on a device", sends, [](A& a, F const&, int) { a.send.device = kDevice; }, "cuda",
+  all.push_back({"only send on a device", both, [](A& a, F const&, int) { a.send.device = kDevice; }, "cuda"});
+  all.push_back({"only recv on a device", both, [](A& a, F const&, int) { a.recv.device = kDevice; }, "cuda"});
+#if !WEFT_WITH_NCCL
+  all.push_back({"memory on a device", [](F const& f) { return sends(f) || recvs(f); },
+                 [](A& a, F const&, int) { a.send.device = a.recv.device = kDevice; }, "WEFT_WITH_NCCL",
                  ErrorCode::unsupported});
-  all.push_back({"recv on a device", recvs, [](A& a, F const&, int) { a.recv.device = kDevice; }, "cuda",
-                 ErrorCode::unsupported});
+#endif
 }
 
 void add_other_mistakes(std::vector<Mistake>& all) {

@@ -43,6 +43,12 @@ class FlightRecorder {
 
   void enqueue(Call const& call) noexcept { ring_.enqueue(call); }
 
+  /// The parts of record() by themselves, for calls that run where this process does not see them: one thread, in the
+  /// order of their numbers.
+  void start(Call const& call) noexcept { ring_.start(call); }
+  void finish(Call const& call) noexcept { ring_.finish(call); }
+  void fail(Call const& call, std::exception const& error) noexcept;
+
   /// Runs `body` as `call`. What it throws is recorded, and the first peer_lost, timeout, mismatch or aborted is dumped
   /// to config.flight_directory.
   template <typename Body>
@@ -93,7 +99,6 @@ class FlightRecorder {
     std::string text;
   };
 
-  void fail(Call const& call, std::exception const& error) noexcept;
   void fail(RecordedTransfer const& transfer, std::exception const& error) noexcept;
   /// Of a call, or of messages.
   void note(std::span<std::uint64_t const> numbers, bool of_messages, std::exception const& error) noexcept;

@@ -20,6 +20,7 @@ CudaFunctions const& cuda_runtime() noexcept {
       .set_device = cudaSetDevice,
       .device_get_attribute = cudaDeviceGetAttribute,
       .device_get_stream_priority_range = cudaDeviceGetStreamPriorityRange,
+      .device_synchronize = cudaDeviceSynchronize,
       .stream_create_with_priority = cudaStreamCreateWithPriority,
       .stream_destroy = cudaStreamDestroy,
       .stream_synchronize = cudaStreamSynchronize,

@@ -16,6 +16,7 @@ struct CudaFunctions {
   cudaError_t (*set_device)(int);
   cudaError_t (*device_get_attribute)(int*, cudaDeviceAttr, int device);
   cudaError_t (*device_get_stream_priority_range)(int* least, int* greatest);
+  cudaError_t (*device_synchronize)();  ///< the host waits
 
   // Streams.
   cudaError_t (*stream_create_with_priority)(cudaStream_t*, unsigned flags, int priority);

@@ -32,8 +32,8 @@ std::size_t most_elements(Case const& one) {
 
 }  // namespace
 
-Arena::Arena(Communicator& communicator, std::size_t areas, std::size_t area_bytes)
-    : memory_(communicator.allocate(areas * area_bytes, DataType::u8)), area_bytes_(area_bytes) {}
+Arena::Arena(Communicator& communicator, std::size_t areas, std::size_t area_bytes, Device device)
+    : memory_(communicator.allocate(areas * area_bytes, DataType::u8, device)), area_bytes_(area_bytes) {}
 
 Attempt::Attempt(Communicator& communicator, Case const& one, Arena& arena, std::size_t first_area)
     : communicator_(communicator), one_(one), layout_(layout_of(one, communicator.rank())), contributions_(one) {
@@ -68,7 +68,7 @@ Attempt::Region Attempt::place(Arena& arena, std::size_t area, std::size_t count
   auto const bytes = [&](std::size_t elements) { return 2 * kGuard + (kMostShift + elements) * element; };
   Region region;
   if (memory == Memory::fresh) {
-    auto buffer = std::make_shared<Buffer>(communicator_.allocate(bytes(most), DataType::u8));
+    auto buffer = std::make_shared<Buffer>(communicator_.allocate(bytes(most), DataType::u8, arena.device()));
     region.begin = static_cast<std::byte*>(buffer->data());
     region.owner = buffer;
   } else if (memory == Memory::own || bytes(most) > arena.area_bytes()) {
@@ -79,7 +79,7 @@ Attempt::Region Attempt::place(Arena& arena, std::size_t area, std::size_t count
     region.begin = arena.area(area);
   }
   region.before.resize(bytes(count));
-  region.view = {region.begin + kGuard + shift * element, count, one_.dtype};
+  region.view = {region.begin + kGuard + shift * element, count, one_.dtype, arena.device()};
   return region;
 }
 

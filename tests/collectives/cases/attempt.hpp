@@ -11,8 +11,10 @@ namespace weft::test {
 /// Symmetric memory that the cases of a communicator share.
 class Arena {
  public:
-  /// Collective.
-  Arena(Communicator& communicator, std::size_t areas, std::size_t area_bytes);
+  /// Collective. `device`: where the cases' buffers are said to be, of a GPU whose memory the host can use.
+  Arena(Communicator& communicator, std::size_t areas, std::size_t area_bytes, Device device = {});
+
+  [[nodiscard]] Device device() const noexcept { return memory_.view().device; }
 
   [[nodiscard]] std::size_t area_bytes() const noexcept { return area_bytes_; }
   [[nodiscard]] std::byte* area(std::size_t index) const noexcept {

@@ -57,6 +57,28 @@ struct FakeCuda {
     return cudaSuccess;
   }
 
+  static cudaError_t device_synchronize() {
+    if (auto const status = begin("cudaDeviceSynchronize", nullptr); status != cudaSuccess) return status;
+    if (auto const status = unsafe("cudaDeviceSynchronize"); status != cudaSuccess) return status;
+    std::vector<cudaStream_t> streams{nullptr};
+    {
+      std::scoped_lock const lock(gpu().mutex_);
+      for (auto const& [handle, queue] : gpu().streams_) {
+        if (queue->maker() == std::this_thread::get_id())
+          streams.push_back(handle);  // processes do not wait for others
+      }
+    }
+    for (auto* const stream : streams) wait_for(stream);
+    return cudaSuccess;
+  }
+  static void wait_for(cudaStream_t stream) {
+    auto const queue = gpu().queue_of(stream);
+    if (!queue) return;
+    auto const end = std::make_shared<Signal>(gpu().ending());
+    queue->push([end] { end->set(); });
+    end->wait();
+  }
+
   static cudaError_t stream_create(cudaStream_t* stream, unsigned /*flags*/, int priority) {
     auto const status =
         begin(priority < 0 ? "cudaStreamCreateWithPriority(high)" : "cudaStreamCreateWithPriority", nullptr);
@@ -79,10 +101,8 @@ struct FakeCuda {
   static cudaError_t stream_synchronize(cudaStream_t stream) {
     if (auto const status = begin("cudaStreamSynchronize", stream); status != cudaSuccess) return status;
     if (auto const status = unsafe("cudaStreamSynchronize"); status != cudaSuccess) return status;
-    auto const end = std::make_shared<Signal>(gpu().ending());
-    auto const status = gpu().enqueue(stream, [end] { end->set(); });
-    if (status == cudaSuccess) end->wait();
-    return status;
+    wait_for(stream);
+    return cudaSuccess;
   }
   static cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
     if (auto const status = begin("cudaStreamWaitEvent", stream); status != cudaSuccess) return status;
@@ -249,6 +269,7 @@ cuda::CudaFunctions const& FakeGpu::functions() {
       .set_device = FakeCuda::set_device,
       .device_get_attribute = FakeCuda::device_get_attribute,
       .device_get_stream_priority_range = FakeCuda::stream_priority_range,
+      .device_synchronize = FakeCuda::device_synchronize,
       .stream_create_with_priority = FakeCuda::stream_create,
       .stream_destroy = FakeCuda::stream_destroy,
       .stream_synchronize = FakeCuda::stream_synchronize,

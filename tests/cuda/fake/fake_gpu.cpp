@@ -92,7 +92,8 @@ std::size_t FakeGpu::count_here(std::string const& name) const {
 
 std::size_t FakeGpu::host_waits_here() const {
   std::size_t waits = 0;
-  for (auto const* name : {"cudaStreamSynchronize", "cudaEventSynchronize", "cudaEventQuery", "cudaFree"})
+  for (auto const* name :
+       {"cudaStreamSynchronize", "cudaEventSynchronize", "cudaEventQuery", "cudaFree", "cudaDeviceSynchronize"})
     waits += count_here(name);
   return waits;
 }

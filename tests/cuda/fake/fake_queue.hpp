@@ -41,6 +41,9 @@ class FakeGpu::Queue {
     changed_.notify_all();
   }
 
+  /// The thread that made it, which stands for a process.
+  [[nodiscard]] std::thread::id maker() const noexcept { return maker_; }
+
   void hold(bool held) {
     {
       std::scoped_lock const lock(mutex_);
@@ -84,6 +87,7 @@ class FakeGpu::Queue {
   }
 
   std::atomic<bool> const& ending_;
+  std::thread::id const maker_ = std::this_thread::get_id();
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;

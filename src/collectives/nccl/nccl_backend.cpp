@@ -1,0 +1,166 @@
+#include "collectives/nccl/nccl_backend.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/nccl/issuer.hpp"
+#include "collectives/nccl/nccl_factory.hpp"
+#include "runtime/cuda/check.hpp"
+
+namespace weft::nccl {
+namespace {
+
+Stream communication_stream(Libraries const& libraries) {
+  return Stream(std::make_shared<cuda::CudaStream>(
+      cuda::StreamOptions{.device = libraries.device, .high_priority = true}, *libraries.cuda));
+}
+
+std::shared_ptr<void> allocate_scratch(Libraries const& libraries) {
+  auto const& cuda = *libraries.cuda;
+  cuda::DeviceGuard const guard(libraries.device, cuda);
+  void* memory = nullptr;
+  cuda::check(cuda, cuda.malloc(&memory, 256), "cudaMalloc");
+  return {memory, [&cuda](void* pointer) { static_cast<void>(cuda.free(pointer)); }};
+}
+
+}  // namespace
+
+NcclBackend::NcclBackend(std::shared_ptr<NcclCommunicator> communicator, DeviceSetup const& setup)
+    : communicator_(std::move(communicator)),
+      device_{DeviceType::cuda, communicator_->libraries().device},
+      rank_(setup.bootstrap.rank()),
+      size_(setup.bootstrap.size()),
+      reproducibility_(setup.options.reproducibility),
+      timeout_(setup.options.config->timeout),
+      explains_(setup.options.config->explain && rank_ == 0),
+      own_stream_(communication_stream(communicator_->libraries())),
+      scratch_(allocate_scratch(communicator_->libraries())),
+      events_(std::make_shared<cuda::EventPool>(device_.index, cudaEventDisableTiming, cuda())),
+      control_(Control::create(setup.bootstrap, *setup.options.config)),
+      recorder_(FlightRecorder::create(setup.bootstrap, *setup.options.config,
+                                       setup.options.name.empty() ? "nccl" : setup.options.name + "/nccl")),
+      watch_(std::make_unique<Watch>(
+          Watch::Setup{&cuda(), communicator_, control_.get(), recorder_.get(), setup.peer_state})) {}
+
+// What is pending ends first; then nobody looks at NCCL any more.
+NcclBackend::~NcclBackend() {
+  last_ = {};
+  watch_.reset();
+}
+
+cuda::CudaStream& NcclBackend::stream_for(Stream const* stream) noexcept {
+  auto& on = *cuda::as_cuda(stream == nullptr ? own_stream_ : *stream);
+  on.launch_deferred();
+  return on;
+}
+
+bool NcclBackend::follow_last(cuda::CudaStream& on) {
+  auto status = cudaStreamCaptureStatusNone;
+  capture_ = 0;
+  cuda::check(cuda(), cuda().stream_capture(on.handle(), &status, &capture_), "cudaStreamGetCaptureInfo");
+  bool const captured = status == cudaStreamCaptureStatusActive;
+  if (!captured) capture_ = 0;
+  // Between what is captured and what is not the graph's launch decides.
+  bool const elsewhere = last_.work && last_.stream != on.handle() && last_.capture == capture_;
+  if (elsewhere && (captured || !last_.work->state.done())) {
+    cuda::check(cuda(), cuda().stream_wait_event(on.handle(), last_.work->completion.event(), 0),
+                "cudaStreamWaitEvent");
+  }
+  return captured;
+}
+
+void NcclBackend::announce(Call& call) {
+  call.sequence = ++issued_;
+  call.on_stream = true;
+  control_->publish(call.sequence, call.contract);
+  recorder_->enqueue(call);
+}
+
+template <typename Issue>
+void NcclBackend::enqueue(cuda::CudaStream& on, Call const& call, Issue&& issue) {
+  try {
+    NcclCommunicator::Use const use(*communicator_);
+    Issuer issuer(*communicator_, use.handle(), on, rank_, size_, scratch_.get());
+    issue(issuer);
+    issuer.finish();
+  } catch (Error const& error) {
+    watch_->throw_if_failed();  // what stopped NCCL explains more than what NCCL says then
+    auto const why = fmt::format("rank {}: {} on {}: {}", rank_, describe(call), to_string(device_), error.what());
+    watch_->fail(error.code(), why);
+    watch_->throw_if_failed();
+    throw Error(error.code(), why);
+  }
+}
+
+std::shared_ptr<cuda::CudaWork> NcclBackend::mark(cuda::CudaStream& on, bool captured) {
+  auto work = std::make_shared<cuda::CudaWork>(on, events_->take(), watch_->failure(), captured);
+  work->state.enqueue();
+  last_ = {work, on.handle(), capture_};
+  return work;
+}
+
+std::shared_ptr<Work::State> NcclBackend::hand_out(std::shared_ptr<cuda::CudaWork> work, Stream const* stream) {
+  if (work->completion.is_captured()) work->state.complete_once();
+  auto* const state = &work->state;
+  if (stream != nullptr) return {std::move(work), state};
+  state->wait();
+  if (auto const error = state->error()) std::rethrow_exception(error);
+  return nullptr;
+}
+
+std::shared_ptr<Work::State> NcclBackend::run(Call& call, Stream const* stream) {
+  watch_->throw_if_failed();
+  check_supported(call, reproducibility_);
+  auto& on = stream_for(stream);
+  bool const captured = follow_last(on);
+  announce(call);
+  enqueue(on, call, [&](Issuer& issuer) { issuer.issue(call); });
+  auto work = mark(on, captured);
+  watch_->add(call, work, captured);
+  return hand_out(std::move(work), stream);
+}
+
+std::shared_ptr<Work::State> NcclBackend::run(Batch const& batch, Stream const* stream) {
+  watch_->throw_if_failed();
+  for (auto const& call : batch.calls) check_supported(call, reproducibility_);
+  auto& on = stream_for(stream);
+  bool const captured = follow_last(on);
+  for (auto& call : batch.calls) announce(call);
+  Call transfer = batch.transfer;
+  if (!batch.messages.empty()) transfer.sequence = ++transfers_;
+  auto const& first = batch.calls.empty() ? transfer : batch.calls.front();
+  enqueue(on, first, [&](Issuer& issuer) {
+    issuer.begin_group();
+    for (auto const& call : batch.calls) issuer.issue(call);
+    for (auto const& message : batch.messages) issuer.issue(message);
+    issuer.end_group();
+  });
+  auto work = mark(on, captured);
+  for (auto const& call : batch.calls) watch_->add(call, work, captured);
+  if (!batch.messages.empty()) watch_->add(transfer, work, captured);
+  return hand_out(std::move(work), stream);
+}
+
+Stream NcclBackend::make_stream() const {
+  return communication_stream(communicator_->libraries());
+}
+
+std::unique_ptr<DeviceFactory> NcclBackend::split(int color, int key) {
+  watch_->throw_if_failed();
+  return factory_of(communicator_->split(color, key));
+}
+
+std::unique_ptr<DeviceFactory> NcclBackend::renew() {
+  auto const& libraries = communicator_->libraries();
+  if (communicator_->nccl().comm_revoke == nullptr) return factory_of(libraries);  // what was aborted is gone
+  communicator_->stop();
+  return factory_of(communicator_->split(0, rank_));
+}
+
+void NcclBackend::fail(ErrorCode code, std::string const& reason) noexcept {
+  watch_->fail(code, code == ErrorCode::aborted ? fmt::format("aborted by rank {}: {}", rank_, reason) : reason);
+}
+
+}  // namespace weft::nccl

@@ -1,0 +1,220 @@
+#include "collectives/nccl/nccl_communicator.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/log.hpp"
+#include "runtime/cuda/check.hpp"
+#include "weft/error.hpp"
+
+namespace weft::nccl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+#ifndef NCCL_REVOKE_DEFAULT
+#define NCCL_REVOKE_DEFAULT 0
+#endif
+
+/// How one rank's part of a creation went, in bytes.
+struct Outcome {
+  ErrorCode code = ErrorCode::system;
+  bool failed = false;
+  char why[240] = {};
+
+  static Outcome of(Error const& error) {
+    Outcome outcome{error.code(), true, {}};
+    std::strncpy(outcome.why, error.what(), sizeof outcome.why - 1);
+    return outcome;
+  }
+};
+
+/// The same error on all ranks where one of them has one: a cause rather than that somebody waited for it in vain.
+void agree(Bootstrap& bootstrap, Outcome const& mine) {
+  auto const bytes = bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)));
+  std::optional<Error> first;
+  for (int rank = 0; rank < bootstrap.size(); ++rank) {
+    Outcome theirs;
+    std::memcpy(static_cast<void*>(&theirs), bytes.data() + static_cast<std::size_t>(rank) * sizeof theirs,
+                sizeof theirs);
+    if (!theirs.failed || (first && first->code() != ErrorCode::timeout)) continue;
+    if (!first || theirs.code != ErrorCode::timeout) {
+      first.emplace(theirs.code, fmt::format("rank {}: {}", rank, theirs.why));
+    }
+  }
+  if (first) throw *first;
+}
+
+/// Rank 0's, on every rank.
+ncclUniqueId agree_on_id(NcclFunctions const& nccl, Bootstrap& bootstrap) {
+  ncclUniqueId id{};
+  Outcome outcome;
+  try {
+    if (bootstrap.rank() == 0) check(nccl, nccl.get_unique_id(&id), "ncclGetUniqueId");
+  } catch (Error const& error) {
+    outcome = Outcome::of(error);
+  }
+  agree(bootstrap, outcome);
+  auto const all = bootstrap.all_gather(std::as_bytes(std::span(&id, 1)));
+  std::memcpy(&id, all.data(), sizeof id);
+  return id;
+}
+
+}  // namespace
+
+ncclConfig_t communicator_config() noexcept {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return config;
+}
+
+NcclCommunicator::Use::Use(NcclCommunicator& of) : of_(of) {
+  of_.users_.fetch_add(1);
+  if (!of_.aborted_.load()) return;
+  of_.users_.fetch_sub(1);
+  throw Error(ErrorCode::aborted, "NCCL's communicator was aborted");
+}
+
+std::shared_ptr<NcclCommunicator> NcclCommunicator::create(Libraries libraries, Bootstrap& bootstrap, Timeout timeout) {
+  auto const& nccl = libraries.nccl->functions;
+  auto const id = agree_on_id(nccl, bootstrap);
+  Outcome outcome;
+  std::shared_ptr<NcclCommunicator> made;
+  try {
+    cuda::DeviceGuard const guard(libraries.device, *libraries.cuda);
+    made.reset(new NcclCommunicator(std::move(libraries), timeout));
+    auto config = communicator_config();
+    auto const result = nccl.comm_init_rank_config(&made->handle_, bootstrap.size(), id, bootstrap.rank(), &config);
+    made->settle(result, "ncclCommInitRankConfig");
+  } catch (Error const& error) {
+    outcome = Outcome::of(error);
+    if (made && made->handle_ != nullptr) made->abort();  // what is being made cannot be revoked
+  }
+  agree(bootstrap, outcome);
+  return made;
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  if (handle_ == nullptr || aborted_) return;
+  try {
+    cuda::DeviceGuard const guard(libraries_.device, *libraries_.cuda);
+    auto const deadline = Clock::now() + timeout_;
+    // What was revoked may not be finalized: nothing is under way.
+    auto result = stopped_ ? ncclSuccess : nccl().comm_finalize(handle_);
+    if (result == ncclSuccess || result == ncclInProgress) result = poll(handle_, deadline, false);
+    if (result == ncclSuccess) {
+      result = nccl().comm_destroy(handle_);
+      if (result == ncclSuccess || result == ncclInProgress) return;
+    }
+    log(LogLevel::warn,
+        fmt::format("NCCL's communicator did not end by itself ({}); aborted", nccl().get_error_string(result)));
+  } catch (std::exception const& error) {
+    log(LogLevel::warn, fmt::format("NCCL's communicator: {}; aborted", error.what()));
+  }
+  abort();
+}
+
+ncclResult_t NcclCommunicator::poll(ncclComm_t handle, Clock::time_point deadline, bool until_stopped) {
+  constexpr auto kMostNap = std::chrono::microseconds(1000);
+  auto nap = std::chrono::microseconds(10);
+  while (true) {
+    ncclResult_t state = ncclSuccess;
+    auto const asked = nccl().comm_get_async_error(handle, &state);
+    if (asked != ncclSuccess && asked != ncclInProgress) return asked;
+    if (state != ncclInProgress) return state;
+    if (Clock::now() >= deadline || (until_stopped && is_stopped())) return ncclInProgress;
+    std::this_thread::sleep_for(nap);
+    nap = std::min(nap * 2, kMostNap);
+  }
+}
+
+void NcclCommunicator::settle_slowly(ncclResult_t result, char const* call) {
+  check(nccl(), result, call, handle_);
+  if (result != ncclInProgress) return;
+  result = poll(handle_, Clock::now() + timeout_, true);
+  if (result == ncclInProgress && is_stopped()) {
+    throw Error(ErrorCode::aborted, fmt::format("{}: the communicator was stopped", call));
+  }
+  if (result == ncclInProgress) {
+    throw Error(ErrorCode::timeout,
+                fmt::format("{}: NCCL is not through after {} ms; a rank did not come, or the ranks "
+                            "cannot reach one another (NCCL_DEBUG=INFO says more)",
+                            call, timeout_.count()));
+  }
+  check(nccl(), result, call, handle_);
+}
+
+std::shared_ptr<NcclCommunicator> NcclCommunicator::adopt(ncclComm_t made, ncclResult_t result, char const* call) {
+  check(nccl(), result, call, handle_);
+  // The old one tells when it is through with its part.
+  if (result == ncclInProgress) {
+    auto const parent = poll(handle_, Clock::now() + timeout_, false);
+    check(nccl(), parent == ncclInProgress ? ncclSystemError : parent, call, handle_);
+  }
+  if (made == nullptr) return nullptr;
+  std::shared_ptr<NcclCommunicator> child(new NcclCommunicator(libraries_, timeout_));
+  child->handle_ = made;
+  child->settle(ncclInProgress, call);
+  return child;
+}
+
+std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key) {
+  Use const use(*this);
+  cuda::DeviceGuard const guard(libraries_.device, *libraries_.cuda);
+  auto config = communicator_config();
+  ncclComm_t made = nullptr;
+  auto const result = nccl().comm_split(handle_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &made, &config);
+  return adopt(made, result, "ncclCommSplit");
+}
+
+std::shared_ptr<NcclCommunicator> NcclCommunicator::shrink(std::span<int const> excluded) {
+  Use const use(*this);
+  cuda::DeviceGuard const guard(libraries_.device, *libraries_.cuda);
+  auto config = communicator_config();
+  std::vector<int> ranks(excluded.begin(), excluded.end());
+  ncclComm_t made = nullptr;
+  auto const flags = is_stopped() ? NCCL_SHRINK_DEFAULT : NCCL_SHRINK_ABORT;
+  auto const result = nccl().comm_shrink(handle_, ranks.data(), static_cast<int>(ranks.size()), &made, &config, flags);
+  stopped_.store(true, std::memory_order_release);
+  return adopt(made, result, "ncclCommShrink");
+}
+
+ncclResult_t NcclCommunicator::async_error() noexcept {
+  users_.fetch_add(1);
+  ncclResult_t state = ncclSuccess;
+  if (!aborted_.load() && handle_ != nullptr) {
+    auto const asked = nccl().comm_get_async_error(handle_, &state);
+    if (asked != ncclSuccess) state = asked;
+  }
+  users_.fetch_sub(1, std::memory_order_release);
+  return state;
+}
+
+void NcclCommunicator::stop() noexcept {
+  if (handle_ == nullptr || stopped_.exchange(true)) return;
+  if (nccl().comm_revoke != nullptr) {
+    auto const result = nccl().comm_revoke(handle_, NCCL_REVOKE_DEFAULT);
+    if (result == ncclSuccess || result == ncclInProgress) return;
+    log(LogLevel::warn, fmt::format("ncclCommRevoke: {}; aborted instead", nccl().get_error_string(result)));
+  }
+  abort();
+}
+
+// Who is inside of NCCL comes out soon: nothing there waits, but for the GPU, which the abort sets free.
+void NcclCommunicator::abort() noexcept {
+  constexpr int kPatience = 1000;  // ms
+  if (aborted_.exchange(true)) return;
+  for (int waited = 0; users_.load(std::memory_order_acquire) > 0 && waited < kPatience; ++waited)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  auto const result = nccl().comm_abort(handle_);
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  log(LogLevel::warn, fmt::format("ncclCommAbort: {}", nccl().get_error_string(result)));
+}
+
+}  // namespace weft::nccl

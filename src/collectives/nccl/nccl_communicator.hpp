@@ -1,0 +1,94 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "collectives/nccl/nccl_library.hpp"
+#include "runtime/cuda/cuda_functions.hpp"
+#include "weft/bootstrap.hpp"
+
+namespace weft::nccl {
+
+/// What calls go through: the tables, and the GPU.
+struct Libraries {
+  cuda::CudaFunctions const* cuda;
+  std::shared_ptr<NcclLibrary const> nccl;
+  int device = 0;
+};
+
+/// A non-blocking ncclComm_t. One thread at a time calls; stop() and async_error() are for any, at any time.
+///
+/// NCCL answers at once and goes on by itself; whoever needs the end polls, up to a deadline. stop() ends what is under
+/// way on the GPU: by ncclCommRevoke, which leaves a communicator that others can be made from, or where the library
+/// has none by ncclCommAbort.
+class NcclCommunicator {
+ public:
+  using Timeout = std::chrono::milliseconds;
+
+  /// Collective over `bootstrap`. Throws on every rank, or none: Error{timeout} when NCCL did not come to an end.
+  [[nodiscard]] static std::shared_ptr<NcclCommunicator> create(Libraries libraries, Bootstrap& bootstrap,
+                                                                Timeout timeout);
+  /// Finalizes and destroys; aborts what does not end in time.
+  ~NcclCommunicator();
+  NcclCommunicator(NcclCommunicator const&) = delete;
+  NcclCommunicator& operator=(NcclCommunicator const&) = delete;
+
+  /// Collective: of the ranks that pass the same color, ranked by key; null where it is negative. Also of one that was
+  /// revoked.
+  [[nodiscard]] std::shared_ptr<NcclCommunicator> split(int color, int key);
+  /// Collective over all ranks but `excluded`, which may be gone: what is under way ends with it.
+  [[nodiscard]] std::shared_ptr<NcclCommunicator> shrink(std::span<int const> excluded);
+
+  [[nodiscard]] Libraries const& libraries() const noexcept { return libraries_; }
+  [[nodiscard]] NcclFunctions const& nccl() const noexcept { return libraries_.nccl->functions; }
+
+  /// Use of the handle: it stays valid meanwhile. @throws Error{aborted} once it was aborted.
+  class Use {
+   public:
+    explicit Use(NcclCommunicator& of);
+    ~Use() { of_.users_.fetch_sub(1, std::memory_order_release); }
+    Use(Use const&) = delete;
+    Use& operator=(Use const&) = delete;
+    [[nodiscard]] ncclComm_t handle() const noexcept { return of_.handle_; }
+
+   private:
+    NcclCommunicator& of_;
+  };
+
+  /// Waits until NCCL is through with `call`, which gave `result`. @throws Error{system|peer_lost|timeout|aborted}
+  void settle(ncclResult_t result, char const* call) {
+    if (result != ncclSuccess) [[unlikely]]
+      settle_slowly(result, call);
+  }
+
+  [[nodiscard]] ncclResult_t async_error() noexcept;
+  /// Ends what is under way. Never waits long. The first time counts.
+  void stop() noexcept;
+  [[nodiscard]] bool is_stopped() const noexcept { return stopped_.load(std::memory_order_acquire); }
+
+ private:
+  NcclCommunicator(Libraries libraries, Timeout timeout) : libraries_(std::move(libraries)), timeout_(timeout) {}
+
+  void settle_slowly(ncclResult_t result, char const* call);
+  /// Polls until NCCL is through with what it does for `handle`.
+  [[nodiscard]] ncclResult_t poll(ncclComm_t handle, std::chrono::steady_clock::time_point deadline,
+                                  bool until_stopped);
+  [[nodiscard]] std::shared_ptr<NcclCommunicator> adopt(ncclComm_t made, ncclResult_t result, char const* call);
+  void abort() noexcept;
+
+  Libraries const libraries_;
+  Timeout const timeout_;
+  ncclComm_t handle_ = nullptr;
+  std::atomic<int> users_{0};
+  std::atomic<bool> stopped_{false};  // revoked or aborted
+  std::atomic<bool> aborted_{false};
+};
+
+/// What Weft asks of every communicator.
+[[nodiscard]] ncclConfig_t communicator_config() noexcept;
+
+}  // namespace weft::nccl

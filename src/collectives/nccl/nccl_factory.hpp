@@ -1,0 +1,18 @@
+#pragma once
+
+#include <memory>
+
+#include "collectives/device_backend.hpp"
+#include "collectives/nccl/nccl_communicator.hpp"
+
+namespace weft::nccl {
+
+/// For GPU `device`, through the CUDA runtime and the NCCL that `config` names. @throws Error{unsupported}
+[[nodiscard]] std::unique_ptr<DeviceFactory> factory(int device, Config const& config);
+
+/// Makes a new NCCL communicator of the ranks.
+[[nodiscard]] std::unique_ptr<DeviceFactory> factory_of(Libraries libraries);
+/// With one that exists already; null where it is.
+[[nodiscard]] std::unique_ptr<DeviceFactory> factory_of(std::shared_ptr<NcclCommunicator> communicator);
+
+}  // namespace weft::nccl

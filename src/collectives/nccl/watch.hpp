@@ -1,0 +1,110 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/call.hpp"
+#include "collectives/flight/flight_recorder.hpp"
+#include "collectives/nccl/control.hpp"
+#include "collectives/nccl/nccl_communicator.hpp"
+#include "collectives/peer_state.hpp"
+#include "runtime/cuda/cuda_work.hpp"
+#include "weft/error.hpp"
+
+namespace weft::nccl {
+
+/// A thread beside the GPU, which looks at what was enqueued there so that nobody has to wait: which calls are through,
+/// whether all ranks make the same ones, whether one is late, gone or in trouble. What it finds wrong ends the
+/// communicator: all pending Works fail, on all ranks, and NCCL stops what is under way.
+///
+/// Calls are through in the order in which they were made. add() is for the thread that makes calls, and neither locks
+/// nor waits unless kMostPending calls are pending; fail() and failure() are for any.
+class Watch {
+ public:
+  static constexpr std::size_t kMostPending = 4096;
+
+  struct Setup {
+    cuda::CudaFunctions const* cuda;
+    std::shared_ptr<NcclCommunicator> communicator;
+    Control* control;
+    FlightRecorder* recorder;
+    std::function<PeerState(int rank)> peer_state;
+  };
+
+  explicit Watch(Setup setup);
+  /// Waits for what is pending, which ends in time or fails.
+  ~Watch();
+  Watch(Watch const&) = delete;
+  Watch& operator=(Watch const&) = delete;
+
+  /// A call that is enqueued, or `captured`. Several may share a `work`.
+  void add(Call const& call, std::shared_ptr<cuda::CudaWork> work, bool captured);
+
+  /// Any rank's failure.
+  void throw_if_failed() {
+    if (failure_->is_set() || setup_.control->has_failed()) [[unlikely]]
+      throw_failure();
+  }
+  /// What Works are to share.
+  [[nodiscard]] std::shared_ptr<cuda::SharedFailure> const& failure() const noexcept { return failure_; }
+  /// Decides a failure for all ranks, unless one is known.
+  void fail(ErrorCode code, std::string const& message) noexcept;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Pending {
+    Call call;  ///< what reports need of it
+    std::shared_ptr<cuda::CudaWork> work;
+    bool captured = false;
+  };
+
+  void run() noexcept;
+  /// One look at everything; true while calls are pending.
+  bool look();
+  /// Takes away what the GPU is through with.
+  void retire();
+  void retire_first();
+  void compare_contracts();
+  void compare_contract(int peer, std::uint64_t sequence);
+  void look_at_peers(Pending const& first);
+  void look_at_time(Pending const& first);
+  void look_at_nccl(Call const& call);
+  /// Hears of a failure that another rank decided.
+  void hear();
+  void end_with(Error const& error);
+  [[noreturn]] void throw_failure();
+  /// Once there is a failure: stops NCCL, and fails what is pending when the GPU is through with it.
+  void drop_all();
+  /// Who is behind in `call`: "rank 2 has not made it", "…".
+  [[nodiscard]] std::string name_late(Call const& call, int& rank) const;
+
+  Setup const setup_;
+  std::shared_ptr<cuda::SharedFailure> const failure_ = std::make_shared<cuda::SharedFailure>();
+  std::vector<Pending> ring_;
+  std::atomic<std::uint64_t> added_{0};
+  std::atomic<std::uint64_t> taken_{0};
+  std::atomic<bool> captures_{false};  // some call is part of a graph, which may run at any time
+
+  // The thread's own.
+  std::vector<std::uint64_t> compared_;  // by rank: up to which call contracts were equal
+  std::uint64_t first_ = ~std::uint64_t{0};
+  Clock::time_point first_since_;  // when the oldest pending call became it
+  Clock::time_point peers_seen_;
+
+  std::mutex mutex_;  // of ending_
+  std::condition_variable changed_;
+  bool ending_ = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace weft::nccl

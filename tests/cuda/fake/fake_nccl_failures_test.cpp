@@ -1,0 +1,286 @@
+// What becomes of calls on a GPU when ranks differ, are late, die, or NCCL fails.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "collectives/device_access.hpp"
+#include "collectives/nccl/nccl_communicator.hpp"
+#include "cuda/fake/fake_nccl.hpp"
+#include "harness/ranks.hpp"
+#include "weft/error.hpp"
+#include "weft/flight_recorder.hpp"
+
+namespace weft::test {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr Device kGpu{DeviceType::cuda, 0};
+
+class FakeNcclFailures : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
+    EXPECT_EQ(nccl.live(), 0U) << "communicators that were not ended";
+  }
+
+  static BufferView on_gpu(std::vector<float>& values) { return {values.data(), values.size(), DataType::f32, kGpu}; }
+  static Work reduce(Communicator& world, std::vector<float>& values, Stream const& stream) {
+    return world.all_reduce(on_gpu(values), on_gpu(values), ReduceOp::sum, {.stream = stream});
+  }
+  /// A call that fails on the way, or later.
+  static Work reduce_or_fail(Communicator& world, std::vector<float>& values, Stream const& stream) {
+    try {
+      return reduce(world, values, stream);
+    } catch (Error const&) {
+      return enqueue_work(Stream::cpu(), [error = std::current_exception()] { std::rethrow_exception(error); });
+    }
+  }
+  /// What waiting for the Work, and every later call, throws.
+  static void expect_failed(Communicator& world, Work const& work, Stream const& stream, ErrorCode code,
+                            std::vector<std::string> const& words) {
+    auto const expect = [&](auto const& body) {
+      try {
+        body();
+        ADD_FAILURE() << "did not fail";
+      } catch (Error const& error) {
+        EXPECT_EQ(error.code(), code) << error.what();
+        for (auto const& word : words)
+          EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+      }
+    };
+    expect([&] { work.wait(); });
+    std::vector<float> values(4);
+    expect([&] { static_cast<void>(reduce(world, values, stream)); });
+  }
+
+  static CommunicatorOptions with_timeout(std::chrono::milliseconds timeout) {
+    Config config;
+    config.timeout = timeout;
+    return {.config = config};
+  }
+
+  FakeGpu gpu;
+  FakeNccl nccl;
+};
+
+TEST_F(FakeNcclFailures, CallsThatDifferNameBothAndTheRanksCanConnectAgain) {
+  for (bool const with_revoke : {true, false}) {
+    gpu.forget_calls();
+    run_thread_ranks(3, [&](Communicator& world) {
+      FakeNccl::connect(world, 0, with_revoke);
+      Stream const stream = gpu.make_stream();
+      std::vector<float> values(world.rank() == 1 ? 5 : 4, 1.0F);
+      std::vector<float> later(9, 1.0F);
+      Work const work = reduce_or_fail(world, values, stream);
+      Work const behind = reduce_or_fail(world, later, stream);
+      EXPECT_THROW(behind.wait(), Error);
+      expect_failed(world, work, stream, ErrorCode::mismatch, {"call 1", "rank 1", "5 × f32", "4 × f32"});
+      // Host memory is not concerned.
+      std::vector<float> host(2, 1.0F);
+      world.all_reduce(std::span<float const>(host), std::span(host), ReduceOp::sum);
+      EXPECT_EQ(host[0], 3.0F);
+      Stream(stream).synchronize();  // what NCCL stopped has ended
+      if (with_revoke) {
+        world.connect(kGpu);
+        std::vector<float> again(9, 1.0F);
+        reduce(world, again, stream).wait();
+        EXPECT_EQ(again[0], 3.0F);
+      }
+    });
+    EXPECT_EQ(gpu.count("ncclCommRevoke"), with_revoke ? 3U : 0U);
+    EXPECT_EQ(gpu.count("ncclCommAbort"), with_revoke ? 0U : 3U);
+    EXPECT_EQ(gpu.count("ncclCommSplit"), with_revoke ? 3U : 0U);
+  }
+}
+
+TEST_F(FakeNcclFailures, ATimeoutNamesTheRankThatDidNotMakeTheCall) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(4, 1.0F);
+    if (world.rank() == 0) {
+      Work const work =
+          world.all_reduce(on_gpu(values), on_gpu(values), ReduceOp::sum, {.stream = stream, .timeout = 50ms});
+      expect_failed(world, work, stream, ErrorCode::timeout,
+                    {"all_reduce(4 × f32, sum), call 1", "50 ms", "rank 1 did not make it"});
+    }
+    world.barrier();
+    EXPECT_THROW(static_cast<void>(reduce(world, values, stream)), Error);
+  });
+}
+
+TEST_F(FakeNcclFailures, AStuckGpuIsNamedByTheRanksThatAreThrough) {
+  run_thread_ranks(
+      2,
+      [&](Communicator& world) {
+        FakeNccl::connect(world);
+        Stream const stream = gpu.make_stream();
+        std::vector<float> values(4, 1.0F);
+        if (world.rank() == 1) gpu.hold(stream);
+        Work const work = reduce(world, values, stream);
+        expect_failed(world, work, stream, ErrorCode::timeout, {"all_reduce", "WEFT_TIMEOUT"});
+        if (world.rank() == 1) gpu.release(stream);
+        Stream(stream).synchronize();
+      },
+      with_timeout(80ms));
+}
+
+TEST_F(FakeNcclFailures, ARankThatLeavesIsNamed) {
+  run_thread_ranks(3, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(4, 1.0F);
+    reduce(world, values, stream).wait();
+    if (world.rank() == 2) return;
+    Work const work = reduce(world, values, stream);
+    expect_failed(world, work, stream, ErrorCode::peer_lost, {"rank 2 left", "call 2"});
+  });
+}
+
+TEST_F(FakeNcclFailures, AbortReachesEveryRank) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(4, 1.0F);
+    if (world.rank() == 1) {
+      std::this_thread::sleep_for(10ms);
+      world.abort("enough");
+      EXPECT_THROW(static_cast<void>(reduce(world, values, stream)), Error);
+      return;
+    }
+    Work const work = reduce_or_fail(world, values, stream);
+    expect_failed(world, work, stream, ErrorCode::aborted, {"rank 1", "enough"});
+  });
+}
+
+TEST_F(FakeNcclFailures, NcclsAsynchronousErrorsFailAllRanks) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(4, 1.0F);
+    if (world.rank() == 0) {
+      gpu.hold(stream);
+      nccl.set_async_error(0, ncclRemoteError);
+    }
+    Work const work = reduce_or_fail(world, values, stream);
+    expect_failed(world, work, stream, ErrorCode::peer_lost, {"rank 0", "NCCL", "remote process", "NCCL_DEBUG"});
+    if (world.rank() == 0) {
+      gpu.release(stream);
+      nccl.set_async_error(0, ncclSuccess);
+    }
+    Stream(stream).synchronize();
+  });
+}
+
+TEST_F(FakeNcclFailures, ACallThatNcclRefusesFailsAllRanksAndNamesIt) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(4, 1.0F);
+    std::vector<float> all(4);
+    std::array<std::size_t, 2> const counts{1, 3};
+    BufferView const part(values.data(), counts[static_cast<std::size_t>(world.rank())], DataType::f32, kGpu);
+    std::vector<float> host(1);
+    struct Drain {
+      Stream stream;
+      ~Drain() { stream.synchronize(); }
+    } const drain{stream};
+    auto const gather = [&] { return world.all_gather(part, on_gpu(all), {counts, {}}, {.stream = stream}); };
+    if (world.rank() == 0) {
+      nccl.fail_next("ncclGroupEnd", ncclInternalError);
+      try {
+        static_cast<void>(gather());
+        ADD_FAILURE();
+      } catch (Error const& error) {
+        EXPECT_EQ(error.code(), ErrorCode::system) << error.what();
+        EXPECT_NE(std::string(error.what()).find("ncclGroupEnd"), std::string::npos) << error.what();
+      }
+      EXPECT_THROW(static_cast<void>(reduce(world, values, stream)), Error);
+      world.send(std::span<float const>(host), 1);
+      return;
+    }
+    world.recv(std::span(host), 0);  // so that rank 0's call is the one that fails
+    Work work;
+    try {
+      work = gather();
+    } catch (Error const& error) {  // heard of it before
+      EXPECT_EQ(error.code(), ErrorCode::system) << error.what();
+      return;
+    }
+    EXPECT_THROW(work.wait(), Error);
+  });
+}
+
+TEST_F(FakeNcclFailures, ACreationThatFailsOrHangsFailsOnEveryRank) {
+  nccl.fail_next("ncclCommInitRankConfig", ncclSystemError);
+  run_thread_ranks(
+      2,
+      [&](Communicator& world) {
+        try {
+          FakeNccl::connect(world);
+          ADD_FAILURE();
+        } catch (Error const& error) {
+          EXPECT_EQ(error.code(), ErrorCode::system) << error.what();
+          EXPECT_NE(std::string(error.what()).find("ncclCommInitRankConfig"), std::string::npos) << error.what();
+        }
+      },
+      with_timeout(200ms));
+  nccl.init_hangs = true;
+  run_thread_ranks(
+      2,
+      [&](Communicator& world) {
+        try {
+          FakeNccl::connect(world);
+          ADD_FAILURE();
+        } catch (Error const& error) {
+          EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
+        }
+      },
+      with_timeout(50ms));
+  nccl.init_hangs = false;
+}
+
+TEST_F(FakeNcclFailures, SurvivorsShrinkToACommunicatorOfTheirOwn) {
+  for (bool const revoked : {false, true}) {
+    gpu.forget_calls();
+    run_thread_bootstraps(3, [&](std::shared_ptr<Bootstrap> const& bootstrap) {
+      auto const all = nccl::NcclCommunicator::create(FakeNccl::libraries(), *bootstrap, 1000ms);
+      if (bootstrap->rank() == 1) {
+        all->stop();
+        return;
+      }
+      if (revoked) all->stop();
+      std::array const lost{1};
+      auto const rest = all->shrink(lost);
+      ASSERT_NE(rest, nullptr);
+      EXPECT_TRUE(all->is_stopped());
+      float value = 1;
+      Stream stream = gpu.make_stream();
+      nccl::NcclCommunicator::Use const use(*rest);
+      EXPECT_EQ(rest->nccl().all_reduce(&value, &value, 1, ncclFloat32, ncclSum, use.handle(), cuda::handle_of(stream)),
+                ncclSuccess);
+      stream.synchronize();
+      EXPECT_EQ(value, 2.0F);
+    });
+    EXPECT_EQ(gpu.count(revoked ? "ncclCommShrink" : "ncclCommShrink(abort)"), 2U);
+  }
+}
+
+TEST_F(FakeNcclFailures, TheFlightRecorderKnowsCallsOnTheGpu) {
+  run_thread_ranks(1, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(4, 1.0F);
+    Work const work = reduce(world, values, stream);
+    work.wait();
+    std::this_thread::sleep_for(5ms);
+    auto const timings = work.timings();
+    EXPECT_LE(timings.enqueued, timings.finished);
+  });
+}
+
+}  // namespace
+}  // namespace weft::test
