@@ -1,7 +1,9 @@
 #include "agreement.hpp"
 
 #include <cstdint>
+#include <exception>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,6 +104,18 @@ void check_same_everywhere(weft::Communicator& world, Inputs const& inputs) {
                                     rank, name, first, other));
     }
   }
+}
+
+void alike(weft::Communicator& world, std::function<void()> const& work) {
+  std::string failure;
+  try {
+    work();
+  } catch (std::exception const& error) {
+    if (world.rank() != 0) throw;
+    failure = error.what();
+  }
+  failure = text_of(world, 0, std::move(failure));
+  if (!failure.empty()) throw std::runtime_error("rank 0: " + failure);
 }
 
 }  // namespace train_gpt

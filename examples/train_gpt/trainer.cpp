@@ -114,18 +114,18 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
   if (!options.save.empty()) {  // first: nothing that goes wrong below may cost the training
     Checkpoint const checkpoint =
         capture(options, inputs.text_fingerprint, options.steps, model.parameters(), *strategy);
-    if (world.rank() == 0) {
-      save_checkpoint(options.save, checkpoint);
-    }
+    alike(world, [&] {
+      if (world.rank() == 0) save_checkpoint(options.save, checkpoint);
+    });
   }
   checkpoints.finish();
   if (!options.trace.empty()) {
-    trace.write(world, options.trace);
+    alike(world, [&] { trace.write(world, options.trace); });
   }
   nlohmann::json const of_ranks = memory_of_ranks(world, memory);
-  if (world.rank() == 0) {
-    print_end(inputs, model, run, memory, of_ranks);
-  }
+  alike(world, [&] {
+    if (world.rank() == 0) print_end(inputs, model, run, memory, of_ranks);
+  });
   if (options.sample > 0) {
     std::string const sample = generate(model, strategy->tensors(), options.prompt, options.sample, options.seed);
     if (world.rank() == 0) {

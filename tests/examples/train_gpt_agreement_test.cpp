@@ -3,6 +3,7 @@
 #include <functional>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <string>
 
 #include "agreement.hpp"
@@ -59,6 +60,22 @@ TEST(TrainGptAgreement, ACheckpointIsNamedBeforeWhatItBringsAlong) {
   EXPECT_EQ(
       texts.begin()->rfind("ranks 0 and 2 were started differently: --resume is off on rank 0 and from step 7", 0), 0U)
       << *texts.begin();
+}
+
+TEST(TrainGptAgreement, WhatFailsOnRank0FailsAlike) {
+  run_thread_ranks(3, [](Communicator& world) {
+    int runs = 0;
+    EXPECT_NO_THROW(train_gpt::alike(world, [&] { ++runs; }));
+    EXPECT_EQ(runs, 1);
+    try {
+      train_gpt::alike(world, [&] {
+        if (world.rank() == 0) throw std::runtime_error("disk full");
+      });
+      ADD_FAILURE() << "rank " << world.rank() << " knows nothing";
+    } catch (std::runtime_error const& error) {
+      EXPECT_STREQ(error.what(), "rank 0: disk full");
+    }
+  });
 }
 
 }  // namespace
