@@ -70,14 +70,8 @@ FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& un
   std::vector<BufferView> views;
   for (ShardPiece const& piece : shards_.pieces()) views.push_back(piece_of(piece, gatherer_.shard(piece.bucket)));
   shards_.fix(views);
-  std::size_t at = 0;
-  for (std::size_t unit = 0; unit < units.size(); ++unit) {
-    first_piece_.push_back(at);
-    while (at < views.size() && layout_.place(shards_.pieces()[at].tensor).unit == unit) ++at;
-  }
-  first_piece_.push_back(at);
-  judged_.resize(at);
-  updates_.reserve(units.size() + 2);
+  judged_.resize(views.size());
+  updates_.reserve(units.size() + views.size() + 1);
   take_values(world, units, options);
 }
 

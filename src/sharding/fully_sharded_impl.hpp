@@ -62,23 +62,24 @@ class FullySharded::Impl final : public ShardedOptimizer::Core {
   void launch_reductions();
   void judge_flat(std::size_t flat);
   [[nodiscard]] StepInputs judged(StepInputs const& inputs);
-  void update(std::size_t unit);
+  void update_unit(std::size_t unit);
   void update_as_they_arrive();
   void update_in_order();
-  void update_with_norms();
   void wait_for_reductions();
   void end_step();
   [[nodiscard]] std::span<ShardPiece const> pieces_of_unit(std::size_t unit) const noexcept;
   [[nodiscard]] BufferView piece_of(ShardPiece const& piece, BufferView const& flat_shard) const noexcept;
-  [[nodiscard]] BufferView gradient_of(ShardPiece const& piece) const noexcept {
+
+  [[nodiscard]] BufferView gradient_of(ShardPiece const& piece) const override {
     return piece_of(piece, reducer_.shard(piece.bucket));
   }
-  /// Else it is not updated.
-  [[nodiscard]] bool has_gradient(ShardPiece const& piece) const;
+  void wait_for_gradient(ShardPiece const& piece) override { reducer_.wait_for(layout_.place(piece.tensor).unit); }
+  [[nodiscard]] bool has_gradient(ShardPiece const& piece) const override;
   [[nodiscard]] Owners owners() override { return {groups_.gathers, layout_.plan()}; }
   void settle(char const* call) override;
   [[nodiscard]] BufferView unfixed(std::size_t /*index*/) const override { return {}; }  // from the start they are
   void set_whole(std::size_t /*index*/, std::span<float const> /*values*/) override { share_parameters(); }
+
   void check_unit(std::size_t unit, char const* call) const;
   void check_idle(char const* call) const;
   [[noreturn]] void refuse(char const* call, std::size_t unit, char const* why) const;
@@ -93,7 +94,6 @@ class FullySharded::Impl final : public ShardedOptimizer::Core {
   GradScaler* scaler_;
   UnitGatherer gatherer_;
   UnitReducer reducer_;
-  std::vector<std::size_t> first_piece_;  ///< by unit, and the end
   std::vector<UnitState> units_;
   std::vector<char> updated_;  ///< by unit, in the step() under way
   bool sync_ = true;

@@ -2,11 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+
 #include "kernels/cpu/optim/gradients.hpp"
 #include "optim/rule.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
 
 void ShardedOptimizer::Core::check_index(std::size_t index, char const* call) const {
   if (index < shards_.parameter_count()) return;
@@ -100,6 +107,34 @@ void ShardedOptimizer::Core::set_master_shard(std::size_t index, std::span<float
   check_index(index, "set_master_shard");
   settle("set_master_shard");
   shards_.set_master("set_master_shard", index, values);
+}
+
+void ShardedOptimizer::Core::update(std::span<ShardPiece const> pieces) {
+  Clock::time_point const start = Clock::now();
+  for (ShardPiece const& piece : pieces) {
+    if (has_gradient(piece)) shards_.update(piece, gradient_of(piece));
+  }
+  updates_.push_back({start, Clock::now()});
+}
+
+void ShardedOptimizer::Core::update_with_norms(CollectiveOptions const& how) {
+  std::vector<double> norms(2 * shards_.parameter_count(), 0);
+  for (ShardPiece const& piece : shards_.pieces()) {
+    wait_for_gradient(piece);
+    if (!has_gradient(piece)) continue;
+    Clock::time_point const start = Clock::now();
+    auto const part = shards_.update_moments(piece, gradient_of(piece));
+    norms[2 * piece.tensor] = part.parameter;
+    norms[2 * piece.tensor + 1] = part.direction;
+    updates_.push_back({start, Clock::now()});
+  }
+  std::span<double> const view(norms);
+  owners().communicator.all_reduce(view, view, ReduceOp::sum, how).wait();
+  Clock::time_point const start = Clock::now();
+  for (ShardPiece const& piece : shards_.pieces()) {
+    if (has_gradient(piece)) shards_.apply(piece, {norms[2 * piece.tensor], norms[2 * piece.tensor + 1]});
+  }
+  updates_.push_back({start, Clock::now()});
 }
 
 }  // namespace weft

@@ -5,7 +5,7 @@
 
 #include "core/fails_once.hpp"
 #include "sharding/gradient_judge.hpp"
-#include "sharding/shard_optimizer.hpp"
+#include "sharding/piece_optimizer.hpp"
 #include "weft/communicator.hpp"
 #include "weft/sharded_optimizer.hpp"
 
@@ -23,8 +23,8 @@ class ShardedOptimizer::Core : protected FailsOnce {
   Core& operator=(Core const&) = delete;
   ~Core() override = default;
 
-  [[nodiscard]] ShardOptimizer& shards() noexcept { return shards_; }
-  [[nodiscard]] ShardOptimizer const& shards() const noexcept { return shards_; }
+  [[nodiscard]] PieceOptimizer& shards() noexcept { return shards_; }
+  [[nodiscard]] PieceOptimizer const& shards() const noexcept { return shards_; }
   [[nodiscard]] GradientJudge const& judge() const noexcept { return judge_; }
   [[nodiscard]] std::span<Interval const> updates() const noexcept { return updates_; }
   /// @throws Error{invalid_argument} naming `call`, as the next two.
@@ -46,6 +46,17 @@ class ShardedOptimizer::Core : protected FailsOnce {
   virtual void share_parameters() = 0;
 
  protected:
+  /// Of this rank's part of a gradient, once reduced. wait_for_gradient() blocks until it is. Where no rank
+  /// has_gradient(), the piece is not updated.
+  [[nodiscard]] virtual BufferView gradient_of(ShardPiece const& piece) const = 0;
+  virtual void wait_for_gradient(ShardPiece const& piece) = 0;
+  [[nodiscard]] virtual bool has_gradient(ShardPiece const& piece) const = 0;
+  /// Pieces whose gradients are there.
+  void update(std::span<ShardPiece const> pieces);
+  /// All pieces, once they are there. Lamb scales a whole tensor by its norms, and its parts are on several ranks.
+  /// Collective.
+  void update_with_norms(CollectiveOptions const& how);
+
   /// Who owns what: parts of `plan`, by rank of `communicator`.
   struct Owners {
     Communicator& communicator;
@@ -66,7 +77,7 @@ class ShardedOptimizer::Core : protected FailsOnce {
   char const* who_;
 
  protected:
-  ShardOptimizer shards_;
+  PieceOptimizer shards_;
   GradientJudge judge_;  ///< streams use it
   std::vector<Interval> updates_;
 };

@@ -65,23 +65,23 @@ class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
   void finish_reductions();
   void update_as_they_arrive();
   void update_and_gather_from_the_last();
-  void update_bucket(std::span<ShardPiece const> pieces);
   void judge_again();
-  void update_with_norms();
   void zero_rest();
   void launch_gathers();
+
+  [[nodiscard]] BufferView gradient_of(ShardPiece const& piece) const override {
+    return bucketer_.gradient(piece.tensor).slice(piece.first, piece.count);
+  }
+  void wait_for_gradient(ShardPiece const& piece) override {
+    if (!reduced_) bucketer_.wait(piece.tensor);
+  }
+  [[nodiscard]] bool has_gradient(ShardPiece const& piece) const override {
+    return bucketer_.has_gradient(piece.tensor);
+  }
   [[nodiscard]] Owners owners() override { return {communicator_, parameters_.plan()}; }
   void settle(char const* /*call*/) override { wait_parameters(); }
   [[nodiscard]] BufferView unfixed(std::size_t index) const override { return parameters_.tensor(index); }
   void set_whole(std::size_t index, std::span<float const> values) override;
-  [[nodiscard]] BufferView gradient_of(ShardPiece const& piece) const {
-    return bucketer_.gradient(piece.tensor).slice(piece.first, piece.count);
-  }
-  void wait_for_gradient(ShardPiece const& piece) {
-    if (!reduced_) bucketer_.wait(piece.tensor);
-  }
-  /// Else it is not updated.
-  [[nodiscard]] bool has_gradient(ShardPiece const& piece) const { return bucketer_.has_gradient(piece.tensor); }
 
   Communicator& communicator_;
   BucketerOptions options_;

@@ -5,8 +5,6 @@
 namespace weft {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 /// Bytes that may still be in cache when they are next used.
 constexpr std::size_t kCached = std::size_t{32} << 20;
 
@@ -78,7 +76,7 @@ void ZeroOptimizer::Impl::step(StepInputs const& inputs) {
       update_and_gather_from_the_last();
     } else {
       if (shards_.needs_norms()) {
-        update_with_norms();
+        update_with_norms({options_.stream, {}});
       } else {
         update_as_they_arrive();
       }
@@ -95,20 +93,11 @@ void ZeroOptimizer::Impl::step(StepInputs const& inputs) {
   throw broken;
 }
 
-// All of one bucket.
-void ZeroOptimizer::Impl::update_bucket(std::span<ShardPiece const> pieces) {
-  Clock::time_point const start = Clock::now();
-  for (ShardPiece const& piece : pieces) {
-    if (has_gradient(piece)) shards_.update(piece, gradient_of(piece));
-  }
-  updates_.push_back({start, Clock::now()});
-}
-
 void ZeroOptimizer::Impl::update_as_they_arrive() {
   for (std::span<ShardPiece const> const pieces : shards_.by_bucket()) {
     if (pieces.empty()) continue;
     wait_for_gradient(pieces.front());
-    update_bucket(pieces);
+    update(pieces);
   }
 }
 
@@ -116,31 +105,9 @@ void ZeroOptimizer::Impl::update_as_they_arrive() {
 void ZeroOptimizer::Impl::update_and_gather_from_the_last() {
   std::span<std::span<ShardPiece const> const> const buckets = shards_.by_bucket();
   for (std::size_t b = buckets.size(); b-- > 0;) {
-    if (!buckets[b].empty()) update_bucket(buckets[b]);
+    if (!buckets[b].empty()) update(buckets[b]);
     gathers_.launch(parameters_, b);
   }
-}
-
-// Lamb scales a whole tensor by its norms, and its parts are on several ranks.
-void ZeroOptimizer::Impl::update_with_norms() {
-  std::vector<double> norms(2 * shards_.parameter_count(), 0);
-  for (ShardPiece const& piece : shards_.pieces()) {
-    wait_for_gradient(piece);
-    if (!has_gradient(piece)) continue;
-    Clock::time_point const start = Clock::now();
-    auto const part = shards_.update_moments(piece, gradient_of(piece));
-    norms[2 * piece.tensor] = part.parameter;
-    norms[2 * piece.tensor + 1] = part.direction;
-    updates_.push_back({start, Clock::now()});
-  }
-  std::span<double> const view(norms);
-  communicator_.all_reduce(view, view, ReduceOp::sum, {options_.stream, {}}).wait();
-  Clock::time_point const start = Clock::now();
-  for (ShardPiece const& piece : shards_.pieces()) {
-    if (!has_gradient(piece)) continue;
-    shards_.apply(piece, {norms[2 * piece.tensor], norms[2 * piece.tensor + 1]});
-  }
-  updates_.push_back({start, Clock::now()});
 }
 
 // The updates have zeroed what this rank owns.

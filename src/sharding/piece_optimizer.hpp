@@ -15,10 +15,10 @@ namespace weft {
 
 /// Which part of each parameter this rank owns, and, once shards are fixed, the Optimizer of those parts. Parameters
 /// are numbered over all groups. Not thread-safe.
-class ShardOptimizer {
+class PieceOptimizer {
  public:
   /// Of the groups only sizes and options are kept. Errors begin with `who`.
-  ShardOptimizer(char const* who, std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings);
+  PieceOptimizer(char const* who, std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings);
 
   /// What rank `rank` of `ranks` owns by `plan`. Not once fixed.
   void use_plan(BucketPlan const& plan, int rank, int ranks);

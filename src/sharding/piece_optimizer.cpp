@@ -1,4 +1,4 @@
-#include "sharding/shard_optimizer.hpp"
+#include "sharding/piece_optimizer.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 
 namespace weft {
 
-ShardOptimizer::ShardOptimizer(char const* who, std::vector<ParameterGroup> const& groups,
+PieceOptimizer::PieceOptimizer(char const* who, std::vector<ParameterGroup> const& groups,
                                OptimizerSettings const& settings)
     : who_(who), settings_(settings) {
   for (ParameterGroup const& group : groups) {
@@ -19,7 +19,7 @@ ShardOptimizer::ShardOptimizer(char const* who, std::vector<ParameterGroup> cons
   }
 }
 
-void ShardOptimizer::use_plan(BucketPlan const& plan, int rank, int ranks) {
+void PieceOptimizer::use_plan(BucketPlan const& plan, int rank, int ranks) {
   bucket_of_.assign(group_of_.size(), 0);
   shards_.assign(group_of_.size(), {});
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
@@ -36,7 +36,7 @@ void ShardOptimizer::use_plan(BucketPlan const& plan, int rank, int ranks) {
   }
 }
 
-void ShardOptimizer::fix(BucketStorage const& parameters) {
+void PieceOptimizer::fix(BucketStorage const& parameters) {
   std::vector<BufferView> views;
   for (ShardPiece const& piece : pieces_) {
     views.push_back(parameters.tensor(piece.tensor).slice(piece.first, piece.count));
@@ -44,7 +44,7 @@ void ShardOptimizer::fix(BucketStorage const& parameters) {
   fix(views);
 }
 
-void ShardOptimizer::fix(std::span<BufferView const> pieces) {
+void PieceOptimizer::fix(std::span<BufferView const> pieces) {
   std::vector<ParameterGroup> groups;
   for (OptimizerOptions const& options : options_) groups.push_back({{}, options});
   for (std::size_t p = 0; p < pieces_.size(); ++p) {
@@ -59,23 +59,23 @@ void ShardOptimizer::fix(std::span<BufferView const> pieces) {
   optimizer_->set_step_count(first_step_);
 }
 
-void ShardOptimizer::check_group(char const* call, std::size_t group) const {
+void PieceOptimizer::check_group(char const* call, std::size_t group) const {
   if (group < options_.size()) return;
   throw Error(ErrorCode::invalid_argument, fmt::format("{}::{}: group {} of {}", who_, call, group, options_.size()));
 }
 
-OptimizerOptions const& ShardOptimizer::options(std::size_t group) const {
+OptimizerOptions const& PieceOptimizer::options(std::size_t group) const {
   check_group("options", group);
   return options_[group];
 }
 
-void ShardOptimizer::set_lr(std::size_t group, double lr) {
+void PieceOptimizer::set_lr(std::size_t group, double lr) {
   check_group("set_lr", group);
   weft::set_lr(options_[group], lr);
   if (optimizer_) optimizer_->set_lr(group, lr);
 }
 
-void ShardOptimizer::set_step_count(std::int64_t step) {
+void PieceOptimizer::set_step_count(std::int64_t step) {
   if (step < 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{}::set_step_count: {} steps; it must be at least 0", who_, step));
@@ -84,11 +84,11 @@ void ShardOptimizer::set_step_count(std::int64_t step) {
   if (optimizer_) optimizer_->set_step_count(step);
 }
 
-bool ShardOptimizer::needs_norms() const noexcept {
+bool PieceOptimizer::needs_norms() const noexcept {
   return std::any_of(options_.begin(), options_.end(), [](auto const& one) { return weft::needs_norms(one); });
 }
 
-void ShardOptimizer::check_fixed(char const* call, std::size_t index) const {
+void PieceOptimizer::check_fixed(char const* call, std::size_t index) const {
   if (optimizer_) return;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("{}::{}: shards may still move; construct with options.buckets.rebuild = false to "
@@ -96,32 +96,32 @@ void ShardOptimizer::check_fixed(char const* call, std::size_t index) const {
                           who_, call, index));
 }
 
-void ShardOptimizer::check_state(char const* call, std::size_t index, std::size_t which) const {
+void PieceOptimizer::check_state(char const* call, std::size_t index, std::size_t which) const {
   std::size_t const states = state_names(options_of(index)).size();
   if (which < states) return;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("{}::{}: state {} of parameter {}, which has {}", who_, call, which, index, states));
 }
 
-void ShardOptimizer::check_count(char const* call, std::size_t index, std::size_t count) const {
+void PieceOptimizer::check_count(char const* call, std::size_t index, std::size_t count) const {
   if (count == shards_[index].count) return;
   throw Error(ErrorCode::invalid_argument, fmt::format("{}::{}: {} elements for this rank's {} of parameter {}", who_,
                                                        call, count, shards_[index].count, index));
 }
 
-std::vector<float> ShardOptimizer::state(std::size_t index, std::size_t which) const {
+std::vector<float> PieceOptimizer::state(std::size_t index, std::size_t which) const {
   if (shards_[index].count == 0) return {};
   return optimizer_->state(optimized_as_[index], which);
 }
 
-void ShardOptimizer::set_state(char const* call, std::size_t index, std::size_t which, std::span<float const> values) {
+void PieceOptimizer::set_state(char const* call, std::size_t index, std::size_t which, std::span<float const> values) {
   check_fixed(call, index);
   check_state(call, index, which);
   check_count(call, index, values.size());
   if (!values.empty()) optimizer_->set_state(optimized_as_[index], which, values);
 }
 
-std::vector<float> ShardOptimizer::master(std::size_t index) const {
+std::vector<float> PieceOptimizer::master(std::size_t index) const {
   std::vector<float> values(shards_[index].count);
   if (values.empty()) return values;
   BufferView const master = optimizer_->master(optimized_as_[index]);
@@ -129,7 +129,7 @@ std::vector<float> ShardOptimizer::master(std::size_t index) const {
   return values;
 }
 
-void ShardOptimizer::set_master(char const* call, std::size_t index, std::span<float const> values) {
+void PieceOptimizer::set_master(char const* call, std::size_t index, std::span<float const> values) {
   check_fixed(call, index);
   check_count(call, index, values.size());
   if (values.empty()) return;
