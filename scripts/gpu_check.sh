@@ -9,6 +9,14 @@ out=$(mkdir -p "${1:-build/gpu_check}" && cd "${1:-build/gpu_check}" && pwd)
 limit=${2:-530}
 rm -f "$out"/*.jsonl "$out"/*.log "$out"/gpu_check.*
 
+# What scripts/bundle_deps.sh has packed, where it is.
+if [[ -d deps/usr ]]; then
+  deps=$PWD/deps/usr
+  folder=$(basename "$(dirname "$(find "$deps/lib" -name 'libfmt.so' | head -n 1)")")
+  export PATH=$PATH:$deps/bin CMAKE_PREFIX_PATH=$deps LD_LIBRARY_PATH=$deps/lib/$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  export PKG_CONFIG_PATH=$deps/lib/$folder/pkgconfig:$deps/share/pkgconfig
+fi
+
 # step NAME SECONDS COMMAND…: runs it for at most so long, and writes down how it went. A command that is not there, or has
 # no time left, was not run.
 step() {

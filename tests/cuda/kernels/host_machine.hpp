@@ -10,8 +10,8 @@
 
 namespace weft::test {
 
-/// A block whose threads run one after the other between meetings; in every other block from the last to the first, so
-/// that what depends on their order shows.
+/// A block whose threads run one after the other between meetings; from the first to the last, from the last to the
+/// first, or scattered, as blocks go, so that what depends on their order shows.
 template <unsigned kThreads>
 class HostBlock {
  public:
@@ -21,7 +21,11 @@ class HostBlock {
 
   template <typename F>
   void each_thread(F const& f) const {
-    for (unsigned i = 0; i < kThreads; ++i) f(index_ % 2 == 0 ? i : kThreads - 1 - i);
+    static_assert((kThreads & (kThreads - 1)) == 0);
+    for (unsigned i = 0; i < kThreads; ++i) {
+      unsigned const orders[] = {i, kThreads - 1 - i, (i * 2654435761U + index_) % kThreads};
+      f(orders[index_ % 3]);
+    }
   }
 
   template <typename T>
