@@ -60,6 +60,11 @@ char const* name_of(StateType type) noexcept {
   return type == StateType::f32 ? "f32" : "block8";
 }
 
+char const* name_of(UnusedGradients unused) noexcept {
+  if (unused == UnusedGradients::zero) return "zero";
+  return unused == UnusedGradients::find ? "find" : "fixed";
+}
+
 void compare(Communicator& communicator, Facts const& facts, char const* who) {
   std::vector<std::uint64_t> mine;
   for (auto const& fact : facts) mine.push_back(digest_of(fact.second));

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/bucketer.hpp"
 #include "weft/communicator.hpp"
 #include "weft/gradients.hpp"
 #include "weft/optimizer.hpp"
@@ -20,6 +21,7 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 // As in code.
 [[nodiscard]] char const* name_of(NormType type) noexcept;
 [[nodiscard]] char const* name_of(StateType type) noexcept;
+[[nodiscard]] char const* name_of(UnusedGradients unused) noexcept;
 
 /// Collective. Every rank passes as many facts, of the same names. @throws Error{mismatch} on every rank at the first
 /// fact that differs from rank 0's; `who` begins the message.

@@ -84,7 +84,7 @@ Facts facts_of(FullyShardedOptions const& options) {
           {"gradient_units", std::to_string(options.gradient_units)},
           {"shard_size", std::to_string(options.shard_size)},
           {"hybrid_sum", options.hybrid_sum == HybridSum::by_group ? "by_group" : "rank_order"},
-          {"unused", std::to_string(static_cast<int>(options.unused))},
+          {"unused", name_of(options.unused)},
           {"first_values", options.first_values ? "some" : "none"},
           {"gradients.scaler", options.gradients.scaler != nullptr ? "some" : "none"},
           {"gradients.max_norm", options.gradients.max_norm ? fmt::format("{}", *options.gradients.max_norm) : "none"},

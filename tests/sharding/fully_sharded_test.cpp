@@ -85,14 +85,7 @@ TEST(FullyShardedHybrid, SumsByGroupAreWithinRounding) {
       if (shard_size == 6) {
         EXPECT_EQ(got, expected);
       }
-      ASSERT_EQ(got.size(), expected.size());
-      for (std::size_t at = 0; at < got.size(); at += sizeof(float)) {
-        float a = 0;
-        float b = 0;
-        std::memcpy(&a, got.data() + at, sizeof a);
-        std::memcpy(&b, expected.data() + at, sizeof b);
-        ASSERT_NEAR(a, b, 2e-6 * std::max(1.0F, std::abs(b))) << "shard size " << shard_size;
-      }
+      expect_near(got, expected, 2e-6);
       std::vector<std::byte> first = got;
       world.broadcast(BufferView(first.data(), first.size(), DataType::u8), 0);
       EXPECT_EQ(got, first) << "replicas differ";
@@ -156,16 +149,15 @@ TEST(FullySharded, LambsNormsAreOfWholeTensors) {
       options.poison = true;
       options.shard_size = ranks == 4 ? 2 : 0;
       auto const got = train_fully_sharded(world, training, options);
-      ASSERT_EQ(got.size(), expected.size());
-      for (std::size_t at = 0; at < got.size(); at += sizeof(float)) {
-        float a = 0;
-        float b = 0;
-        std::memcpy(&a, got.data() + at, sizeof a);
-        std::memcpy(&b, expected.data() + at, sizeof b);
-        ASSERT_NEAR(a, b, 1e-6 * std::max(1.0F, std::abs(b)));
-      }
+      expect_near(got, expected, 1e-6);
     });
   }
+}
+
+/// An empty sum becomes what is added, -0 included.
+void add_to(std::vector<float>& sum, std::span<float const> values) {
+  if (sum.empty()) return sum.assign(values.begin(), values.end());
+  std::transform(sum.begin(), sum.end(), values.begin(), sum.begin(), std::plus<>());
 }
 
 // Every pass is reduced, and the averages are added: the reference does so one after the other.
@@ -191,11 +183,7 @@ TEST(FullySharded, AccumulatesWithSync) {
           }
           ddp.finish();
           for (std::size_t i = 0; i < t.specs.size(); ++i) {
-            std::span<float const> const average = floats(ddp.gradient(i));
-            if (pass == 0) sums[i].assign(average.size(), 0);
-            for (std::size_t e = 0; e < average.size(); ++e) {
-              sums[i][e] = pass == 0 ? average[e] : sums[i][e] + average[e];
-            }
+            add_to(sums[i], floats(ddp.gradient(i)));
           }
           Training numbered = t;
           numbered.passes = kPasses;
@@ -239,11 +227,7 @@ TEST(FullySharded, MayHoldAgainWhatIsBeingSent) {
         }
         both();
         for (std::size_t i = 0; i < t.specs.size(); ++i) {
-          std::span<float const> const average = floats(ddp.gradient(i));
-          sums[i].resize(average.size());
-          for (std::size_t e = 0; e < average.size(); ++e) {
-            sums[i][e] = pass == 1 ? average[e] : sums[i][e] + average[e];
-          }
+          add_to(sums[i], floats(ddp.gradient(i)));
         }
       }
       std::vector<BufferView> views;

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -76,6 +80,18 @@ inline std::vector<std::byte> bytes_of(std::size_t count, auto&& view_of) {
     bytes.insert(bytes.end(), data, data + view.bytes());
   }
   return bytes;
+}
+
+/// Of f32 values that may differ by rounding.
+inline void expect_near(std::vector<std::byte> const& got, std::vector<std::byte> const& expected, double tolerance) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t at = 0; at < got.size(); at += sizeof(float)) {
+    float a = 0;
+    float b = 0;
+    std::memcpy(&a, got.data() + at, sizeof a);
+    std::memcpy(&b, expected.data() + at, sizeof b);
+    ASSERT_NEAR(a, b, tolerance * std::max(1.0F, std::abs(b))) << "at byte " << at;
+  }
 }
 
 /// What varies between trainings that must end with the same bits.
