@@ -1,7 +1,8 @@
 // Residuals of compressed gradients: a run that is resumed owes what the uninterrupted one does.
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
+#include <optional>
 
 #include "bucketing/gradients.hpp"
 #include "examples/temporary_folder.hpp"

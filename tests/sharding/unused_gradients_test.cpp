@@ -1,6 +1,7 @@
 // Parameters without a gradient where results are sharded, against a serial run.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/error_matchers.hpp"
