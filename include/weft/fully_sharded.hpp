@@ -62,9 +62,9 @@ struct FullyShardedOptions {
   OptimizerSettings optimizer{};
   GradientPolicy gradients{};
   /// What becomes of parameters that no rank has a gradient of in a step: zero: they have one of zeros, so decay and
-  /// momentum go on. find: they are not updated, and their states stay as they are; costs one all_reduce of a byte a
-  /// parameter and step. fixed: the same, found out in the first step; from then on each rank has gradients of the same
-  /// parameters.
+  /// momentum go on. find: they are not updated, and their states stay as they are; costs an all_reduce of a byte a
+  /// parameter and step (two under HybridSum::by_group). fixed: the same, found out in the first step; from then on
+  /// each rank has gradients of the same parameters.
   UnusedGradients unused = UnusedGradients::zero;
   /// To find mistakes: NaN is written over gathered parameters (copies, that is), whole gradients and gradient shards
   /// as soon as nobody may use them any more.

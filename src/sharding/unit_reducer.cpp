@@ -131,12 +131,15 @@ void UnitReducer::send_held() {
 }
 
 void UnitReducer::close(GradientPresence& presence) {
-  close(groups_.reductions, presence);
-  if (groups_.replicated) close(*groups_.replicated, presence);
+  CollectiveOptions const how{.stream = options_.stream};
+  closing_.push_back(groups_.reductions.barrier(how));
+  if (groups_.replicated) closing_.push_back(groups_.replicated->barrier(how));
+  compare(groups_.reductions, presence);
+  bool const is_all_ranks = groups_.rank_order || !groups_.replicated;
+  if (!is_all_ranks) compare(*groups_.replicated, presence);
 }
 
-void UnitReducer::close(Communicator& communicator, GradientPresence& presence) {
-  closing_.push_back(communicator.barrier({.stream = options_.stream}));
+void UnitReducer::compare(Communicator& communicator, GradientPresence& presence) {
   if (!held_offsets_.empty()) held_turns_.compare(communicator, options_.stream);
   presence.agree(communicator, options_.stream);
 }

@@ -88,7 +88,7 @@ class UnitReducer {
   };
 
   [[nodiscard]] std::size_t pool_capacity(std::size_t units) const;
-  void close(Communicator& communicator, GradientPresence& presence);
+  void compare(Communicator& communicator, GradientPresence& presence);
   void send(std::size_t unit);
   void send_flat(std::size_t unit, std::size_t flat);
   [[nodiscard]] Launch reduce(std::size_t flat, BufferView const& whole, BufferView const& shard,
