@@ -47,10 +47,12 @@ __device__ inline std::uint32_t to_bits(float value) {
 }
 template <typename Word>
 __device__ Word load_word(void const* from) {
+  __builtin_assume(__isGlobal(from));  // addresses come from tables, so the compiler cannot know
   return *static_cast<Word const*>(from);
 }
 template <typename Word>
 __device__ void store_word(void* to, Word const& word) {
+  __builtin_assume(__isGlobal(to));
   *static_cast<Word*>(to) = word;
 }
 using Word16 = uint4;

@@ -23,9 +23,10 @@ struct DeviceBlock {
 
 template <typename Body>
 __global__ void __launch_bounds__(Body::kThreads) run(Body const body) {
-  __shared__ typename Body::Shared shared;
+  using Shared = typename Body::Shared;
+  __shared__ alignas(Shared) unsigned char shared[sizeof(Shared)];  // nobody constructs what a block shares
   DeviceBlock block;
-  body(block, shared);
+  body(block, *reinterpret_cast<Shared*>(shared));
 }
 
 template <typename Body>
