@@ -11,6 +11,7 @@
 #include "weft/bucket_hook.hpp"
 #include "weft/bucket_plan.hpp"
 #include "weft/communicator.hpp"
+#include "weft/device.hpp"
 
 namespace weft {
 
@@ -78,6 +79,13 @@ struct BucketerOptions {
   /// Where results are sharded: called on the stream with this rank's part of a bucket right behind its collective,
   /// unless that failed; finish() waits for it. Must not throw.
   std::function<void(BufferView)> on_shard{};
+  /// Where gradients are. On a GPU (see Communicator) streams wait and the host does not: a bucket leaves after what
+  /// `compute` was given before mark_ready(), and what `compute` is given after wait() or finish() comes after the
+  /// bucket; failures surface from later calls, timings() is empty, and a step whose plan stays can be captured.
+  /// Neither release, on_shard, hooks, unused but zero, BucketPolicy::optimal nor joins are there so far:
+  /// Error{unsupported}.
+  Device device{};
+  std::optional<Stream> compute{};  ///< absent: the GPU's legacy default stream
 };
 
 /// What happened to one bucket in the last finished step.

@@ -16,7 +16,8 @@ namespace weft {
 ///   …backward writes ddp.gradient(i), then ddp.mark_ready(i)…
 ///   ddp.finish();                       // averaged gradients are in place
 ///
-/// Not thread-safe. `parameters` must outlive it; they may be private or symmetric memory.
+/// Not thread-safe. `parameters` must outlive it; they may be private or symmetric memory, or on a GPU, where gradients
+/// then are too and no step waits for it: see BucketerOptions::device, which follows from them, and compute.
 class DataParallel {
  public:
   /// Collective: checks that all ranks pass the same shapes and broadcasts every parameter from rank 0.

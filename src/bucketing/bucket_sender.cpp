@@ -1,15 +1,56 @@
 #include "bucketing/bucket_sender.hpp"
 
+#include <fmt/format.h>
+
 #include "bucketing/release_pages.hpp"
+#include "collectives/device_access.hpp"
+#include "weft/error.hpp"
+#include "weft/event.hpp"
 
 namespace weft {
+
+namespace {
+
+void check_for_device(BucketerOptions const& options) {
+  char const* const what = options.hook                                                         ? "hook"
+                           : options.on_shard                                                   ? "on_shard"
+                           : options.collective == BucketCollective::reduce_scatter_and_release ? "collective"
+                           : options.policy != BucketPolicy::caps                               ? "policy"
+                           : options.unused != UnusedGradients::zero                            ? "unused"
+                                                                                                : nullptr;
+  if (what == nullptr) return;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("bucketer: options.{} is for gradients in host memory so far, not on {}", what,
+                          to_string(options.device)));
+}
+
+/// Where gradients are written, on a GPU.
+std::optional<Stream> compute_stream(Communicator& communicator, BucketerOptions const& options) {
+  if (options.device.type == DeviceType::cpu) return std::nullopt;
+  check_for_device(options);
+  communicator.connect(options.device);
+  auto const stream = options.compute ? *options.compute : DeviceAccess::backend(communicator)->default_stream();
+  if (stream.device() == options.device) return stream;
+  throw Error(ErrorCode::invalid_argument, fmt::format("bucketer: options.compute is on {}, gradients on {}",
+                                                       to_string(stream.device()), to_string(options.device)));
+}
+
+/// Where buckets are sent.
+Stream communication_stream(Communicator& communicator, BucketerOptions const& options) {
+  if (options.stream) return *options.stream;
+  if (options.device.type != DeviceType::cpu) return DeviceAccess::backend(communicator)->make_stream();
+  return Stream::cpu({.name = "weft-comm", .cpu = {}});
+}
+
+}  // namespace
 
 BucketSender::BucketSender(Communicator& communicator, BucketerOptions const& options)
     : communicator_(communicator),
       collective_(options.collective),
       op_(options.op),
       on_shard_(options.on_shard),
-      call_{options.stream ? *options.stream : Stream::cpu({.name = "weft-comm", .cpu = {}}), {}},
+      compute_(compute_stream(communicator, options)),
+      call_{communication_stream(communicator, options), {}},
       hook_(options.hook) {}
 
 std::size_t BucketSender::shards() const noexcept {
@@ -21,7 +62,17 @@ BufferView BucketSender::mine(BufferView const& whole) const noexcept {
   return sharded() ? whole.slice(static_cast<std::size_t>(communicator_.rank()) * count, count) : whole;
 }
 
+void BucketSender::throw_if_failed() const {
+  if (!compute_) return;
+  if (auto const failure = DeviceAccess::backend(communicator_)->failure()) std::rethrow_exception(failure);
+}
+
 Work BucketSender::collective(BufferView const& whole) {
+  if (compute_) {
+    Event written;
+    written.record(*compute_);
+    written.wait_on(stream());
+  }
   if (!sharded()) return communicator_.all_reduce(whole, whole, op_, call_);
   return communicator_.reduce_scatter(whole, mine(whole), op_, call_);
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "bucketing/bucket_storage.hpp"
 #include "weft/bucketer.hpp"
 #include "weft/communicator.hpp"
@@ -9,7 +11,8 @@ namespace weft {
 /// How a bucket is sent, whatever is in it and whenever that is.
 class BucketSender {
  public:
-  /// Starts a stream where the options have none. `communicator` must outlive this.
+  /// Starts a stream where the options have none. `communicator` must outlive this. On a GPU collective, and
+  /// @throws Error{unsupported} for options that are not for there.
   BucketSender(Communicator& communicator, BucketerOptions const& options);
 
   [[nodiscard]] bool sharded() const noexcept { return collective_ != BucketCollective::all_reduce; }
@@ -17,6 +20,10 @@ class BucketSender {
   [[nodiscard]] std::size_t shards() const noexcept;
   [[nodiscard]] bool has_hook() const noexcept { return static_cast<bool>(hook_); }
   [[nodiscard]] Stream& stream() noexcept { return *call_.stream; }
+  /// Where gradients on a GPU are written and used; none on the host.
+  [[nodiscard]] std::optional<Stream> const& compute() const noexcept { return compute_; }
+  /// Throws what has failed on a GPU, as far as it is known; asks nobody.
+  void throw_if_failed() const;
   /// What of a bucket is reduced here: all of it, or this rank's part.
   [[nodiscard]] BufferView mine(BufferView const& whole) const noexcept;
 
@@ -43,6 +50,7 @@ class BucketSender {
   BucketCollective collective_;
   ReduceOp op_;
   std::function<void(BufferView)> on_shard_;
+  std::optional<Stream> compute_;
   CollectiveOptions call_;
   BucketHook hook_;
 };

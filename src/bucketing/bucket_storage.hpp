@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "weft/bucket_plan.hpp"
 #include "weft/buffer.hpp"
 #include "weft/communicator.hpp"
 #include "weft/memory.hpp"
+#include "weft/stream.hpp"
 
 namespace weft {
 
@@ -14,8 +16,9 @@ namespace weft {
 class BucketStorage {
  public:
   /// Collective: allocates one zero-filled buffer per bucket that has elements. @throws Error{out_of_memory} on every
-  /// rank.
-  BucketStorage(Communicator& communicator, BucketPlan plan, MemoryKind kind = MemoryKind::gradients);
+  /// rank. With a stream of a GPU: there, and zero() and copy_tensors_from() are enqueued on it.
+  BucketStorage(Communicator& communicator, BucketPlan plan, MemoryKind kind = MemoryKind::gradients,
+                std::optional<Stream> const& on = {});
 
   [[nodiscard]] BucketPlan const& plan() const noexcept { return plan_; }
   [[nodiscard]] std::size_t bucket_count() const noexcept { return plan_.buckets.size(); }
@@ -33,12 +36,13 @@ class BucketStorage {
   void note_released(std::size_t index, std::size_t kept) const;
   void note_whole(std::size_t index) const { released_[index].set(0); }
 
-  void zero(std::size_t tensor) const noexcept;
+  void zero(std::size_t tensor) const;
   /// Takes over every tensor's contents. Both must hold the same tensors.
-  void copy_tensors_from(BucketStorage const& other) const noexcept;
+  void copy_tensors_from(BucketStorage const& other) const;
 
  private:
   BucketPlan plan_;
+  std::optional<Stream> on_;
   std::vector<Buffer> buffers_;
   std::vector<BufferView> tensors_;
   mutable std::vector<MemoryCharge> released_;  ///< by bucket

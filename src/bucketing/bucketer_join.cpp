@@ -12,6 +12,9 @@ void Bucketer::Impl::begin_join(JoinOptions const& options) {
     throw Error(ErrorCode::invalid_argument,
                 "bucketer: begin_join(): it is on already, a step is not finished, or synchronisation is off");
   }
+  if (sender_.compute()) {
+    throw Error(ErrorCode::unsupported, "bucketer: begin_join(): for gradients in host memory so far");
+  }
   check_join(options, options_, specs_);
   join_.emplace(options);
 }

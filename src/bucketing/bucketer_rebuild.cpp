@@ -46,7 +46,7 @@ void Bucketer::Impl::rebuild_before_sending() {
 }
 
 void Bucketer::Impl::move_to(BucketPlan plan) {
-  BucketStorage storage(communicator_, std::move(plan));
+  BucketStorage storage(communicator_, std::move(plan), MemoryKind::gradients, sender_.compute());
   storage.copy_tensors_from(storage_);
   storage_ = std::move(storage);
   tracker_.use(storage_.plan());

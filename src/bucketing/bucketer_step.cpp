@@ -96,6 +96,10 @@ void Bucketer::Impl::finish_launching() {
 }
 
 void Bucketer::Impl::wait_for_bucket(std::size_t bucket) {
+  if (sender_.compute()) {
+    sent_[bucket].done.wait_on(*sender_.compute());
+    return;
+  }
   try {
     sent_[bucket].done.wait();
     sent_[bucket].begun.wait();
@@ -129,6 +133,7 @@ void Bucketer::Impl::wait_for_all() {
       if (!first) first = std::current_exception();
     }
   }
+  sender_.throw_if_failed();
   if (launched_ > 0) sender_.wait_for_followers();
   if (first) {
     presence_.drain();
@@ -140,6 +145,7 @@ void Bucketer::Impl::wait_for_all() {
 
 void Bucketer::Impl::record_timings() {
   timings_.clear();
+  if (sender_.compute()) return;  // to ask a GPU is to wait for it
   for (std::size_t bucket = 0; bucket < storage_.bucket_count(); ++bucket) {
     WorkTimings const done = sent_[bucket].done.timings();
     WorkTimings const begun = sent_[bucket].begun.timings();

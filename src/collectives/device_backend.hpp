@@ -46,6 +46,8 @@ class DeviceBackend {
 
   /// A stream for communication: what is enqueued on it goes before what ordinary streams do.
   [[nodiscard]] virtual Stream make_stream() const = 0;
+  /// The one that programs use who name none: CUDA's legacy default stream.
+  [[nodiscard]] virtual Stream default_stream() const = 0;
 
   /// Collective, see Communicator::split(): makes the back end of the communicator that this rank becomes part of; null
   /// where it becomes part of none.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "collectives/device_access.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -24,11 +25,19 @@ std::vector<TensorSpec> specs_of(std::vector<BufferView> const& parameters) {
   return specs;
 }
 
-BucketerOptions const& whole(BucketerOptions const& options) {
+BucketerOptions whole(BucketerOptions options, std::vector<BufferView> const& parameters) {
   if (options.collective != BucketCollective::all_reduce) {
     throw Error(
         ErrorCode::invalid_argument,
         "data parallel: every rank needs whole gradients; ZeroOptimizer is for BucketCollective::reduce_scatter");
+  }
+  // Gradients are where their parameters are.
+  if (!parameters.empty()) options.device = parameters.front().device;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].device == options.device) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("data parallel: parameter {} is on {}, parameter 0 on {}; use one device", i,
+                            to_string(parameters[i].device), to_string(options.device)));
   }
   return options;
 }
@@ -47,9 +56,15 @@ DataParallel::DataParallel(Communicator& communicator, std::vector<BufferView> p
                            BucketerOptions const& options)
     : communicator_(&communicator),
       parameters_(std::move(parameters)),
-      bucketer_(communicator, specs_of(parameters_), whole(options)) {
+      bucketer_(communicator, specs_of(parameters_), whole(options, parameters_)) {
+  CollectiveOptions how;
+  if (!parameters_.empty() && parameters_.front().device.type != DeviceType::cpu) {
+    how.stream = options.compute ? *options.compute : DeviceAccess::backend(communicator)->default_stream();
+  }
   for (BufferView const& parameter : parameters_) {
-    if (parameter.count != 0) communicator.broadcast(parameter, 0).wait();
+    if (parameter.count == 0) continue;
+    Work const sent = communicator.broadcast(parameter, 0, how);
+    if (!how.stream) sent.wait();
   }
 }
 

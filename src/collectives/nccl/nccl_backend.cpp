@@ -147,6 +147,10 @@ Stream NcclBackend::make_stream() const {
   return communication_stream(communicator_->libraries());
 }
 
+Stream NcclBackend::default_stream() const {
+  return Stream(std::make_shared<cuda::CudaStream>(nullptr, device_.index, cuda()));
+}
+
 std::unique_ptr<DeviceFactory> NcclBackend::split(int color, int key) {
   watch_->throw_if_failed();
   return factory_of(communicator_->split(color, key));

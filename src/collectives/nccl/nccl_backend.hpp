@@ -34,6 +34,7 @@ class NcclBackend final : public DeviceBackend {
   [[nodiscard]] std::shared_ptr<void> allocate(Call const& call, Bootstrap& bootstrap) override;
   [[nodiscard]] std::string why_not_symmetric() const override { return why_not_symmetric_; }
   [[nodiscard]] Stream make_stream() const override;
+  [[nodiscard]] Stream default_stream() const override;
   [[nodiscard]] std::unique_ptr<DeviceFactory> split(int color, int key) override;
   [[nodiscard]] std::unique_ptr<DeviceFactory> renew() override;
   [[nodiscard]] std::exception_ptr failure() const noexcept override { return watch_->failure()->get(); }

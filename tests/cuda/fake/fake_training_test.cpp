@@ -1,0 +1,172 @@
+// Steps of data parallel training on a GPU's streams.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <numeric>
+#include <vector>
+
+#include "cuda/fake/fake_nccl.hpp"
+#include "harness/ranks.hpp"
+#include "weft/data_parallel.hpp"
+#include "weft/error.hpp"
+
+namespace weft::test {
+namespace {
+
+constexpr Device kGpu{DeviceType::cuda, 0};
+constexpr std::size_t kTensors = 9;
+
+class FakeTraining : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
+    EXPECT_EQ(nccl.live(), 0U);
+  }
+  FakeGpu gpu;
+  FakeNccl nccl;
+};
+
+/// A model whose parameters differ on every rank at first.
+struct Model {
+  Model(FakeGpu const& gpu, int rank) {
+    for (std::size_t i = 0; i < kTensors; ++i) {
+      memory.push_back(gpu.allocate(100 + 37 * i, DataType::f32));
+      views.push_back(memory.back().view());
+      for (std::size_t e = 0; e < views[i].count; ++e)
+        static_cast<float*>(views[i].data)[e] = static_cast<float>(rank + 1);
+    }
+  }
+  std::vector<Buffer> memory;
+  std::vector<BufferView> views;
+};
+
+/// Enqueues a kernel, as it were, over a tensor's elements.
+void launch(Stream& stream, BufferView const& view, std::function<float(float, std::size_t)> const& f) {
+  stream.enqueue([=] {
+    auto* const values = static_cast<float*>(view.data);
+    for (std::size_t i = 0; i < view.count; ++i) values[i] = f(values[i], i);
+  });
+}
+
+void backward(Communicator const& world, DataParallel& ddp, Stream& compute, int step) {
+  for (std::size_t i = kTensors; i-- > 0;) {
+    if (step % 2 == 1 && i == 4) continue;  // has no gradient: counts as zero
+    auto const mine = static_cast<float>(step * 100 + world.rank());
+    launch(compute, ddp.gradient(i), [=](float, std::size_t e) { return mine + static_cast<float>(e + i); });
+    ddp.mark_ready(i);
+  }
+}
+
+void expect_averages(Communicator const& world, DataParallel& ddp, int step) {
+  for (std::size_t i = 0; i < kTensors; ++i) {
+    auto const view = ddp.gradient(i);
+    bool const none = step % 2 == 1 && i == 4;
+    auto const mean = static_cast<float>(step * 100) + static_cast<float>(world.size() - 1) / 2.0F;
+    for (std::size_t e = 0; e < view.count; ++e) {
+      auto const expected = none ? 0.0F : mean + static_cast<float>(e + i);
+      ASSERT_EQ(static_cast<float*>(view.data)[e], expected) << "tensor " << i << " of step " << step;
+    }
+  }
+}
+
+TEST_F(FakeTraining, AStepMakesNoHostSynchronisation) {
+  run_thread_ranks(3, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream compute = gpu.make_stream();
+    Model const model(gpu, world.rank());
+    DataParallel ddp(world, model.views, {.limits = {.first_bytes = 1000, .bytes = 2000}, .compute = compute});
+    compute.synchronize();
+    EXPECT_EQ(static_cast<float*>(model.views[8].data)[3], 1.0F);  // rank 0's
+    for (int step = 0; step < 6; ++step) {
+      auto const before = gpu.host_waits_here();
+      backward(world, ddp, compute, step);
+      ddp.finish();
+      // What follows on the compute stream sees the averages.
+      for (std::size_t i = 0; i < kTensors; ++i) {
+        launch(compute, ddp.gradient(i), [](float value, std::size_t) { return value; });
+      }
+      // The first step moves the buckets.
+      std::size_t const waits = gpu.host_waits_here() - before;
+      ASSERT_EQ(step == 0 ? 0 : waits, 0U) << "step " << step;
+      compute.synchronize();
+      expect_averages(world, ddp, step);
+    }
+    EXPECT_GT(ddp.bucketer().plan().buckets.size(), 2U);
+    EXPECT_TRUE(ddp.bucketer().timings().empty());
+  });
+}
+
+TEST_F(FakeTraining, BucketsLeaveWhileBackwardGoesOnAndOnlyAfterTheirGradients) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream compute = gpu.make_stream();
+    Model const model(gpu, world.rank());
+    DataParallel ddp(world, model.views,
+                     {.limits = {.first_bytes = 1000, .bytes = 1000}, .rebuild = false, .compute = compute});
+    compute.synchronize();
+    gpu.hold(compute);  // nothing is computed yet
+    auto const before = gpu.count_here("ncclAllReduce");
+    backward(world, ddp, compute, 2);
+    EXPECT_GT(gpu.count_here("ncclAllReduce"), before + 2);  // launched by mark_ready() alone
+    ddp.finish();
+    gpu.release(compute);
+    compute.synchronize();
+    expect_averages(world, ddp, 2);
+  });
+}
+
+TEST_F(FakeTraining, AStepCanBeCapturedAndGivesTheSameBits) {
+  run_thread_ranks(1, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream compute = gpu.make_stream();
+    Model const model(gpu, world.rank());
+    DataParallel ddp(world, model.views,
+                     {.limits = {.first_bytes = 1000, .bytes = 2000}, .rebuild = false, .compute = compute});
+    auto const parameters = [&](auto const& f) {
+      for (std::size_t i = 0; i < kTensors; ++i) launch(compute, ddp.gradient(i), f);
+    };
+    auto const step = [&] {
+      for (std::size_t i = kTensors; i-- > 0;) ddp.mark_ready(i);
+      ddp.finish();
+    };
+    parameters([](float, std::size_t e) { return static_cast<float>(e); });
+    compute.synchronize();
+    auto const before = gpu.host_waits_here();
+    gpu.begin_capture(compute);
+    step();
+    EXPECT_EQ(gpu.host_waits_here(), before);
+    auto const graph = gpu.end_capture(compute);
+    gpu.launch(graph, compute);
+    compute.synchronize();
+    for (std::size_t e = 0; e < 100; ++e)
+      ASSERT_EQ(static_cast<float*>(ddp.gradient(0).data)[e], static_cast<float>(e));
+  });
+}
+
+TEST_F(FakeTraining, WhatIsNotThereOnAGpuIsNamed) {
+  run_thread_ranks(1, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    std::vector<TensorSpec> const specs{{100, DataType::f32}};
+    auto const refused = [&](BucketerOptions options, std::string const& word) {
+      options.device = kGpu;
+      try {
+        Bucketer const bucketer(world, specs, options);
+        ADD_FAILURE() << word;
+      } catch (Error const& error) {
+        EXPECT_EQ(error.code(), ErrorCode::unsupported);
+        EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+      }
+    };
+    refused({.collective = BucketCollective::reduce_scatter_and_release}, "collective");
+    refused({.policy = BucketPolicy::optimal}, "policy");
+    refused({.unused = UnusedGradients::find}, "unused");
+    refused({.hook = [](GradientBucket const&) { return Work(); }}, "hook");
+    Bucketer bucketer(world, specs, {.device = kGpu});
+    EXPECT_THROW(bucketer.begin_join(), Error);
+    bucketer.mark_ready(0);
+    bucketer.finish();
+  });
+}
+
+}  // namespace
+}  // namespace weft::test
