@@ -5,6 +5,7 @@
 
 step: f32 gradients of a scaled loss are unscaled and looked at, clipped (active), AdamW, bf16 copy, gradients zeroed.
     torch: _amp_foreach_non_finite_check_and_unscale_, clip_grad_norm_, AdamW(fused=True), copy_, zero_grad(set_to_none=False)
+many: AdamW on --tensors small f32 tensors of --elements each, on one thread and on --threads; torch: fused and foreach.
 update: AdamW on f32 parameters alone. DeepSpeed's, DeepSpeedCPUAdam, is compared where it is installed
     (build/python/bin/python -m pip install deepspeed ninja); it is compiled at first use.
 """
@@ -20,6 +21,7 @@ import torch
 SCALE = 1024.0
 STEP_BAR = 1.8
 UPDATE_BAR = 1.0
+MANY_BAR = 1.0
 
 
 def arguments():
@@ -27,6 +29,8 @@ def arguments():
     parser.add_argument("--count", type=int, default=50_000_000, help="parameters")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--tensors", type=int, default=10_000, help="small tensors")
+    parser.add_argument("--elements", type=int, default=256, help="elements of each")
     parser.add_argument("--library", default="build/release/lib/libweft_optimizer_peer.so")
     parser.add_argument("--json", help="file to append a line per side to")
     return parser.parse_args()
@@ -86,6 +90,43 @@ class Torch:
         self.optimizer.zero_grad(set_to_none=False)
 
 
+class WeftMany:
+    """Many small tensors."""
+
+    def __init__(self, options, threads):
+        self.library = ctypes.CDLL(options.library)
+        create = self.library.weft_many_tensors_create
+        create.restype = ctypes.c_void_p
+        create.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t]
+        self.update = self.library.weft_many_tensors_update
+        self.update.argtypes = [ctypes.c_void_p]
+        self.work = create(options.tensors, options.elements, threads)
+        if not self.work:
+            raise MemoryError("weft_many_tensors_create: not enough memory")
+
+    def prepare(self):
+        pass
+
+    def __call__(self):
+        self.update(self.work)
+
+
+class TorchMany:
+    """The same, by the implementation that `how` asks for."""
+
+    def __init__(self, options, **how):
+        parameters = [torch.nn.Parameter(torch.zeros(options.elements)) for _ in range(options.tensors)]
+        for parameter in parameters:
+            parameter.grad = torch.full_like(parameter, 0.125)
+        self.optimizer = torch.optim.AdamW(parameters, **how)
+
+    def prepare(self):
+        pass
+
+    def __call__(self):
+        self.optimizer.step()
+
+
 class DeepSpeed(Torch):
     """The same with DeepSpeedCPUAdam."""
 
@@ -119,7 +160,7 @@ def judge(options, what, times, bar):
         if name != "weft":
             verdict = f"bar {bar:.1f}: {'PASS' if ratio >= bar else 'FAIL'}"
             good = good and ratio >= bar
-        print(f"{what:8} {name:10} median {middle:8.1f} ms   best {min(each):8.1f} ms   {ratio:5.2f} x weft  {verdict}", flush=True)
+        print(f"{what:8} {name:10} median {middle:8.2f} ms   best {min(each):8.2f} ms   {ratio:5.2f} x weft  {verdict}", flush=True)
         if options.json:
             with open(options.json, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"program": "compare_optimizers", "what": what, "side": name, "median_ms": middle,
@@ -133,6 +174,10 @@ def main():
     print(f"# {options.count} parameters, {options.threads} threads, {options.rounds} rounds, torch {torch.__version__}")
     good = judge(options, "step", interleaved({"weft": Weft(options, False), "torch": Torch(options, False)},
                                               options.rounds), STEP_BAR)
+    for threads in (options.threads, 1):
+        sides = {"weft": WeftMany(options, threads), "fused": TorchMany(options, fused=True),
+                 "foreach": TorchMany(options, foreach=True)}
+        good = judge(options, f"many, {threads}", interleaved(sides, options.rounds), MANY_BAR) and good
     sides = {"weft": Weft(options, True), "torch": Torch(options, True)}
     try:
         sides["deepspeed"] = DeepSpeed(options, True)

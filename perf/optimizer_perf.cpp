@@ -83,12 +83,14 @@ void updates(Options const& options) {
     char const* name;
     OptimizerOptions options;
     double bytes;
+    StateType state = StateType::f32;
   };
   for (Kind const& kind :
-       {Kind{"AdamW", AdamWOptions{}, 28}, Kind{"Adam", AdamOptions{}, 28}, Kind{"SGD", SgdOptions{}, 12},
+       {Kind{"AdamW", AdamWOptions{}, 28}, Kind{"AdamW, 8-bit states", AdamWOptions{}, 16, StateType::block8},
+        Kind{"Adam", AdamOptions{}, 28}, Kind{"SGD", SgdOptions{}, 12},
         Kind{"SGD, momentum", SgdOptions{.momentum = 0.9}, 20}, Kind{"Lion", LionOptions{}, 20},
         Kind{"Adagrad", AdagradOptions{}, 20}, Kind{"Lamb (two passes)", LambOptions{}, 40}}) {
-    OptimizerWork work(options.count, options.threads, kind.options, true);
+    OptimizerWork work(options.count, options.threads, kind.options, true, kind.state);
     work.update();
     std::vector<double> seconds;
     for (int round = 0; round < options.rounds; ++round) seconds.push_back(seconds_of([&] { work.update(); }));

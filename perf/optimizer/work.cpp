@@ -14,7 +14,8 @@ void OptimizerWork::on_threads(std::size_t threads, std::function<void(std::size
   body(0);
 }
 
-OptimizerWork::OptimizerWork(std::size_t count, std::size_t threads, OptimizerOptions const& options, bool plain)
+OptimizerWork::OptimizerWork(std::size_t count, std::size_t threads, OptimizerOptions const& options, bool plain,
+                             StateType state)
     : threads_(threads), parameters_(threads), gradients_(threads), optimizer_([&] {
         std::vector<BufferView> views;
         on_threads(threads, [&](std::size_t t) {
@@ -26,7 +27,7 @@ OptimizerWork::OptimizerWork(std::size_t count, std::size_t threads, OptimizerOp
           convert(ones.view(), parameters_[t].view());
         });
         for (Buffer const& one : parameters_) views.push_back(one.view());
-        return Optimizer(views, options, {.zero_gradients = !plain});
+        return Optimizer(views, options, {.zero_gradients = !plain, .state = state});
       }()) {
   write_gradients();
 }
@@ -83,6 +84,26 @@ void OptimizerWork::traffic() {
     arrays.state = {moved_[t][1].as<float>().data(), moved_[t][2].as<float>().data(), nullptr};
     // Its result may not be left out.
     kernels::adam_traffic(arrays, gradients_[t].count(), {.factor = seen[t] == 1 ? 0.5F : 1.0F, .zero = true});
+  });
+}
+
+ManyTensorsWork::ManyTensorsWork(std::size_t tensors, std::size_t elements, std::size_t threads)
+    : threads_(threads), optimizer_([&] {
+        std::vector<BufferView> views;
+        for (std::size_t i = 0; i < tensors; ++i) {
+          parameters_.push_back(Buffer::host(elements, DataType::f32));
+          gradients_.push_back(Buffer::host(elements, DataType::f32));
+          for (float& value : gradients_.back().as<float>()) value = 0.125F;
+          views.push_back(parameters_.back().view());
+        }
+        return Optimizer(views, AdamWOptions{});
+      }()) {}
+
+void ManyTensorsWork::update() {
+  optimizer_.begin_step();
+  OptimizerWork::on_threads(threads_, [&](std::size_t t) {
+    std::size_t const last = gradients_.size() * (t + 1) / threads_;
+    for (std::size_t i = gradients_.size() * t / threads_; i < last; ++i) optimizer_.update(i, gradients_[i].view());
   });
 }
 

@@ -13,7 +13,8 @@ class OptimizerWork {
  public:
   /// bf16 parameters with f32 originals and f32 gradients of a loss scaled by kScale, which steps leave zeroed; or
   /// (`plain`) f32 parameters.
-  OptimizerWork(std::size_t count, std::size_t threads, OptimizerOptions const& options, bool plain);
+  OptimizerWork(std::size_t count, std::size_t threads, OptimizerOptions const& options, bool plain,
+                StateType state = StateType::f32);
 
   static constexpr float kScale = 1024;
 
@@ -34,6 +35,19 @@ class OptimizerWork {
   std::vector<Buffer> parameters_, gradients_;  ///< by thread
   Optimizer optimizer_;
   std::vector<std::vector<Buffer>> moved_;  ///< by thread: traffic()'s original and moments
+};
+
+/// AdamW of many small f32 tensors, which threads share.
+class ManyTensorsWork {
+ public:
+  ManyTensorsWork(std::size_t tensors, std::size_t elements, std::size_t threads);
+
+  void update();
+
+ private:
+  std::size_t threads_;
+  std::vector<Buffer> parameters_, gradients_;
+  Optimizer optimizer_;
 };
 
 }  // namespace weft::perf

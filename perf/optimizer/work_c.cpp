@@ -25,4 +25,18 @@ void weft_optimizer_step(void* work) {
 void weft_optimizer_update(void* work) {
   static_cast<weft::perf::OptimizerWork*>(work)->update();
 }
+/// Null where there is not enough memory.
+void* weft_many_tensors_create(std::size_t tensors, std::size_t elements, std::size_t threads) {
+  try {
+    return new weft::perf::ManyTensorsWork(tensors, elements, threads);
+  } catch (std::exception const&) {
+    return nullptr;
+  }
+}
+void weft_many_tensors_destroy(void* work) {
+  delete static_cast<weft::perf::ManyTensorsWork*>(work);
+}
+void weft_many_tensors_update(void* work) {
+  static_cast<weft::perf::ManyTensorsWork*>(work)->update();
+}
 }
