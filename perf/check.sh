@@ -13,7 +13,7 @@ rm -f "$out"/*.json "$out"/*.jsonl
 
 say "build (release)"
 configure_and_build release all_reduce_perf all_gather_perf reduce_scatter_perf broadcast_perf reduce_perf alltoall_perf \
-  gather_perf scatter_perf group_perf adamw_perf optimizer_perf weft_optimizer_peer zero_step_perf train_gpt
+  gather_perf scatter_perf group_perf adamw_perf optimizer_perf weft_optimizer_peer zero_step_perf checkpoint_perf train_gpt
 
 # bar NAME COMMAND…: remembers the name when the command fails, and goes on.
 bar() {
@@ -60,6 +60,9 @@ bar "buckets" /usr/bin/python3 perf/check_buckets.py --bin "$bin"
 
 if [[ -x build/python/bin/python ]]; then
   bar "optimizers beside PyTorch's" build/python/bin/python perf/compare_optimizers.py --json "$out/optimizers_torch.jsonl"
+  if build/python/bin/python -c 'import safetensors' 2>/dev/null; then
+    bar "checkpoints beside torch.save and safetensors" build/python/bin/python perf/compare_checkpoint.py
+  fi
   bar "PyTorch" build/python/bin/python perf/torch_perf.py --json "$out/torch.jsonl"
 else
   say "PyTorch: not measured, there is no build/python (scripts/python.sh makes it, pip install ./python/weft the rest)"

@@ -97,6 +97,10 @@ void File::write(std::span<std::byte const> bytes) {
   }
 }
 
+void File::start_writing(std::uint64_t offset, std::uint64_t bytes) const noexcept {
+  (void)sync_file_range(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes), SYNC_FILE_RANGE_WRITE);
+}
+
 void File::read(std::uint64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
     ssize_t const got =

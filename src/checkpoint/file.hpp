@@ -22,6 +22,9 @@ class File {
   [[nodiscard]] std::filesystem::path const& path() const noexcept { return path_; }
   [[nodiscard]] std::uint64_t size() const;
   void write(std::span<std::byte const> bytes);
+  /// Has the system write [offset, offset + bytes) to the disk from now on, while the program goes on; a hint, of which
+  /// sync() tells the outcome.
+  void start_writing(std::uint64_t offset, std::uint64_t bytes) const noexcept;
   /// Fills `bytes`, which lie within the file, from `offset` on.
   void read(std::uint64_t offset, std::span<std::byte> bytes) const;
   /// Returns once everything written is on the disk (of a folder: its entries). A file system that cannot sync folders

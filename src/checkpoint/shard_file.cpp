@@ -6,12 +6,20 @@
 #include "checkpoint/xxh64.hpp"
 
 namespace weft {
+namespace {
+
+/// What goes to the disk in one go, while the next is checksummed.
+constexpr std::uint64_t kDiskBytes = std::uint64_t{16} << 20U;
+
+}  // namespace
 
 std::vector<std::uint64_t> write_shard(std::filesystem::path const& path, SafetensorsHeader header,
                                        std::span<std::byte const> values) {
   File file = File::create(path);
   std::string const start = encode_safetensors(header);
   file.write(std::as_bytes(std::span(start)));
+  std::uint64_t started = 0;
+  std::uint64_t written = start.size();
   std::vector<std::uint64_t> checksums;
   for (StoredTensor const& tensor : header.tensors) {
     std::span<std::byte const> left = values.first(tensor.bytes());
@@ -21,6 +29,10 @@ std::vector<std::uint64_t> write_shard(std::filesystem::path const& path, Safete
       checksums.push_back(xxh64(block));
       file.write(block);
       left = left.subspan(block.size());
+      written += block.size();
+      if (written - started < kDiskBytes) continue;
+      file.start_writing(started, written - started);
+      started = written;
     }
   }
   file.sync();
