@@ -83,8 +83,10 @@ struct FakeNcclCalls {
     {
       std::scoped_lock const lock(fake().mutex_);
       auto& group = fake().groups_[number];
-      if (!group) group = std::make_shared<Group>();
-      group->size = ranks;
+      if (!group) {
+        group = std::make_shared<Group>();
+        group->size = ranks;
+      }
       comm->group = group;
     }
     {
@@ -128,8 +130,11 @@ struct FakeNcclCalls {
       if (members[i].second == child.parent_rank) child.rank = static_cast<int>(i);
     }
     auto const group = division.made.at(color);
-    group->size = static_cast<int>(members.size());
-    group->arrived = group->size;
+    {
+      std::scoped_lock const members_lock(group->mutex);
+      group->size = static_cast<int>(members.size());
+      group->arrived = group->size;
+    }
     child.group = group;
     return true;
   }
