@@ -1,46 +1,29 @@
 // The back ends that go through MPI, under mpirun, with hosts that only differ in name.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 
 #include "collectives/cases/random_run.hpp"
+#include "harness/shell.hpp"
 
 namespace weft {
 namespace {
+
+using test::run_shell;
+using test::ShellResult;
 
 struct Setting {
   char const* backend;  ///< "default": by where the ranks are
   char const* hosts;    ///< a letter for every rank
 };
 
-struct Outcome {
-  int code = -1;
-  std::string output;
-  double seconds = 0;
-};
-
 /// `mpirun -np RANKS mpi_probe MODE BACKEND HOSTS`, both streams; ended after a minute and a half.
-Outcome mpirun(std::string const& mode, Setting const& setting, std::string const& more = {}) {
-  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+ShellResult mpirun(std::string const& mode, Setting const& setting, std::string const& more = {}) {
   auto const ranks = std::to_string(std::string(setting.hosts).size());
-  auto const command = "timeout 90 " WEFT_MPIRUN " --oversubscribe -np " + ranks + " " WEFT_MPI_PROBE " " + mode + " " +
-                       setting.backend + " " + setting.hosts + " " + more + " 2>&1";
-  auto const start = std::chrono::steady_clock::now();
-  FILE* const pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return {};
-  Outcome outcome;
-  std::array<char, 4096> block{};
-  while (std::size_t const got = fread(block.data(), 1, block.size(), pipe)) outcome.output.append(block.data(), got);
-  int const status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return outcome;
+  return run_shell("timeout 90 " WEFT_MPIRUN " --oversubscribe -np " + ranks + " " WEFT_MPI_PROBE " " + mode + " " +
+                   setting.backend + " " + setting.hosts + " " + more);
 }
 
 /// `cases` random ones, of a seed that is printed where they fail.
@@ -88,7 +71,7 @@ TEST_P(MpiBackends, AMessengerWhoseSendersAreGoneOrLate) {
 TEST_P(MpiBackends, AKilledRankHangsNobody) {
   auto const outcome = mpirun("kill", GetParam());
   EXPECT_NE(0, outcome.code);
-  EXPECT_LT(outcome.seconds, 30) << outcome.output;
+  EXPECT_LT(outcome.elapsed.count(), 30) << outcome.output;
 }
 
 // Each rank on its own host, uneven and interleaved hosts.

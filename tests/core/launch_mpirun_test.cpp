@@ -1,39 +1,19 @@
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
+
+#include "harness/shell.hpp"
 
 namespace weft {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-struct Outcome {
-  int code = -1;
-  std::string output;
-  std::chrono::duration<double> elapsed{};
-};
+using test::run_shell;
+using test::ShellResult;
 
 /// `mpirun -np 3 launch_probe ARGUMENTS`, both streams.
-Outcome mpirun(std::string const& arguments) {
-  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-  std::string const command =
-      std::string(WEFT_MPIRUN) + " --oversubscribe -np 3 " + WEFT_LAUNCH_PROBE + " " + arguments + " 2>&1";
-  Clock::time_point const start = Clock::now();
-  FILE* const pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return {};
-  Outcome outcome;
-  std::array<char, 4096> block{};
-  while (std::size_t const got = fread(block.data(), 1, block.size(), pipe)) outcome.output.append(block.data(), got);
-  int const status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-  outcome.elapsed = Clock::now() - start;
-  return outcome;
+ShellResult mpirun(std::string const& arguments) {
+  return run_shell(std::string(WEFT_MPIRUN) + " --oversubscribe -np 3 " + WEFT_LAUNCH_PROBE + " " + arguments);
 }
 
 void expect_contains(std::string const& text, std::string const& part) {
@@ -48,27 +28,27 @@ std::size_t lines_of_weft(std::string const& text) {
 
 TEST(LaunchMpirun, WhatEveryRankFindsWrongIsSaidOnce) {
   setenv("WEFT_BIND", "yes", 1);
-  Outcome const configuration = mpirun("succeed");
+  ShellResult const configuration = mpirun("succeed");
   unsetenv("WEFT_BIND");
   EXPECT_EQ(configuration.code, 2) << configuration.output;
   expect_contains(configuration.output, "weft: WEFT_BIND=yes: expected 0 or 1");
   EXPECT_EQ(lines_of_weft(configuration.output), 1U) << configuration.output;
 
-  Outcome const body = mpirun("all");
+  ShellResult const body = mpirun("all");
   EXPECT_EQ(body.code, 1) << body.output;
   EXPECT_EQ(lines_of_weft(body.output), 1U) << body.output;
 }
 
 TEST(LaunchMpirun, EveryProcessIsARank) {
   for (char const* ranks : {"1", "3"}) {
-    Outcome const outcome = mpirun(std::string("succeed ") + ranks);
+    ShellResult const outcome = mpirun(std::string("succeed ") + ranks);
     EXPECT_EQ(outcome.code, 0) << outcome.output;
     for (int rank = 0; rank < 3; ++rank) expect_contains(outcome.output, "rank " + std::to_string(rank) + " of 3: 6\n");
   }
 }
 
 TEST(LaunchMpirun, RefusesAnotherCount) {
-  Outcome const outcome = mpirun("succeed 2");
+  ShellResult const outcome = mpirun("succeed 2");
   EXPECT_EQ(outcome.code, 2) << outcome.output;
   expect_contains(outcome.output, "weft: 2 ranks were asked for, but mpi started 3");
 }
@@ -80,7 +60,7 @@ TEST(LaunchMpirun, AFailedRankEndsTheJobAndTheOthersSaySo) {
   };
   for (Case const& one :
        {Case{"throw", "weft: rank 1: thrown on purpose"}, Case{"return", "weft: rank 1: returned 3"}}) {
-    Outcome const outcome = mpirun(one.mode);
+    ShellResult const outcome = mpirun(one.mode);
     EXPECT_NE(outcome.code, 0);
     EXPECT_LT(outcome.elapsed.count(), 15) << outcome.output;
     expect_contains(outcome.output, one.line);
@@ -90,7 +70,7 @@ TEST(LaunchMpirun, AFailedRankEndsTheJobAndTheOthersSaySo) {
 }
 
 TEST(LaunchMpirun, AKilledRankEndsTheJob) {
-  Outcome const outcome = mpirun("kill");
+  ShellResult const outcome = mpirun("kill");
   EXPECT_NE(outcome.code, 0);
   EXPECT_LT(outcome.elapsed.count(), 15) << outcome.output;
 }

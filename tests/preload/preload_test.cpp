@@ -1,51 +1,41 @@
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <random>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "harness/shell.hpp"
+
 namespace weft {
 namespace {
 
-struct Outcome {
-  int code = -1;
-  std::string output;  ///< both streams, lines sorted: ranks print when they like
-};
+using test::run_shell;
+using test::ShellResult;
 
-Outcome shell(std::string const& command) {
-  FILE* const pipe = popen(("timeout -k 2 100 " + command + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return {};
-  Outcome outcome;
-  std::array<char, 4096> block{};
-  while (std::size_t const got = fread(block.data(), 1, block.size(), pipe)) outcome.output.append(block.data(), got);
-  int const status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+/// Its lines sorted: ranks print when they like.
+ShellResult shell(std::string const& command) {
+  ShellResult result = run_shell("timeout -k 2 100 " + command);
   std::vector<std::string> lines;
-  std::istringstream in(outcome.output);
+  std::istringstream in(result.output);
   for (std::string line; std::getline(in, line);) lines.push_back(line);
   std::sort(lines.begin(), lines.end());
-  outcome.output.clear();
-  for (auto const& line : lines) outcome.output += line + "\n";
-  return outcome;
+  result.output.clear();
+  for (auto const& line : lines) result.output += line + "\n";
+  return result;
 }
 
 std::string mpirun(int ranks, std::string const& options = {}) {
-  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   return std::string(WEFT_MPIRUN) + " --oversubscribe -np " + std::to_string(ranks) + " " + options + " ";
 }
 
-Outcome plain(int ranks, std::string const& program) {
+ShellResult plain(int ranks, std::string const& program) {
   return shell(mpirun(ranks) + program);
 }
 
-Outcome preloaded(int ranks, std::string const& program, std::string const& options = {}) {
+ShellResult preloaded(int ranks, std::string const& program, std::string const& options = {}) {
   return shell(mpirun(ranks, options + " -x LD_PRELOAD=" WEFT_PRELOAD_LIBRARY) + program);
 }
 

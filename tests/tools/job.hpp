@@ -1,15 +1,13 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <thread>
 
+#include "harness/shell.hpp"
 #include "weft/config.hpp"
 
 namespace weft::test {
@@ -53,23 +51,11 @@ class DumpFolder {
   std::string path_;
 };
 
-struct DoctorResult {
-  int code = -1;
-  std::string output;  ///< both streams
-};
-
-inline DoctorResult run_doctor(std::string const& arguments) {
-  FILE* const pipe = ::popen((WEFT_DOCTOR_PROGRAM " " + arguments + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return {};
-  DoctorResult result;
-  std::array<char, 4096> block{};
-  while (auto const got = std::fread(block.data(), 1, block.size(), pipe)) result.output.append(block.data(), got);
-  int const status = ::pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return result;
+inline ShellResult run_doctor(std::string const& arguments) {
+  return run_shell(WEFT_DOCTOR_PROGRAM " " + arguments);
 }
 
-inline void expect_says(DoctorResult const& result, int code, std::string const& words) {
+inline void expect_says(ShellResult const& result, int code, std::string const& words) {
   EXPECT_EQ(result.code, code) << result.output;
   EXPECT_NE(result.output.find(words), std::string::npos) << result.output << "\ndoes not contain\n" << words;
 }
