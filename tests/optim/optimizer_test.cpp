@@ -276,7 +276,9 @@ TEST(OptimizerTest, RefusesWhatDoesNotFit) {
   expect_error([&] { Optimizer({BufferView(std::span(wide))}, adamw); }, ErrorCode::unsupported, "parameter 0 is f64");
   expect_error(
       [&] {
-        Optimizer({BufferView(parameter.data(), 10, DataType::f32, {DeviceType::cuda, 1})}, adamw);
+        Optimizer(
+            {BufferView(std::span(shorter)), BufferView(parameter.data(), 10, DataType::f32, {DeviceType::cuda, 1})},
+            adamw);
       },
       ErrorCode::unsupported, "cuda:1");
   expect_error([&] { Optimizer({BufferView(nullptr, 3, DataType::f32)}, adamw); }, ErrorCode::invalid_argument,
