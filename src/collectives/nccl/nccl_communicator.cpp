@@ -91,7 +91,8 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::create(Libraries libraries, 
     made.reset(new NcclCommunicator(std::move(libraries), timeout));
     auto config = communicator_config();
     auto const result = nccl.comm_init_rank_config(&made->handle_, bootstrap.size(), id, bootstrap.rank(), &config);
-    made->settle(result, "ncclCommInitRankConfig");
+    made->settle_within(timeout - timeout / 4, result,
+                        "ncclCommInitRankConfig");  // the others wait for this rank's word
   } catch (Error const& error) {
     outcome = Outcome::of(error);
     if (made && made->handle_ != nullptr) made->abort();  // what is being made cannot be revoked
@@ -134,10 +135,10 @@ ncclResult_t NcclCommunicator::poll(ncclComm_t handle, Clock::time_point deadlin
   }
 }
 
-void NcclCommunicator::settle_slowly(ncclResult_t result, char const* call) {
+void NcclCommunicator::settle_within(Timeout limit, ncclResult_t result, char const* call) {
   check(nccl(), result, call, handle_);
   if (result != ncclInProgress) return;
-  result = poll(handle_, Clock::now() + timeout_, true);
+  result = poll(handle_, Clock::now() + limit, true);
   if (result == ncclInProgress && is_stopped()) {
     throw Error(ErrorCode::aborted, fmt::format("{}: the communicator was stopped", call));
   }

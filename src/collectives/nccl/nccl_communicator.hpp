@@ -62,7 +62,7 @@ class NcclCommunicator {
   /// Waits until NCCL is through with `call`, which gave `result`. @throws Error{system|peer_lost|timeout|aborted}
   void settle(ncclResult_t result, char const* call) {
     if (result != ncclSuccess) [[unlikely]]
-      settle_slowly(result, call);
+      settle_within(timeout_, result, call);
   }
 
   [[nodiscard]] ncclResult_t async_error() noexcept;
@@ -73,7 +73,7 @@ class NcclCommunicator {
  private:
   NcclCommunicator(Libraries libraries, Timeout timeout) : libraries_(std::move(libraries)), timeout_(timeout) {}
 
-  void settle_slowly(ncclResult_t result, char const* call);
+  void settle_within(Timeout limit, ncclResult_t result, char const* call);
   /// Polls until NCCL is through with what it does for `handle`.
   [[nodiscard]] ncclResult_t poll(ncclComm_t handle, std::chrono::steady_clock::time_point deadline,
                                   bool until_stopped);

@@ -248,6 +248,7 @@ void Watch::end_with(Error const& error) {
 // for another reason nobody learns of the failure if this waits for it.
 void Watch::drop_all() {
   constexpr auto kPatience = 500ms;
+  if (!setup_.communicator->is_stopped()) retire();  // what is through by now did succeed
   setup_.communicator->stop();
   auto const deadline = Clock::now() + kPatience;
   auto const error = failure_->get();

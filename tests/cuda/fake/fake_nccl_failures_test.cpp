@@ -1,7 +1,12 @@
 // What becomes of calls on a GPU when ranks differ, are late, die, or NCCL fails.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <span>
 #include <thread>
 #include <vector>
@@ -11,7 +16,6 @@
 #include "cuda/fake/fake_nccl.hpp"
 #include "harness/ranks.hpp"
 #include "weft/error.hpp"
-#include "weft/flight_recorder.hpp"
 
 namespace weft::test {
 namespace {
@@ -112,20 +116,18 @@ TEST_F(FakeNcclFailures, ATimeoutNamesTheRankThatDidNotMakeTheCall) {
   });
 }
 
-TEST_F(FakeNcclFailures, AStuckGpuIsNamedByTheRanksThatAreThrough) {
-  run_thread_ranks(
-      2,
-      [&](Communicator& world) {
-        FakeNccl::connect(world);
-        Stream const stream = gpu.make_stream();
-        std::vector<float> values(4, 1.0F);
-        if (world.rank() == 1) gpu.hold(stream);
-        Work const work = reduce(world, values, stream);
-        expect_failed(world, work, stream, ErrorCode::timeout, {"all_reduce", "WEFT_TIMEOUT"});
-        if (world.rank() == 1) gpu.release(stream);
-        Stream(stream).synchronize();
-      },
-      with_timeout(80ms));
+TEST_F(FakeNcclFailures, AStuckGpuIsNamed) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(4, 1.0F);
+    if (world.rank() == 1) gpu.hold(stream);
+    Work const work =
+        world.all_reduce(on_gpu(values), on_gpu(values), ReduceOp::sum, {.stream = stream, .timeout = 80ms});
+    expect_failed(world, work, stream, ErrorCode::timeout, {"all_reduce", "WEFT_TIMEOUT"});
+    if (world.rank() == 1) gpu.release(stream);
+    Stream(stream).synchronize();
+  });
 }
 
 TEST_F(FakeNcclFailures, ARankThatLeavesIsNamed) {
@@ -227,7 +229,7 @@ TEST_F(FakeNcclFailures, ACreationThatFailsOrHangsFailsOnEveryRank) {
           EXPECT_NE(std::string(error.what()).find("ncclCommInitRankConfig"), std::string::npos) << error.what();
         }
       },
-      with_timeout(200ms));
+      with_timeout(1000ms));
   nccl.init_hangs = true;
   run_thread_ranks(
       2,
@@ -239,7 +241,7 @@ TEST_F(FakeNcclFailures, ACreationThatFailsOrHangsFailsOnEveryRank) {
           EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
         }
       },
-      with_timeout(50ms));
+      with_timeout(600ms));
   nccl.init_hangs = false;
 }
 
@@ -269,17 +271,39 @@ TEST_F(FakeNcclFailures, SurvivorsShrinkToACommunicatorOfTheirOwn) {
   }
 }
 
-TEST_F(FakeNcclFailures, TheFlightRecorderKnowsCallsOnTheGpu) {
-  run_thread_ranks(1, [&](Communicator& world) {
-    FakeNccl::connect(world);
-    Stream const stream = gpu.make_stream();
-    std::vector<float> values(4, 1.0F);
-    Work const work = reduce(world, values, stream);
-    work.wait();
-    std::this_thread::sleep_for(5ms);
-    auto const timings = work.timings();
-    EXPECT_LE(timings.enqueued, timings.finished);
-  });
+TEST_F(FakeNcclFailures, TheFlightRecorderWritesDownWhatFailedOnTheGpu) {
+  std::filesystem::path const folder =
+      std::filesystem::path(::testing::TempDir()) / ("weft_fake_nccl_flight." + std::to_string(::getpid()));
+  std::filesystem::remove_all(folder);
+  Config config;
+  config.flight_directory = folder.string();
+  run_thread_ranks(1,
+                   [&](Communicator& world) {
+                     FakeNccl::connect(world);
+                     Stream const stream = gpu.make_stream();
+                     std::vector<float> values(4, 1.0F);
+                     Work const done = reduce(world, values, stream);
+                     done.wait();
+                     EXPECT_LE(done.timings().enqueued, done.timings().finished);
+                     gpu.hold(stream);
+                     Work const work = reduce(world, values, stream);
+                     world.abort("enough");
+                     expect_failed(world, work, stream, ErrorCode::aborted, {"rank 0", "enough"});
+                     gpu.release(stream);
+                     Stream(stream).synchronize();
+                   },
+                   {.config = config});
+  bool found = false;
+  for (auto const& entry : std::filesystem::directory_iterator(folder)) {
+    std::ifstream file(entry.path());
+    std::string const text{std::istreambuf_iterator<char>(file), {}};
+    found = found || (text.find("\"name\": \"nccl\"") != std::string::npos &&
+                      text.find("\"state\": \"finished\"") != std::string::npos &&
+                      text.find("\"state\": \"failed\"") != std::string::npos &&
+                      text.find("all_reduce(4 × f32, sum)") != std::string::npos);
+  }
+  EXPECT_TRUE(found);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
