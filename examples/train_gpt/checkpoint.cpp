@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -142,6 +143,11 @@ Checkpoint read_header(std::string const& path, std::string const& header) {
 void save_checkpoint(std::string const& given, Checkpoint const& checkpoint) {
   // A link's target is replaced, not the link.
   std::string const path = std::filesystem::weakly_canonical(given).string();
+  if (!std::all_of(checkpoint.values.begin(), checkpoint.values.end(),
+                   [](float value) { return std::isfinite(value); })) {
+    fail(path,
+         "not written: the training has diverged, a weight or optimizer state is not finite; take a smaller --lr");
+  }
   std::string const header = header_of(checkpoint);
   Preamble const preamble{kMagic, header.size(), checkpoint.values.size() * sizeof(float),
                           checksum_of(header, checkpoint.values)};

@@ -24,11 +24,11 @@ std::vector<weft::NamedParameter> named(GptParameters const& parameters) {
   return all;
 }
 
-// A damaged file is no mistake in the command line, which invalid_argument would be taken for.
-template <typename Read>
-auto reading(Read const& read) {
+// Neither a damaged file nor a diverged model is a mistake in the command line, which invalid_argument is taken for.
+template <typename Task>
+auto no_usage_error(Task const& task) {
   try {
-    return read();
+    return task();
   } catch (weft::Error const& error) {
     if (error.code() != weft::ErrorCode::invalid_argument) throw;
     throw std::runtime_error(error.what());
@@ -60,10 +60,12 @@ void FolderCheckpoints::after_step(int step, Strategy& strategy) {
   int const done = step + 1;
   bool const due = options_.checkpoint_every > 0 && done % options_.checkpoint_every == 0;
   if (!saver_ || (!due && done != options_.steps)) return;
-  strategy.save(*saver_, parameters_,
-                {.metadata = {{kHeader, header_of(describe_run(options_, text_fingerprint_, done, strategy))},
-                              {kStrategy, options_.strategy},
-                              {kRanks, std::to_string(ranks_)}}});
+  no_usage_error([&] {
+    strategy.save(*saver_, parameters_,
+                  {.metadata = {{kHeader, header_of(describe_run(options_, text_fingerprint_, done, strategy))},
+                                {kStrategy, options_.strategy},
+                                {kRanks, std::to_string(ranks_)}}});
+  });
 }
 
 void FolderCheckpoints::finish() {
@@ -92,7 +94,7 @@ void refuse_to_replace(Options const& options) {
 }
 
 Checkpoint load_folder_header(std::string const& folder) {
-  weft::Checkpoint const checkpoint = reading([&] { return weft::Checkpoint::open(folder); });
+  weft::Checkpoint const checkpoint = no_usage_error([&] { return weft::Checkpoint::open(folder); });
   auto const header = checkpoint.info().metadata.find(kHeader);
   if (header == checkpoint.info().metadata.end()) {
     throw std::runtime_error(fmt::format("checkpoint {}: is not of train_gpt", folder));
@@ -102,7 +104,7 @@ Checkpoint load_folder_header(std::string const& folder) {
 
 void restore_folder(weft::Communicator& world, std::string const& folder, Checkpoint const& header,
                     GptParameters const& parameters, Strategy& strategy) {
-  reading([&] { strategy.load(weft::Checkpoint::open(world, folder), world, named(parameters)); });
+  no_usage_error([&] { strategy.load(weft::Checkpoint::open(world, folder), world, named(parameters)); });
   restore_scaler(header, strategy);
 }
 

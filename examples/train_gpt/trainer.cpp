@@ -68,7 +68,8 @@ void check_finite(float loss, int step) {
     return;
   }
   throw std::runtime_error(
-      fmt::format("step {}: the loss is {}; nothing was saved, take a smaller --lr", step + 1, loss));
+      fmt::format("step {}: the loss is {}: the training has diverged; take a smaller --lr, or --clip", step + 1,
+                  std::isnan(loss) ? "not a number" : "infinite"));
 }
 
 /// The training loop.

@@ -36,8 +36,9 @@ struct NamedParameter {
 // `compressor` is null, nothing is owed.
 //
 // All are collective. @throws Error{invalid_argument}, on every rank and before anything is written, naming the
-// parameter and both counts or shapes where `parameters` does not fit, or both optimizers where they are not alike; and
-// what CheckpointSaver::save() and Checkpoint::read() throw.
+// parameter and both counts or shapes where `parameters` does not fit, or both optimizers where they are not alike; of
+// a save the parameter or state and the first element that is not finite (a diverged run does not replace its last good
+// checkpoint); and what CheckpointSaver::save() and Checkpoint::read() throw.
 
 void save(CheckpointSaver& saver, ShardedOptimizer& sharded, std::span<NamedParameter const> parameters,
           CheckpointInfo info = {}, GradientCompressor const* compressor = nullptr);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 #include <string_view>
@@ -11,6 +13,7 @@
 #include "checkpoint/residuals.hpp"
 #include "checkpoint/tensor_type.hpp"
 #include "checkpoint/together.hpp"
+#include "kernels/cpu/optim/gradients.hpp"
 #include "weft/convert.hpp"
 #include "weft/error.hpp"
 
@@ -35,11 +38,15 @@ std::string text_of(std::vector<std::size_t> const& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-// `values` are those of the range that begins at element `begin`.
-auto fill_from(std::vector<float> const& values, std::size_t begin) {
-  return [&values, begin](std::size_t first, BufferView const& to) {
-    std::memcpy(to.data, values.data() + (first - begin), to.bytes());
-  };
+// A model that has diverged must not replace the last one that had not.
+void refuse_not_finite(std::string const& name, std::vector<float> const& values, std::size_t begin) {
+  if (kernels::measure_gradient(values.data(), values.size(), DataType::f32, 1).finite) return;
+  auto const at = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("training checkpoint: {}: element {} is {}: the training has diverged; nothing was written, "
+                          "go on from the save before",
+                          name, begin + static_cast<std::size_t>(at - values.begin()),
+                          std::isnan(*at) ? "not a number" : "infinite"));
 }
 
 /// A whole Optimizer on every rank, seen as a strategy whose shards are everything.
@@ -111,9 +118,13 @@ std::vector<CheckpointTensor> tensors_of(Strategy& strategy, std::span<NamedPara
     NamedParameter const& named = parameters[i];
     ShardRange const mine = strategy.shard(i);
     ConstBufferView const values(nullptr, mine.count, DataType::f32);
-    auto const add = [&](std::string name, auto const& make) {
-      tensors.push_back({std::move(name), named.shape, mine.first, values,
-                         [=](std::size_t first, BufferView const& to) { fill_from(make(), mine.first)(first, to); }});
+    auto const add = [&](std::string const& name, auto const& make) {
+      tensors.push_back(
+          {name, named.shape, mine.first, values, [=, begin = mine.first](std::size_t first, BufferView const& to) {
+             std::vector<float> const all = make();
+             refuse_not_finite(name, all, begin);
+             std::memcpy(to.data, all.data() + (first - begin), to.bytes());
+           }});
     };
     add(named.name, [&strategy, i] { return strategy.master_shard(i); });
     for (std::size_t which = 0; which < strategy.state_names(i).size(); ++which) {

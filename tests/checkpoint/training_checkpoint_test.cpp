@@ -26,8 +26,11 @@ std::size_t count_of(NamedParameter const& parameter) {
   return count;
 }
 
+constexpr std::int64_t kDiverges = 1000;  ///< the step whose gradient of matrix[1234] is no number
+
 /// A gradient that no rank has to itself, of values that 16 bits hold, whose mean over any ranks is itself.
 float gradient_at(std::int64_t step, std::size_t tensor, std::size_t element) {
+  if (step == kDiverges && tensor == 2 && element == 1234) return std::numeric_limits<float>::quiet_NaN();
   auto const mixed = static_cast<double>((element * 7 + tensor * 13 + static_cast<std::size_t>(step) * 5) % 29);
   return static_cast<float>((mixed - 14) / 16);
 }
@@ -317,6 +320,23 @@ TEST(TrainingCheckpointErrorsTest, AShapeThatDoesNotFitIsNotSaved) {
                    [&] { trainee->save_to(saver, others); });
     });
     EXPECT_EQ(SaveFiles(folder.file(strategy)).entries(), 0U);
+  }
+}
+
+TEST(TrainingCheckpointErrorsTest, ADivergedModelDoesNotReplaceTheSaveBefore) {
+  TemporaryFolder const folder;
+  for (std::string const strategy : {"replicated", "zero", "sharded"}) {
+    run_thread_ranks(2, [&](Communicator& world) {
+      auto const trainee = make(world, strategy, DataType::f32, true);
+      CheckpointSaver saver(world, folder.file(strategy));
+      trainee->step(0);
+      trainee->save_to(saver);
+      trainee->step(kDiverges);
+      expect_error(ErrorCode::invalid_argument, {"matrix", "element 1234 is not a number", "nothing was written"},
+                   [&] { trainee->save_to(saver); });
+      saver.wait();
+    });
+    EXPECT_EQ(Checkpoint::open(folder.file(strategy)).info().step, 1) << strategy;
   }
 }
 

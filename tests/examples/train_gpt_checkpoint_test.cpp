@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <random>
 
 #include "checkpoint.hpp"
@@ -88,6 +89,10 @@ TEST(Checkpoint, SaysWhyItCannotBeReadOrWritten) {
   std::ofstream(folder.file("text")) << std::string(100, 'x');
   EXPECT_NE(message_of(folder.file("text")).find("not a checkpoint"), std::string::npos);
   EXPECT_THROW(save_checkpoint(folder.file("no/such/folder"), example()), std::runtime_error);
+  Checkpoint diverged = example();
+  diverged.values[300] = std::numeric_limits<float>::infinity();
+  EXPECT_THROW(save_checkpoint(folder.file("diverged"), diverged), std::runtime_error);
+  EXPECT_FALSE(std::filesystem::exists(folder.file("diverged")));
 }
 
 TEST(Checkpoint, GivenOptionsMustAgree) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -154,6 +156,32 @@ TEST(TrainGpt, ABadVariableIsOneLineAndAUsageError) {
   EXPECT_EQ(result.code, 2);
   EXPECT_EQ(std::ranges::count(result.error, '\n'), 1) << result.error;
   EXPECT_NE(result.error.find("WEFT_TIMEOUT=soon"), std::string::npos) << result.error;
+}
+
+TEST(TrainGpt, ADivergedRunKeepsItsLastGoodCheckpoint) {
+  TemporaryFolder const folder;
+  std::string const path = folder.file("run");
+  std::string const diverging =
+      "--layers 2 --width 64 --heads 4 --seq 32 --batch 12 --sample 0 --optimizer sgd --lr 900 --ranks 2 --steps 20 ";
+  ProgramResult const result = run_train_gpt(diverging + "--checkpoint-every 1 --checkpoint " + path);
+  EXPECT_EQ(result.code, 1) << result.error << result.out;
+  EXPECT_NE(result.error.find("the training has diverged"), std::string::npos) << result.error;
+  std::size_t values = 0;
+  for (auto const& entry : std::filesystem::recursive_directory_iterator(path)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    std::string const bytes = read_file(entry.path().string());
+    std::uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    for (std::size_t at = sizeof header + header; at < bytes.size(); at += sizeof(float), ++values) {
+      float value = 0;
+      std::memcpy(&value, bytes.data() + at, sizeof value);
+      ASSERT_TRUE(std::isfinite(value)) << entry.path() << ", byte " << at;
+    }
+  }
+  EXPECT_GT(values, 100'000U);
+  ProgramResult const whole = run_train_gpt(diverging + "--steps 6 --save " + folder.file("whole"));
+  EXPECT_EQ(whole.code, 1) << whole.error << whole.out;
+  EXPECT_FALSE(std::filesystem::exists(folder.file("whole")));
 }
 
 TEST(TrainGpt, ALinkToACheckpointKeepsPointingAtIt) {
