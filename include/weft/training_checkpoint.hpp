@@ -26,8 +26,9 @@ struct NamedParameter {
 // Whatever the strategy, the type of the parameters and the number of ranks were at the save, they may be others at the
 // load: only the optimizers must be alike. A run continues with equal bits if they are the same (8-bit states: if they
 // are also divided alike). `parameters` names all of the strategy's, in its order. `info.step` and `info.optimizer` are
-// filled in by save() and, of them, the step count is put back by load(); learning rates and loss scales are the
-// caller's, who has info.metadata for them.
+// filled in by save() and, of them, the step count is put back by load(); learning rates, loss scales
+// and, where steps may be skipped, which batch comes next are the caller's, who has info.metadata for them: step counts
+// are of applied steps.
 //
 // `compressor`: what gradients are compressed by, if its residuals (see CompressionOptions::error_feedback) are to be
 // saved and loaded too: 4 bytes a parameter and rank, "compression.w.residual" of w's shape for each rank. At the same
