@@ -265,7 +265,6 @@ void adopt(Options& options, Checkpoint const& checkpoint, std::uint64_t text_fi
   take(options, "--clip", options.clip, checkpoint.clip);
   take(options, "--warmup", options.warmup, checkpoint.warmup);
   take(options, "--decay", options.decay, checkpoint.decay);
-  if (checkpoint.scaler.scale > 0) take(options, "--loss-scale", options.loss_scale, double{checkpoint.scaler.scale});
   if (text_fingerprint != checkpoint.text_fingerprint) {
     fail(options.resume, "was trained on another text; pass the same --data");
   }

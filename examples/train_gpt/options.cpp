@@ -156,7 +156,8 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
          "of parameters and gradients: fp32, bf16, or fp16 with a loss scale; arithmetic and originals are fp32")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
-  app.add_option("--loss-scale", options.loss_scale, "loss scale of fp16 at the start; halves at an overflow")
+  app.add_option("--loss-scale", options.loss_scale,
+                 "loss scale of fp16 at the start (not of a resumed run); halves at an overflow")
       ->check(within(1, 1e30))
       ->capture_default_str();
   app.add_option("--growth-interval", options.growth_interval, "steps without overflow after which it doubles")

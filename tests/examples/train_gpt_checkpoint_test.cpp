@@ -110,12 +110,6 @@ TEST(Checkpoint, GivenOptionsMustAgree) {
   options.model.width = 16;
   EXPECT_THROW(adopt(options, checkpoint, checkpoint.text_fingerprint), std::runtime_error);
   options.model.width = 8;
-  EXPECT_EQ(options.loss_scale, 1024);
-  options.given.insert("--loss-scale");
-  EXPECT_NO_THROW(adopt(options, checkpoint, checkpoint.text_fingerprint));
-  options.loss_scale = 100;
-  EXPECT_THROW(adopt(options, checkpoint, checkpoint.text_fingerprint), std::runtime_error);
-  options.loss_scale = 1024;
   EXPECT_THROW(adopt(options, checkpoint, 1), std::runtime_error);
   options.steps = 12;
   EXPECT_THROW(adopt(options, checkpoint, checkpoint.text_fingerprint), std::runtime_error);
