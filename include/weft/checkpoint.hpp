@@ -130,6 +130,7 @@ class Checkpoint {
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
 
+  [[nodiscard]] std::filesystem::path const& folder() const noexcept;  ///< as given to open()
   [[nodiscard]] CheckpointInfo const& info() const noexcept;
   [[nodiscard]] std::span<Tensor const> tensors() const noexcept;  ///< by name
   [[nodiscard]] Tensor const* find(std::string_view name) const noexcept;

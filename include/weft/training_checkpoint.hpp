@@ -17,6 +17,11 @@ struct NamedParameter {
   std::vector<std::size_t> shape;
 };
 
+struct LoadOptions {
+  /// Tensors of the checkpoint that nobody asks for, as of a bigger model, are left out; else they are refused.
+  bool partial = false;
+};
+
 // Parameters and optimizer states of any strategy, into and out of a checkpoint of any. Of the parameter "w" a
 // checkpoint has, in f32:
 //
@@ -39,7 +44,9 @@ struct NamedParameter {
 // All are collective. @throws Error{invalid_argument}, on every rank and before anything is written, naming the
 // parameter and both counts or shapes where `parameters` does not fit, or both optimizers where they are not alike; of
 // a save the parameter or state and the first element that is not finite (a diverged run does not replace its last good
-// checkpoint); and what CheckpointSaver::save() and Checkpoint::read() throw.
+// checkpoint); of a load, before it changes anything, the folder and a tensor that the checkpoint has not, or one there
+// that is none of `parameters` or their states (residuals may be there or not), unless options.partial; and what
+// CheckpointSaver::save() and Checkpoint::read() throw.
 
 void save(CheckpointSaver& saver, ShardedOptimizer& sharded, std::span<NamedParameter const> parameters,
           CheckpointInfo info = {}, GradientCompressor const* compressor = nullptr);
@@ -50,9 +57,11 @@ void save(CheckpointSaver& saver, Communicator const& communicator, Optimizer& o
 
 /// A ZeroOptimizer is as constructed, with options.buckets.rebuild = false; of a FullySharded no unit is in use.
 void load(Checkpoint const& checkpoint, Communicator& communicator, ShardedOptimizer& sharded,
-          std::span<NamedParameter const> parameters, GradientCompressor* compressor = nullptr);
+          std::span<NamedParameter const> parameters, GradientCompressor* compressor = nullptr,
+          LoadOptions const& options = {});
 /// Writes parameters, their f32 originals and states, on every rank.
 void load(Checkpoint const& checkpoint, Communicator& communicator, Optimizer& optimizer,
-          std::span<NamedParameter const> parameters, GradientCompressor* compressor = nullptr);
+          std::span<NamedParameter const> parameters, GradientCompressor* compressor = nullptr,
+          LoadOptions const& options = {});
 
 }  // namespace weft

@@ -36,7 +36,7 @@ bool is_convertible(DataType from, DataType to) noexcept {
 
 class Checkpoint::Impl {
  public:
-  explicit Impl(std::filesystem::path const& folder) : index_(read_index(folder)) {
+  explicit Impl(std::filesystem::path const& folder) : folder_(folder), index_(read_index(folder)) {
     for (IndexTensor const& one : index_.tensors) tensors_.push_back(one.tensor);
     for (std::string const& file : index_.files) files_.push_back(File::open(folder / file));
     offsets_.resize(index_.tensors.size());
@@ -44,6 +44,7 @@ class Checkpoint::Impl {
     for (std::size_t f = 0; f < files_.size(); ++f) check_file(f);
   }
 
+  [[nodiscard]] std::filesystem::path const& folder() const noexcept { return folder_; }
   [[nodiscard]] CheckpointInfo const& info() const noexcept { return index_.info; }
   [[nodiscard]] std::string const& save() const noexcept { return index_.save; }
   [[nodiscard]] std::span<Tensor const> tensors() const noexcept { return tensors_; }
@@ -58,6 +59,7 @@ class Checkpoint::Impl {
   void check_file(std::size_t file);
   void read_part(std::size_t tensor, std::size_t part, CheckpointRange const& range) const;
 
+  std::filesystem::path folder_;
   CheckpointIndex index_;
   std::vector<Tensor> tensors_;
   std::vector<File> files_;
@@ -163,6 +165,9 @@ Checkpoint::~Checkpoint() = default;
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 
+std::filesystem::path const& Checkpoint::folder() const noexcept {
+  return impl_->folder();
+}
 CheckpointInfo const& Checkpoint::info() const noexcept {
   return impl_->info();
 }

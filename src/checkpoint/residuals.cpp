@@ -13,10 +13,6 @@
 namespace weft {
 namespace {
 
-std::string residual_name(NamedParameter const& parameter) {
-  return fmt::format("compression.{}.residual", parameter.name);
-}
-
 std::size_t elements_of(NamedParameter const& parameter) {
   return std::accumulate(parameter.shape.begin(), parameter.shape.end(), std::size_t{1}, std::multiplies<>());
 }
@@ -40,6 +36,10 @@ std::vector<float> mean_of_rows(Checkpoint const& checkpoint, std::string const&
 }
 
 }  // namespace
+
+std::string residual_name(NamedParameter const& parameter) {
+  return fmt::format("compression.{}.residual", parameter.name);
+}
 
 std::vector<CheckpointTensor> residuals_of(GradientCompressor const& compressor,
                                            std::span<NamedParameter const> parameters, int rank, int ranks) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "weft/checkpoint.hpp"
@@ -8,6 +9,9 @@
 #include "weft/training_checkpoint.hpp"
 
 namespace weft {
+
+/// What a checkpoint calls the residuals of `parameter`.
+[[nodiscard]] std::string residual_name(NamedParameter const& parameter);
 
 /// What rank `rank` of `ranks` has of each parameter's residuals: of "w" its row of "compression.w.residual".
 /// @throws Error{invalid_argument} naming a parameter that has another number of them.

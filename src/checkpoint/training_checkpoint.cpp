@@ -186,12 +186,49 @@ void check_optimizer(CheckpointInfo const& info, Strategy const& strategy) {
                           saved, here, saved));
 }
 
+// A model of more layers goes on as one of fewer, and an optimizer loses states, only where that is asked for.
+void check_left_out(Checkpoint const& checkpoint, std::set<std::string, std::less<>> const& known) {
+  std::string_view first;
+  std::size_t count = 0;
+  for (Checkpoint::Tensor const& tensor : checkpoint.tensors()) {
+    if (known.contains(tensor.name)) continue;
+    if (count++ == 0) first = tensor.name;
+  }
+  if (count == 0) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("training checkpoint: {} has tensor {}{}, which is no parameter here and no state of one; "
+                  "name all parameters that were saved, or leave it out with LoadOptions::partial",
+                  checkpoint.folder().string(), first, count == 1 ? "" : fmt::format(" and {} more", count - 1)));
+}
+
+// Before anything is read.
+template <typename Strategy>
+void check_tensors(Checkpoint const& checkpoint, Strategy const& strategy, std::span<NamedParameter const> parameters,
+                   LoadOptions const& options) {
+  std::set<std::string, std::less<>> known;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    auto const need = [&](std::string tensor) {
+      if (checkpoint.find(tensor) == nullptr) {
+        bad(parameters[i].name,
+            fmt::format("tensor {} is not in the checkpoint {}", tensor, checkpoint.folder().string()));
+      }
+      known.insert(std::move(tensor));
+    };
+    need(parameters[i].name);
+    for (std::string_view const state : strategy.state_names(i)) need(state_name(parameters[i].name, state));
+    known.insert(residual_name(parameters[i]));
+  }
+  if (!options.partial) check_left_out(checkpoint, known);
+}
+
 template <typename Strategy>
 void load_into(Checkpoint const& checkpoint, Communicator& communicator, Strategy& strategy,
-               std::span<NamedParameter const> parameters, GradientCompressor* compressor) {
+               std::span<NamedParameter const> parameters, GradientCompressor* compressor, LoadOptions const& options) {
   together(communicator, [&] {
     check_parameters(strategy, parameters);
     check_optimizer(checkpoint.info(), strategy);
+    check_tensors(checkpoint, strategy, parameters, options);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       ShardRange const mine = strategy.shard(i);
       strategy.set_master_shard(i, read_range(checkpoint, parameters[i], parameters[i].name, mine));
@@ -236,14 +273,14 @@ void save(CheckpointSaver& saver, Communicator const& communicator, Optimizer& o
 }
 
 void load(Checkpoint const& checkpoint, Communicator& communicator, ShardedOptimizer& sharded,
-          std::span<NamedParameter const> parameters, GradientCompressor* compressor) {
-  load_into(checkpoint, communicator, sharded, parameters, compressor);
+          std::span<NamedParameter const> parameters, GradientCompressor* compressor, LoadOptions const& options) {
+  load_into(checkpoint, communicator, sharded, parameters, compressor, options);
 }
 
 void load(Checkpoint const& checkpoint, Communicator& communicator, Optimizer& optimizer,
-          std::span<NamedParameter const> parameters, GradientCompressor* compressor) {
+          std::span<NamedParameter const> parameters, GradientCompressor* compressor, LoadOptions const& options) {
   Whole whole(optimizer);
-  load_into(checkpoint, communicator, whole, parameters, compressor);
+  load_into(checkpoint, communicator, whole, parameters, compressor, options);
 }
 
 }  // namespace weft

@@ -301,6 +301,72 @@ TEST(TrainingCheckpointErrorsTest, AnotherOptimizerIsRefusedOnAllRanks) {
          });
 }
 
+/// Of `options`, three tensors "a", "b", "c" of 30 elements that are 1, 2 and 3.
+void save_three(std::filesystem::path const& folder, AdamWOptions const& options) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    std::vector<std::vector<float>> mine{std::vector<float>(30, 1.0F), std::vector<float>(30, 2.0F),
+                                         std::vector<float>(30, 3.0F)};
+    Optimizer optimizer(std::vector<BufferView>{std::span(mine[0]), std::span(mine[1]), std::span(mine[2])}, options);
+    CheckpointSaver saver(world, folder);
+    save(saver, world, optimizer, std::vector<NamedParameter>{{"a", {30}}, {"b", {30}}, {"c", {30}}});
+  });
+}
+
+TEST(TrainingCheckpointErrorsTest, ABiggerModelIsRefusedUnlessTheLoadIsPartial) {
+  TemporaryFolder const folder;
+  save_three(folder.file("ck"), {});
+  std::vector<NamedParameter> const named{{"a", {30}}, {"b", {30}}};
+  run_thread_ranks(3, [&](Communicator& world) {
+    Checkpoint const checkpoint = Checkpoint::open(world, folder.file("ck"));
+    std::vector<std::vector<float>> mine(2, std::vector<float>(30, -7.0F));
+    std::vector<BufferView> const views{std::span(mine[0]), std::span(mine[1])};
+    std::vector<float> const untouched(30, -7.0F);
+    auto const refused = [](auto const& load_it) {
+      expect_error(ErrorCode::invalid_argument, {"/ck has tensor c and 2 more", "LoadOptions::partial"}, load_it);
+    };
+
+    ZeroOptions options;
+    options.buckets.rebuild = false;
+    ZeroOptimizer zero(world, {{views, AdamWOptions{}}}, options);
+    refused([&] { load(checkpoint, world, zero, named); });
+    EXPECT_EQ(zero.master(0), untouched);
+    load(checkpoint, world, zero, named, nullptr, {.partial = true});
+    EXPECT_EQ(zero.master(0), std::vector<float>(30, 1.0F));
+    EXPECT_EQ(zero.master(1), std::vector<float>(30, 2.0F));
+
+    FullySharded sharded(world, {{"unit", {{views, AdamWOptions{}}}}});
+    refused([&] { load(checkpoint, world, sharded, named); });
+    EXPECT_EQ(sharded.master(1), untouched);
+    load(checkpoint, world, sharded, named, nullptr, {.partial = true});
+    EXPECT_EQ(sharded.master(1), std::vector<float>(30, 2.0F));
+
+    Optimizer optimizer(views, AdamWOptions{});
+    refused([&] { load(checkpoint, world, optimizer, named); });
+    EXPECT_EQ(mine[0], untouched);
+    load(checkpoint, world, optimizer, named, nullptr, {.partial = true});
+    EXPECT_EQ(mine[0], std::vector<float>(30, 1.0F));
+  });
+}
+
+TEST(TrainingCheckpointErrorsTest, StatesMoreOrLessThanTheOptimizersAreRefused) {
+  TemporaryFolder const folder;
+  std::vector<NamedParameter> const named{{"a", {30}}, {"b", {30}}, {"c", {30}}};
+  for (bool const saved : {true, false}) {
+    save_three(folder.file("ck"), {.amsgrad = saved});
+    run_thread_ranks(2, [&](Communicator& world) {
+      Checkpoint const checkpoint = Checkpoint::open(world, folder.file("ck"));
+      std::vector<std::vector<float>> mine(3, std::vector<float>(30, -7.0F));
+      Optimizer optimizer(std::vector<BufferView>{std::span(mine[0]), std::span(mine[1]), std::span(mine[2])},
+                          AdamWOptions{.amsgrad = !saved});
+      expect_error(ErrorCode::invalid_argument,
+                   {saved ? "/ck has tensor optimizer.a.max_exp_avg_sq and 2 more"
+                          : "parameter a: tensor optimizer.a.max_exp_avg_sq is not in the checkpoint"},
+                   [&] { load(checkpoint, world, optimizer, named); });
+      EXPECT_EQ(mine[0], std::vector<float>(30, -7.0F));
+    });
+  }
+}
+
 TEST(TrainingCheckpointErrorsTest, AShapeThatDoesNotFitIsNotSaved) {
   TemporaryFolder const folder;
   for (std::string const strategy : {"replicated", "zero", "sharded"}) {
