@@ -33,7 +33,10 @@ void UnitCast::enter() noexcept {
 }
 
 std::span<float> UnitCast::room(Copies& copies, std::size_t index) const {
-  if (copies.values.empty()) copies.values.resize(largest_unit_);
+  if (copies.values.empty()) {
+    copies.charge = {weft::MemoryKind::activations, largest_unit_ * sizeof(float)};
+    copies.values.resize(largest_unit_);
+  }
   return std::span(copies.values).subspan(offsets_[index], counts_[index]);
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <weft/buffer.hpp>
+#include <weft/memory.hpp>
 
 #include "gpt_parameters.hpp"
 
@@ -27,6 +28,7 @@ class UnitCast {
  private:
   /// Copies of a unit's tensors, side by side.
   struct Copies {
+    weft::MemoryCharge charge;
     std::vector<float> values;
     std::vector<char> present;  ///< by tensor
   };
