@@ -117,7 +117,7 @@ TEST(MemoryAccountTest, OneRanksBudgetRefusesOnAll) {
   run_thread_ranks(3, [](Communicator& world) {
     MemoryAccount const account(world.rank() == 1 ? 1 << 20 : MemoryAccount::kUnlimited);
     MemoryAccount::Binding const bound(account);
-    expect_error(ErrorCode::out_of_memory, {"rank 1"}, [&] {
+    expect_error(ErrorCode::out_of_memory, {"rank 1", "memory budget"}, [&] {
       try {
         (void)world.allocate(1 << 20, DataType::f32);
       } catch (Error const& error) {

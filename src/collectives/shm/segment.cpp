@@ -28,7 +28,7 @@ Mapping::~Mapping() {
 
 namespace {
 
-enum class Outcome : std::int32_t { ok, no_memory, forbidden, failed };
+enum class Outcome : std::int32_t { ok, no_memory, over_budget, forbidden, failed };
 
 /// What rank 0 tells the others about its segment.
 struct Offer {
@@ -66,6 +66,12 @@ void agree(std::vector<Report> const& reports, std::size_t bytes) {
       std::find_if(reports.begin(), reports.end(), [](Report const& r) { return r.outcome != Outcome::ok; });
   if (bad == reports.end()) return;
   auto const rank = bad - reports.begin();
+  if (bad->outcome == Outcome::over_budget) {
+    throw Error(ErrorCode::out_of_memory,
+                fmt::format("rank {}: its part of a shared segment of {} bytes does not fit its memory budget; its own "
+                            "message says what is in use",
+                            rank, bytes));
+  }
   auto const reason = std::strerror(bad->error_number);
   if (bad->outcome == Outcome::no_memory) {
     throw Error(ErrorCode::out_of_memory, fmt::format("rank {}: cannot have a shared segment of {} bytes ({} "
@@ -208,7 +214,7 @@ std::shared_ptr<Mapping> create_segment(int rank, int size, std::size_t bytes, s
   std::optional<Error> too_much;
   MemoryCharge charge = charge_part(part_bytes, too_much);
   mine.error_number = too_much ? ENOMEM : commit(*mapping, begin, end, fd.get());
-  mine.outcome = classify(mine.error_number);
+  mine.outcome = too_much ? Outcome::over_budget : classify(mine.error_number);
   reports = gather(exchange, mine);
   if (too_much) throw *too_much;
   agree(reports, bytes);
