@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/temporary_folder.hpp"
 #include "harness/shell.hpp"
 
 namespace weft {
@@ -16,8 +17,7 @@ using test::run_shell;
 using test::ShellResult;
 
 /// Its lines sorted: ranks print when they like.
-ShellResult shell(std::string const& command) {
-  ShellResult result = run_shell("timeout -k 2 100 " + command);
+ShellResult sorted(ShellResult result) {
   std::vector<std::string> lines;
   std::istringstream in(result.output);
   for (std::string line; std::getline(in, line);) lines.push_back(line);
@@ -27,16 +27,26 @@ ShellResult shell(std::string const& command) {
   return result;
 }
 
+constexpr char const* kTimeout = "timeout -k 2 100 ";
+
+ShellResult shell(std::string const& command) {
+  return sorted(run_shell(kTimeout + command));
+}
+
 std::string mpirun(int ranks, std::string const& options = {}) {
   return std::string(WEFT_MPIRUN) + " --oversubscribe -np " + std::to_string(ranks) + " " + options + " ";
 }
 
-ShellResult plain(int ranks, std::string const& program) {
-  return shell(mpirun(ranks) + program);
-}
-
 ShellResult preloaded(int ranks, std::string const& program, std::string const& options = {}) {
   return shell(mpirun(ranks, options + " -x LD_PRELOAD=" WEFT_PRELOAD_LIBRARY) + program);
+}
+
+/// The same through a file for each rank: of what ranks print much of at once, mpirun mixes parts of lines.
+ShellResult through_files(std::string const& start, std::string const& program) {
+  test::TemporaryFolder const folder;
+  auto const to_file = R"(sh -c 'exec "$0" "$@" >)" + folder.file("$OMPI_COMM_WORLD_RANK") + "' ";
+  return sorted(run_shell("{ " + (kTimeout + start) + to_file + program + "; code=$?; cat " + folder.file("*") +
+                          "; exit $code; }"));
 }
 
 bool contains(std::string const& text, std::string const& part) {
@@ -54,8 +64,8 @@ std::string without_statistics(std::string const& text) {
 }
 
 void expect_same_answers(int ranks, std::string const& program) {
-  auto const expected = plain(ranks, program);
-  auto const got = preloaded(ranks, program, "-x WEFT_MPI_STATS=1");
+  auto const expected = through_files(mpirun(ranks), program);
+  auto const got = through_files(mpirun(ranks, "-x WEFT_MPI_STATS=1 -x LD_PRELOAD=" WEFT_PRELOAD_LIBRARY), program);
   ASSERT_EQ(expected.code, 0) << expected.output;
   ASSERT_EQ(got.code, 0) << got.output;
   EXPECT_FALSE(expected.output.empty());
