@@ -98,7 +98,7 @@ double* Board::values(int rank) const noexcept {
   return reinterpret_cast<double*>(first) + static_cast<std::size_t>(rank) * kMaxValues;
 }
 
-// Linux from 6.18 on charges a whole time slice for a yield: beside programs that compute, who yields is served last
+// Linux 6.18 charges a whole time slice for a yield: beside programs that compute, who yields is served last
 // and who sleeps first.
 void Board::give_way() {
   if (abstained_ > 0) {

@@ -13,7 +13,7 @@ struct Patience {
   int yields = 0;  ///< polls with sched_yield() between them, fewer where other programs want the core
 };
 
-/// Yields the core for as long as that is cheap. Linux from 6.18 on charges a whole time slice for a yield: beside
+/// Yields the core for as long as that is cheap. Linux 6.18 charges a whole time slice for a yield: beside
 /// programs that compute, who yields runs last and who sleeps runs first. Any thread.
 class Yielder {
  public:
