@@ -109,8 +109,10 @@ def draw_row(axes, row, label, lanes, origin):
     """Returns the row's label with its figures."""
     hidden, exposed = analyse(lanes)
     top, bottom = row + 0.04, row + 0.42  # the axis points down
+    draw_bars(axes, merge((start, end) for _, start, end in lanes["compute"]), top, origin, COMPUTE)
     for _, start, end in lanes["compute"]:
-        axes.broken_barh([(start - origin, end - start)], (top, 0.36), facecolors=COMPUTE, edgecolors="white", linewidth=0.5)
+        if end - start > 0.004 * axes.get_xlim()[1]:  # lines between shorter ones, an optimizer's tensors, would cover them
+            axes.vlines([start - origin, end - origin], top, top + 0.36, color="white", linewidth=0.5)
     label_runs(axes, lanes["compute"], top + 0.18, origin)
     draw_bars(axes, hidden, bottom, origin, HIDDEN)
     draw_bars(axes, exposed, bottom, origin, EXPOSED)
