@@ -49,12 +49,17 @@ if(WEFT_BUILD_TESTS)
   add_custom_target(cuda_tests)
 endif()
 
-# weft_test(NAME SOURCES…): a GoogleTest program that may also include src/ and tests/harness. Its folder's name is its label,
-# and "cuda" where its name says so; or "fake_cuda", for tests that need CUDA's headers and no GPU. What it reports lands in test-results/, for scripts/count_tests.py.
+# weft_test(NAME SOURCES…): a GoogleTest program that may also include src/ and tests/harness.
 function(weft_test name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE weft::weft weft_flags weft_dependencies weft_test_harness)
+  weft_register_test(${name})
+endfunction()
+
+# weft_register_test(NAME): lets ctest run a program. Its folder's name is its label, and "cuda" where its name says so; or
+# "fake_cuda", for tests that need CUDA's headers and no GPU. What it reports lands in test-results/, for scripts/count_tests.py.
+function(weft_register_test name)
   add_dependencies(weft_tests ${name})
   add_test(NAME ${name} COMMAND ${name})
   get_filename_component(labels ${CMAKE_CURRENT_SOURCE_DIR} NAME)

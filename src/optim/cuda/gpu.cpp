@@ -5,23 +5,26 @@
 namespace weft::cuda {
 
 void Gpu::write(void* to, void const* from, std::size_t bytes) const {
-  if (bytes == 0) return;
-  DeviceGuard const guard(device_);
-  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  check(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "cudaMemcpy");
-  check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // a copy from pageable memory may still be under way
+  copy(to, from, bytes);
 }
 
 void Gpu::read(void* to, void const* from, std::size_t bytes) const {
+  copy(to, from, bytes);
+}
+
+// In the order of the legacy default stream, which does not wait for streams like ours by itself.
+void Gpu::copy(void* to, void const* from, std::size_t bytes) const {
   if (bytes == 0) return;
   DeviceGuard const guard(device_);
-  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  check(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "cudaMemcpy");
+  auto const& cuda = cuda_runtime();
+  check(cuda.device_synchronize(), "cudaDeviceSynchronize");
+  check(cuda.memcpy_async(to, from, bytes, cudaMemcpyDefault, nullptr), "cudaMemcpyAsync");
+  check(cuda.stream_synchronize(nullptr), "cudaStreamSynchronize");
 }
 
 void Gpu::synchronize() const {
   DeviceGuard const guard(device_);
-  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  check(cuda_runtime().device_synchronize(), "cudaDeviceSynchronize");
 }
 
 bool Gpu::is_capturing(Stream const* stream) const {

@@ -40,6 +40,7 @@ class Gpu {
   }
 
  private:
+  void copy(void* to, void const* from, std::size_t bytes) const;
   [[nodiscard]] StreamHandle stream_of(Stream const* stream) const;
 
   int device_;

@@ -152,6 +152,12 @@ cudaError_t FakeGpu::enqueue(cudaStream_t stream, std::function<void()> task) {
   return cudaSuccess;
 }
 
+cudaError_t FakeGpu::launch_kernel(cudaStream_t stream, std::function<void()> kernel) {
+  record("cudaLaunchKernel", stream);
+  if (auto const status = take_failure("cudaLaunchKernel"); status != cudaSuccess) return status;
+  return enqueue(stream, std::move(kernel));
+}
+
 bool FakeGpu::is_capturing(cudaStream_t stream) const {
   auto const queue = queue_of(stream);
   return queue && queue->capture() != nullptr;

@@ -45,8 +45,9 @@ struct FakeCall {
   std::thread::id thread;
 };
 
-/// A GPU in host memory: streams run their queues on threads of their own, memory is the host's, and every call is
-/// recorded. One at a time in a process; tests inject failures and captures.
+/// A GPU in host memory: streams run their queues on threads of their own, memory is the host's, kernels' bodies run on
+/// the CPU, and every call is recorded. One at a time in a process; tests inject failures and captures. Programs that
+/// link `weft_fake_gpu` have it behind all of Weft: it takes the place of the CUDA runtime and of the compiled kernels.
 ///
 /// What a real GPU would leave to luck is an error here: memory that is freed is overwritten, events under capture
 /// cannot be asked, streams under capture cannot wait for what was not captured.
@@ -96,6 +97,8 @@ class FakeGpu {
   struct Event;
   /// Runs `task` on the stream when its turn comes, or puts it into the graph that is captured.
   cudaError_t enqueue(cudaStream_t stream, std::function<void()> task);
+  /// The same of a kernel.
+  cudaError_t launch_kernel(cudaStream_t stream, std::function<void()> kernel);
   [[nodiscard]] bool is_capturing(cudaStream_t stream) const;
   [[nodiscard]] std::size_t live_bytes() const;
   [[nodiscard]] std::size_t live_streams() const;

@@ -4,39 +4,11 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cuda/block.hpp"
+#include "cuda/kernels/host_block.hpp"
 #include "weft/buffer.hpp"
 #include "weft/stream.hpp"
 
 namespace weft::test {
-
-/// A block whose threads run one after the other between meetings; from the first to the last, from the last to the
-/// first, or scattered, as blocks go, so that what depends on their order shows.
-template <unsigned kThreads>
-class HostBlock {
- public:
-  explicit HostBlock(unsigned index) : index_(index) {}
-
-  [[nodiscard]] unsigned index() const { return index_; }
-
-  template <typename F>
-  void each_thread(F const& f) const {
-    static_assert((kThreads & (kThreads - 1)) == 0);
-    for (unsigned i = 0; i < kThreads; ++i) {
-      unsigned const orders[] = {i, kThreads - 1 - i, (i * 2654435761U + index_) % kThreads};
-      f(orders[index_ % 3]);
-    }
-  }
-
-  template <typename T>
-  struct PerThread {
-    std::unique_ptr<T[]> values{new T[kThreads]};
-    T& operator[](unsigned thread) { return values[thread]; }
-  };
-
- private:
-  unsigned index_;
-};
 
 /// Stands for a GPU (src/optim/cuda/gpu.hpp): its memory is the host's, and kernels' bodies run block after block.
 class HostMachine {
@@ -65,12 +37,7 @@ class HostMachine {
   void launch(Body const& body, std::size_t blocks, Stream const* /*stream*/) const {
     if (blocks == 0) return;
     ++counters_->launches;
-    auto shared = std::make_unique<typename Body::Shared>();
-    for (std::size_t index = 0; index < blocks; ++index) {
-      std::memset(static_cast<void*>(shared.get()), 0xC5, sizeof *shared);  // a GPU's shared memory is not zero
-      HostBlock<Body::kThreads> block(static_cast<unsigned>(index));
-      body(block, *shared);
-    }
+    run_blocks(body, blocks);
   }
 
   /// What has been asked for, of all copies.
