@@ -20,9 +20,7 @@ namespace {
 
 constexpr std::size_t kMaxValues = 4096;  // doubles per rank and exchange
 constexpr std::chrono::seconds kPatience{60};
-constexpr std::chrono::milliseconds kLateYield{1};
 constexpr std::chrono::microseconds kNap{50};
-constexpr int kAbstained = 1000;  // naps before the next yield is tried
 
 [[noreturn]] void fail(std::string const& what) {
   auto const code = errno == ENOMEM || errno == ENOSPC ? ErrorCode::out_of_memory : ErrorCode::system;
@@ -98,16 +96,8 @@ double* Board::values(int rank) const noexcept {
   return reinterpret_cast<double*>(first) + static_cast<std::size_t>(rank) * kMaxValues;
 }
 
-// Linux 6.18 charges a whole time slice for a yield: beside programs that compute, who yields is served last
-// and who sleeps first.
 void Board::give_way() {
-  if (abstained_ > 0) {
-    --abstained_;
-    return std::this_thread::sleep_for(kNap);
-  }
-  auto const begin = std::chrono::steady_clock::now();
-  sched_yield();
-  if (std::chrono::steady_clock::now() - begin > kLateYield) abstained_ = kAbstained;
+  if (!yielder_.yield()) std::this_thread::sleep_for(kNap);
 }
 
 void Board::wait_for(Flag const& flag) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/meeting.hpp"
+#include "core/yielder.hpp"
 
 namespace weft::perf {
 
@@ -64,7 +65,7 @@ class Board {
   int ranks_;
   bool crowded_;
   std::uint64_t epoch_ = 0;
-  int abstained_ = 0;  ///< naps left before a yield is tried
+  Yielder yielder_;
   SharedArena arena_;
   Flag* flags_;
 };

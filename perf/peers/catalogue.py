@@ -90,7 +90,7 @@ def compile_loop(setup, name, flags):
         raise Unavailable(f"{archive} is missing; build weft_perf_loop")
     newest = max(os.path.getmtime(path) for path in [archive, *sources])
     if not os.path.exists(program) or os.path.getmtime(program) < newest:
-        run(["g++", "-std=c++20", "-O2", f"-I{PERF}", f"-I{ROOT}/include", f"-I{setup.build}/include", *sources, archive,
+        run(["g++", "-std=c++20", "-O2", f"-I{PERF}", f"-I{ROOT}/include", f"-I{ROOT}/src", f"-I{setup.build}/include", *sources, archive,
              *flags, "-lfmt", "-lpthread", "-o", program], f"compiling the loop for {name}")
     return program
 

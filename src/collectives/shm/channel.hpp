@@ -15,6 +15,7 @@
 #include "collectives/shm/control_block.hpp"
 #include "collectives/shm/patience.hpp"
 #include "collectives/shm/segment.hpp"
+#include "core/yielder.hpp"
 #include "weft/error.hpp"
 
 namespace weft::shm {

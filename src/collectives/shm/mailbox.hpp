@@ -14,6 +14,7 @@
 #include "collectives/shm/patience.hpp"
 #include "collectives/shm/segment.hpp"
 #include "collectives/transit.hpp"
+#include "core/yielder.hpp"
 
 namespace weft::shm {
 
