@@ -77,12 +77,13 @@ struct BucketerOptions {
   UnusedGradients unused = UnusedGradients::zero;
   BucketHook hook{};  ///< sends buckets; all ranks have one, or none has
   /// Where results are sharded: called on the stream with this rank's part of a bucket right behind its collective,
-  /// unless that failed; finish() waits for it. Must not throw.
+  /// unless that failed; finish() waits for it. Must not throw. On a GPU called on the thread that launches, once the
+  /// collective is enqueued: what it enqueues on `stream` comes behind that.
   std::function<void(BufferView)> on_shard{};
   /// Where gradients are. On a GPU (see Communicator) streams wait and the host does not: a bucket leaves after what
   /// `compute` was given before mark_ready(), and what `compute` is given after wait() or finish() comes after the
   /// bucket; failures surface from later calls, timings() is empty, and a step whose plan stays can be captured.
-  /// Neither release, on_shard, hooks, unused but zero, BucketPolicy::optimal nor joins are there so far:
+  /// Neither release, hooks, unused but zero, BucketPolicy::optimal nor joins are there so far:
   /// Error{unsupported}.
   Device device{};
   std::optional<Stream> compute{};  ///< absent: the GPU's legacy default stream
@@ -124,6 +125,8 @@ class Bucketer {
   /// Where tensor `index` has its gradient. Valid until the next finish() that rebuilds: see generation().
   /// @throws Error{invalid_argument} for a bad index.
   [[nodiscard]] BufferView gradient(std::size_t index) const;
+  /// What bucket `index` of plan() is reduced to here: this rank's part, or where results are not sharded all of it.
+  [[nodiscard]] BufferView shard(std::size_t index) const;
   /// Grows when finish() has moved the gradients (once, after the first synchronised step); contents move along.
   [[nodiscard]] std::size_t generation() const noexcept;
 

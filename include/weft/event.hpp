@@ -27,4 +27,8 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
+/// Work enqueued on `stream` from now on starts only after all that was enqueued on `other` so far. Does not block the
+/// caller.
+void follow(Stream const& stream, Stream const& other);
+
 }  // namespace weft

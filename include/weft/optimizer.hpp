@@ -67,6 +67,8 @@ class Optimizer {
   /// Updates parameter `index` (counted over all groups) from `gradient`: f32, bf16 or f16, as many elements.
   /// @throws Error{invalid_argument} on a wrong index, count or dtype, without begin_step(), or the second time since.
   void update(std::size_t index, BufferView gradient);
+  /// The same of several parameters: on a GPU one launch for neighbours of one kind of optimizer.
+  void update(std::span<std::size_t const> indices, std::span<BufferView const> gradients);
   /// begin_step() and update() of every parameter.
   void step(std::span<BufferView const> gradients, StepInputs const& inputs = {});
 

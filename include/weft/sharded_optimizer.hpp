@@ -40,12 +40,12 @@ class ShardedOptimizer {
   /// Of all groups. @throws Error{invalid_argument} for one that is not finite and at least 0.
   void set_lr(double lr);
   void set_lr(std::size_t group, double lr);
-  [[nodiscard]] std::int64_t step_count() const noexcept;  ///< steps that were applied
-  void set_step_count(std::int64_t step);                  ///< @throws Error{invalid_argument} for one below 0
+  [[nodiscard]] std::int64_t step_count() const;  ///< steps that were applied; on a GPU waits for it
+  void set_step_count(std::int64_t step);         ///< @throws Error{invalid_argument} for one below 0
   /// Of the last step's unscaled gradients, the same on every rank; not finite: that step was skipped. Zero where
-  /// options.gradients asks for nothing.
-  [[nodiscard]] GradientNorm gradient_norm() const noexcept;
-  /// When the last step updated this rank's shards, bucket by bucket or unit by unit.
+  /// options.gradients asks for nothing. On a GPU waits for it.
+  [[nodiscard]] GradientNorm gradient_norm() const;
+  /// When the last step updated this rank's shards, bucket by bucket or unit by unit; on a GPU empty.
   [[nodiscard]] std::span<Interval const> updates() const noexcept;
 
   // For checkpoints. A parameter's master is its f32 original, or where it has none (f32 parameters, or without

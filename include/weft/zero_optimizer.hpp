@@ -48,6 +48,11 @@ struct ZeroOptions {
 /// in cache; step() waits for all of them, asks all ranks (two numbers), and then updates shard by shard from the last
 /// bucket on, each sent as soon as it is updated: two passes over a shard's gradients, one over everything else.
 ///
+/// On a GPU, where all parameters are then, streams wait and the host does not: gradients are written and parameters
+/// read on options.buckets.compute, the step runs there, and what follows wait_parameter() on it comes after the bucket.
+/// Failures surface from later calls; timings are empty; a GradScaler is on the GPU as well. Not there so far:
+/// ZeroStage::gradients, Lamb, and what BucketerOptions::device says.
+///
 /// Parameters are numbered over all groups. What may be touched:
 ///   parameter(i)   read from wait_parameter(i) to the next step(); written by step() only
 ///   gradient(i)    written until its mark_ready(); after step() its contents are undefined (zeros if

@@ -13,7 +13,6 @@ namespace {
 
 void check_for_device(BucketerOptions const& options) {
   char const* const what = options.hook                                                         ? "hook"
-                           : options.on_shard                                                   ? "on_shard"
                            : options.collective == BucketCollective::reduce_scatter_and_release ? "collective"
                            : options.policy != BucketPolicy::caps                               ? "policy"
                            : options.unused != UnusedGradients::zero                            ? "unused"
@@ -68,11 +67,7 @@ void BucketSender::throw_if_failed() const {
 }
 
 Work BucketSender::collective(BufferView const& whole) {
-  if (compute_) {
-    Event written;
-    written.record(*compute_);
-    written.wait_on(stream());
-  }
+  if (compute_) follow(stream(), *compute_);
   if (!sharded()) return communicator_.all_reduce(whole, whole, op_, call_);
   return communicator_.reduce_scatter(whole, mine(whole), op_, call_);
 }
@@ -97,7 +92,9 @@ BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t 
   } else {
     sent.done = collective(whole);
   }
-  if (on_shard_ && sharded()) {
+  if (on_shard_ && sharded() && compute_) {
+    on_shard_(mine(whole));
+  } else if (on_shard_ && sharded()) {
     stream().enqueue([part = mine(whole), done = sent.done, look = on_shard_] {
       if (!done.error()) look(part);
     });
@@ -114,6 +111,7 @@ BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t 
 }
 
 void BucketSender::wait_for_followers() {
+  if (compute_) return on_shard_ ? follow(*compute_, stream()) : void();
   if (has_hook() || on_shard_ || collective_ == BucketCollective::reduce_scatter_and_release) stream().synchronize();
 }
 

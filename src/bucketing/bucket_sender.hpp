@@ -39,7 +39,7 @@ class BucketSender {
   /// follows.
   Work send(BufferView const& whole);
 
-  /// Waits until what follows sent buckets is done.
+  /// Waits until what follows sent buckets is done; on a GPU compute() does.
   void wait_for_followers();
 
  private:

@@ -74,6 +74,9 @@ BufferView Bucketer::gradient(std::size_t index) const {
   impl_->tracker().check_index("gradient", index);
   return impl_->storage().tensor(index);
 }
+BufferView Bucketer::shard(std::size_t index) const {
+  return impl_->shard(index);
+}
 std::size_t Bucketer::generation() const noexcept {
   return impl_->generation();
 }

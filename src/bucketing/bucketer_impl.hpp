@@ -27,6 +27,7 @@ class Bucketer::Impl final : FailsOnce {
   Impl& operator=(Impl const&) = delete;
 
   [[nodiscard]] BucketStorage const& storage() const noexcept { return storage_; }
+  [[nodiscard]] BufferView shard(std::size_t bucket) const;
   [[nodiscard]] ReadyTracker const& tracker() const noexcept { return tracker_; }
   [[nodiscard]] std::size_t generation() const noexcept { return generation_; }
   [[nodiscard]] std::span<BucketTiming const> timings() const noexcept { return timings_; }

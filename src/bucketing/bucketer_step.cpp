@@ -45,6 +45,12 @@ void Bucketer::Impl::launch_next() {
   ++launched_;
 }
 
+BufferView Bucketer::Impl::shard(std::size_t bucket) const {
+  if (bucket < storage_.bucket_count()) return sender_.mine(storage_.bucket(bucket));
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("bucketer: shard({}): there are {} buckets", bucket, storage_.bucket_count()));
+}
+
 void Bucketer::Impl::launch_full_buckets() {
   while (launched_ < storage_.bucket_count() && tracker_.is_full(launched_)) launch_next();
 }
@@ -199,7 +205,7 @@ void Bucketer::Impl::drain() noexcept {
   presence_.drain();
   if (join_) join_->drain();
   // A hook that threw may have left work behind.
-  if (launched_ > 0 || sender_.has_hook()) sender_.wait_for_followers();
+  if (!sender_.compute() && (launched_ > 0 || sender_.has_hook())) sender_.wait_for_followers();
 }
 
 }  // namespace weft

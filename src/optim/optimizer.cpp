@@ -53,6 +53,13 @@ void Optimizer::begin_step(StepInputs const& inputs) {
 void Optimizer::update(std::size_t index, BufferView gradient) {
   impl_->update(index, gradient);
 }
+void Optimizer::update(std::span<std::size_t const> indices, std::span<BufferView const> gradients) {
+  if (gradients.size() != indices.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("Optimizer::update: {} gradients for {} parameters", gradients.size(), indices.size()));
+  }
+  impl_->update(indices, gradients);
+}
 void Optimizer::step(std::span<BufferView const> gradients, StepInputs const& inputs) {
   if (gradients.size() != parameter_count()) {
     throw Error(ErrorCode::invalid_argument,

@@ -57,6 +57,11 @@ void Optimizer::Impl::update(std::size_t index, BufferView gradient) {
   update_one(index, gradient);
 }
 
+void Optimizer::Impl::update(std::span<std::size_t const> indices, std::span<BufferView const> gradients) {
+  for (std::size_t i = 0; i < indices.size(); ++i) begin_update(indices[i], gradients[i]);
+  update_some(indices, gradients);
+}
+
 kernels::LambNorms Optimizer::Impl::update_moments(std::size_t index, BufferView gradient) {
   begin_update(index, gradient);
   if (needs_norms(options_of(index))) return moments_of_one(index, gradient);
@@ -74,6 +79,10 @@ void Optimizer::Impl::step(std::span<BufferView const> gradients, StepInputs con
   begin_step(inputs);
   for (std::size_t i = 0; i < gradients.size(); ++i) begin_update(i, gradients[i]);
   update_all(gradients);
+}
+
+void Optimizer::Impl::update_some(std::span<std::size_t const> indices, std::span<BufferView const> gradients) {
+  for (std::size_t i = 0; i < indices.size(); ++i) update_one(indices[i], gradients[i]);
 }
 
 void Optimizer::Impl::update_all(std::span<BufferView const> gradients) {

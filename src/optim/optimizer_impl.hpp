@@ -26,6 +26,8 @@ class Optimizer::Impl {
     begin(inputs);
   }
   void update(std::size_t index, BufferView gradient);
+  /// Of as many.
+  void update(std::span<std::size_t const> indices, std::span<BufferView const> gradients);
   [[nodiscard]] kernels::LambNorms update_moments(std::size_t index, BufferView gradient);
   void apply(std::size_t index, kernels::LambNorms const& norms);
   /// As many as parameters.
@@ -55,7 +57,8 @@ class Optimizer::Impl {
   [[nodiscard]] virtual kernels::LambNorms moments_of_one(std::size_t index, BufferView gradient) = 0;
   /// Only of optimizers that need_norms().
   virtual void apply_to_one(std::size_t index, kernels::LambNorms const& norms) = 0;
-  /// All parameters' updates, of checked gradients.
+  /// Some parameters' updates, and all, of checked gradients.
+  virtual void update_some(std::span<std::size_t const> indices, std::span<BufferView const> gradients);
   virtual void update_all(std::span<BufferView const> gradients);
 
   [[nodiscard]] OptimizerSettings const& settings() const noexcept { return settings_; }

@@ -85,4 +85,10 @@ std::chrono::nanoseconds Event::elapsed_until(Event const& later) const {
   return from->elapsed_until(*to);
 }
 
+void follow(Stream const& stream, Stream const& other) {
+  Event reached;
+  reached.record(other);
+  reached.wait_on(stream);
+}
+
 }  // namespace weft

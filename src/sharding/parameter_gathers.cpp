@@ -4,8 +4,10 @@
 
 #include <exception>
 
+#include "collectives/device_access.hpp"
 #include "core/log.hpp"
 #include "weft/error.hpp"
+#include "weft/event.hpp"
 
 namespace weft {
 
@@ -20,11 +22,17 @@ void ParameterGathers::launch(BucketStorage const& parameters, std::size_t bucke
   if (whole.count == 0) return;
   BufferView const mine = parameters.shard(bucket, communicator_.rank(), communicator_.size());
   launched_.push_back({bucket, whole.bytes(), std::chrono::steady_clock::now()});
+  if (compute_) follow(stream_, *compute_);
   works_[bucket] = communicator_.all_gather(mine, whole, {stream_, {}});
 }
 
 void ParameterGathers::wait_for(std::size_t bucket) const {
   try {
+    if (compute_) {
+      works_[bucket].wait_on(*compute_);
+      if (auto const failure = DeviceAccess::backend(communicator_)->failure()) std::rethrow_exception(failure);
+      return;
+    }
     works_[bucket].wait();
   } catch (Error const& error) {
     throw Error(error.code(), fmt::format("parameters of bucket {} of {}: {}", bucket, works_.size(), error.what()));
@@ -36,6 +44,7 @@ void ParameterGathers::wait_for_all() {
   for (Launched const& one : launched_) wait_for(one.bucket);
   timings_.clear();
   for (Launched const& one : launched_) {
+    if (compute_) break;  // to ask a GPU is to wait for it
     WorkTimings const times = works_[one.bucket].timings();
     timings_.push_back({one.bytes, one.at, times.started, times.finished});
   }

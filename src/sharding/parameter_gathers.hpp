@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,9 +14,10 @@ namespace weft {
 /// The all_gathers that bring every rank the updated parameters, bucket by bucket. Not thread-safe.
 class ParameterGathers {
  public:
-  /// `communicator` must outlive it.
-  ParameterGathers(Communicator& communicator, Stream stream)
-      : communicator_(communicator), stream_(std::move(stream)) {}
+  /// `communicator` must outlive it. On a GPU `compute` is where parameters are written and used: it waits, and the
+  /// host does not.
+  ParameterGathers(Communicator& communicator, Stream stream, std::optional<Stream> compute)
+      : communicator_(communicator), stream_(std::move(stream)), compute_(std::move(compute)) {}
 
   /// Of the buckets of a plan; those of an earlier one have been waited for.
   void resize(std::size_t buckets);
@@ -24,9 +26,9 @@ class ParameterGathers {
   /// bucket `bucket`, of which this rank's part is up to date; returns at once.
   void launch(BucketStorage const& parameters, std::size_t bucket);
 
-  /// Blocks until the bucket has arrived, if it is under way. @throws Error naming the bucket.
+  /// Blocks (on a GPU: compute does) until the bucket has arrived, if it is under way. @throws Error naming the bucket.
   void wait_for(std::size_t bucket) const;
-  /// Until all have; then timings() are theirs.
+  /// Until all have; then timings() are theirs, but on a GPU.
   void wait_for_all();
   /// In launch order; `ready` is when each was launched.
   [[nodiscard]] std::span<BucketTiming const> timings() const noexcept { return timings_; }
@@ -37,6 +39,7 @@ class ParameterGathers {
  private:
   Communicator& communicator_;
   Stream stream_;
+  std::optional<Stream> compute_;
   std::vector<Work> works_;  ///< by bucket
   struct Launched {
     std::size_t bucket;

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/optim/gradients.hpp"
 #include "optim/rule.hpp"
+#include "sharding/device_values.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -55,8 +55,19 @@ void PieceOptimizer::fix(std::span<BufferView const> pieces) {
   for (std::size_t g = 1; g < groups.size(); ++g) next[g] = next[g - 1] + groups[g - 1].parameters.size();
   optimized_as_.assign(group_of_.size(), kNone);
   for (ShardPiece const& piece : pieces_) optimized_as_[piece.tensor] = next[group_of_[piece.tensor]]++;
+  // Nothing of all is on a GPU too, and reads its inputs there.
+  if (compute_ && pieces_.empty() && !groups.empty()) {
+    groups.front().parameters.push_back({nullptr, 0, DataType::f32, compute_->device()});
+  }
   optimizer_.emplace(groups, settings_);
+  indices_.reserve(pieces_.size());
   optimizer_->set_step_count(first_step_);
+}
+
+void PieceOptimizer::update(std::span<ShardPiece const> pieces, std::span<BufferView const> gradients) {
+  indices_.clear();
+  for (ShardPiece const& piece : pieces) indices_.push_back(index_of(piece));
+  optimizer_->update(indices_, gradients);
 }
 
 void PieceOptimizer::check_group(char const* call, std::size_t group) const {
@@ -122,11 +133,8 @@ void PieceOptimizer::set_state(char const* call, std::size_t index, std::size_t 
 }
 
 std::vector<float> PieceOptimizer::master(std::size_t index) const {
-  std::vector<float> values(shards_[index].count);
-  if (values.empty()) return values;
-  BufferView const master = optimizer_->master(optimized_as_[index]);
-  kernels::convert(master.data, master.dtype, values.data(), DataType::f32, values.size());
-  return values;
+  if (shards_[index].count == 0) return {};
+  return read_values(optimizer_->master(optimized_as_[index]), compute_);
 }
 
 void PieceOptimizer::set_master(char const* call, std::size_t index, std::span<float const> values) {
@@ -135,10 +143,8 @@ void PieceOptimizer::set_master(char const* call, std::size_t index, std::span<f
   if (values.empty()) return;
   BufferView const master = optimizer_->master(optimized_as_[index]);
   BufferView const parameter = optimizer_->parameter(optimized_as_[index]);
-  kernels::convert(values.data(), DataType::f32, master.data, master.dtype, values.size());
-  if (parameter.data != master.data) {
-    kernels::convert(values.data(), DataType::f32, parameter.data, parameter.dtype, values.size());
-  }
+  write_values(values, master, compute_);
+  if (parameter.data != master.data) write_values(values, parameter, compute_);
 }
 
 }  // namespace weft

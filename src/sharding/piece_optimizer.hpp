@@ -9,6 +9,7 @@
 #include "bucketing/bucket_storage.hpp"
 #include "sharding/shard_pieces.hpp"
 #include "weft/optimizer.hpp"
+#include "weft/stream.hpp"
 #include "weft/zero_optimizer.hpp"
 
 namespace weft {
@@ -20,6 +21,8 @@ class PieceOptimizer {
   /// Of the groups only sizes and options are kept. Errors begin with `who`.
   PieceOptimizer(char const* who, std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings);
 
+  /// Pieces are on a GPU, where `compute` writes them.
+  void use_device(std::optional<Stream> compute) { compute_ = std::move(compute); }
   /// What rank `rank` of `ranks` owns by `plan`. Not once fixed.
   void use_plan(BucketPlan const& plan, int rank, int ranks);
   /// From now on shards do not move: allocates states and takes masters from `parameters`, which are laid out by the
@@ -42,14 +45,18 @@ class PieceOptimizer {
   [[nodiscard]] OptimizerOptions const& options(std::size_t group) const;
   [[nodiscard]] OptimizerOptions const& options_of(std::size_t index) const { return options_[group_of_[index]]; }
   void set_lr(std::size_t group, double lr);
-  [[nodiscard]] std::int64_t step_count() const noexcept { return optimizer_ ? optimizer_->step_count() : first_step_; }
+  [[nodiscard]] std::int64_t step_count() const { return optimizer_ ? optimizer_->step_count() : first_step_; }
   void set_step_count(std::int64_t step);  ///< @throws Error{invalid_argument} for one below 0
   /// Whether a tensor's step depends on norms of all of it.
   [[nodiscard]] bool needs_norms() const noexcept;
 
-  // A step, once fixed; `gradient` is of the piece.
-  void begin_step(StepInputs const& inputs) { optimizer_->begin_step(inputs); }
-  void update(ShardPiece const& piece, BufferView gradient) { optimizer_->update(index_of(piece), gradient); }
+  // A step, once fixed; `gradient` is of the piece. On a GPU it is enqueued on the stream of use_device().
+  void begin_step(StepInputs inputs) {
+    if (compute_) inputs.stream = &*compute_;
+    optimizer_->begin_step(inputs);
+  }
+  /// Of pieces that lie next to one another.
+  void update(std::span<ShardPiece const> pieces, std::span<BufferView const> gradients);
   [[nodiscard]] Optimizer::Norms update_moments(ShardPiece const& piece, BufferView gradient) {
     return optimizer_->update_moments(index_of(piece), gradient);
   }
@@ -87,6 +94,8 @@ class PieceOptimizer {
   std::vector<std::span<ShardPiece const>> by_bucket_;  ///< into pieces_
   std::optional<Optimizer> optimizer_;                  ///< of the pieces; none before shards are fixed
   std::vector<std::size_t> optimized_as_;               ///< by parameter: its piece's index in optimizer_, or kNone
+  std::optional<Stream> compute_;                       ///< on a GPU
+  std::vector<std::size_t> indices_;                    ///< scratch of update()
   std::int64_t first_step_ = 0;
 };
 

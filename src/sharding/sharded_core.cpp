@@ -4,8 +4,8 @@
 
 #include <chrono>
 
-#include "kernels/cpu/optim/gradients.hpp"
 #include "optim/rule.hpp"
+#include "sharding/device_values.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -34,6 +34,14 @@ void ShardedOptimizer::Core::check_whole(char const* call, std::size_t index, st
               fmt::format("{}::{}: {} elements for parameter {}, which has {}", who_, call, count, index, expected));
 }
 
+void ShardedOptimizer::Core::check_stream(StepInputs const& inputs) const {
+  if (!compute_ || inputs.stream == nullptr || *inputs.stream == *compute_) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{}::step: inputs.stream is another than the one that gradients are computed on, which the "
+                          "step runs on; leave it empty",
+                          who_));
+}
+
 std::vector<float> ShardedOptimizer::Core::state(std::size_t index, std::size_t which) {
   check_usable();
   check_index(index, "state");
@@ -48,10 +56,7 @@ std::vector<float> ShardedOptimizer::Core::master(std::size_t index) {
   check_index(index, "master");
   settle("master");
   if (shards_.is_fixed()) return whole_of(index, shards_.master(index));
-  BufferView const parameter = unfixed(index);
-  std::vector<float> values(parameter.count);
-  kernels::convert(parameter.data, parameter.dtype, values.data(), DataType::f32, values.size());
-  return values;
+  return read_values(unfixed(index), compute_);
 }
 
 // `mine` is this rank's part.
@@ -111,10 +116,15 @@ void ShardedOptimizer::Core::set_master_shard(std::size_t index, std::span<float
 
 void ShardedOptimizer::Core::update(std::span<ShardPiece const> pieces) {
   Clock::time_point const start = Clock::now();
+  updated_.clear();
+  gradients_.clear();
   for (ShardPiece const& piece : pieces) {
-    if (has_gradient(piece)) shards_.update(piece, gradient_of(piece));
+    if (!has_gradient(piece)) continue;
+    updated_.push_back(piece);
+    gradients_.push_back(gradient_of(piece));
   }
-  updates_.push_back({start, Clock::now()});
+  shards_.update(updated_, gradients_);
+  if (!compute_) updates_.push_back({start, Clock::now()});
 }
 
 void ShardedOptimizer::Core::update_with_norms(CollectiveOptions const& how) {

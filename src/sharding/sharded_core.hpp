@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/fails_once.hpp"
+#include "sharding/device_judge.hpp"
 #include "sharding/gradient_judge.hpp"
 #include "sharding/piece_optimizer.hpp"
 #include "weft/communicator.hpp"
@@ -17,7 +19,7 @@ class ShardedOptimizer::Core : protected FailsOnce {
   /// Errors begin with `who`.
   Core(char const* who, std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings,
        GradientPolicy const& policy)
-      : who_(who), shards_(who, groups, settings), judge_(policy) {}
+      : who_(who), policy_(policy), shards_(who, groups, settings), judge_(policy) {}
 
   Core(Core const&) = delete;
   Core& operator=(Core const&) = delete;
@@ -25,7 +27,8 @@ class ShardedOptimizer::Core : protected FailsOnce {
 
   [[nodiscard]] PieceOptimizer& shards() noexcept { return shards_; }
   [[nodiscard]] PieceOptimizer const& shards() const noexcept { return shards_; }
-  [[nodiscard]] GradientJudge const& judge() const noexcept { return judge_; }
+  /// What the last step's judge found; on a GPU waits for it.
+  [[nodiscard]] GradientNorm norm() const { return device_judge_ ? device_judge_->norm() : judge_.norm(); }
   [[nodiscard]] std::span<Interval const> updates() const noexcept { return updates_; }
   /// @throws Error{invalid_argument} naming `call`, as the next two.
   void check_index(std::size_t index, char const* call) const;
@@ -51,7 +54,9 @@ class ShardedOptimizer::Core : protected FailsOnce {
   [[nodiscard]] virtual BufferView gradient_of(ShardPiece const& piece) const = 0;
   virtual void wait_for_gradient(ShardPiece const& piece) = 0;
   [[nodiscard]] virtual bool has_gradient(ShardPiece const& piece) const = 0;
-  /// Pieces whose gradients are there.
+  /// On a GPU a step runs on compute_ and nowhere else. @throws Error{invalid_argument}
+  void check_stream(StepInputs const& inputs) const;
+  /// Pieces whose gradients are there. On a GPU enqueued.
   void update(std::span<ShardPiece const> pieces);
   /// All pieces, once they are there. Lamb scales a whole tensor by its norms, and its parts are on several ranks.
   /// Collective.
@@ -77,9 +82,16 @@ class ShardedOptimizer::Core : protected FailsOnce {
   char const* who_;
 
  protected:
+  GradientPolicy policy_;
   PieceOptimizer shards_;
-  GradientJudge judge_;  ///< streams use it
-  std::vector<Interval> updates_;
+  GradientJudge judge_;                      ///< streams use it
+  std::optional<Stream> compute_;            ///< on a GPU: where parameters and gradients are written and used
+  std::optional<DeviceJudge> device_judge_;  ///< there, if the policy asks for anything, once shards are fixed
+  std::vector<Interval> updates_;            ///< on the host
+
+ private:
+  std::vector<ShardPiece> updated_;  ///< scratch of update(), as the next
+  std::vector<BufferView> gradients_;
 };
 
 }  // namespace weft

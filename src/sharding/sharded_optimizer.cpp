@@ -42,14 +42,14 @@ void ShardedOptimizer::set_lr(double lr) {
 void ShardedOptimizer::set_lr(std::size_t group, double lr) {
   core_->shards().set_lr(group, lr);
 }
-std::int64_t ShardedOptimizer::step_count() const noexcept {
+std::int64_t ShardedOptimizer::step_count() const {
   return core_->shards().step_count();
 }
 void ShardedOptimizer::set_step_count(std::int64_t step) {
   core_->shards().set_step_count(step);
 }
-GradientNorm ShardedOptimizer::gradient_norm() const noexcept {
-  return core_->judge().norm();
+GradientNorm ShardedOptimizer::gradient_norm() const {
+  return core_->norm();
 }
 std::span<Interval const> ShardedOptimizer::updates() const noexcept {
   return core_->updates();

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "optim/overlap.hpp"
+#include "optim/rule.hpp"
+#include "sharding/device_judge.hpp"
 #include "sharding/facts.hpp"
 #include "weft/error.hpp"
 
@@ -25,6 +27,17 @@ void check_apart(int rank, std::vector<ParameterGroup> const& groups) {
                           overlap->first, overlap->second));
 }
 
+void check_for_device(int rank, std::vector<ParameterGroup> const& groups, ZeroOptions const& options, Device device) {
+  DeviceJudge::check(options.gradients, device);
+  char const* what = options.stage == ZeroStage::gradients ? "stage 2; take ZeroStage::optimizer_states" : nullptr;
+  for (ParameterGroup const& group : groups) {
+    if (needs_norms(group.options)) what = "Lamb, whose norms are of whole tensors; take AdamW";
+  }
+  if (what == nullptr) return;
+  throw Error(ErrorCode::unsupported, fmt::format("rank {}: zero optimizer: parameters are on {}, where there is no {}",
+                                                  rank, to_string(device), what));
+}
+
 std::string describe(GradScaler const* scaler) {
   return scaler == nullptr ? "none" : fmt::format("of scale {}", scaler->scale());
 }
@@ -34,6 +47,13 @@ std::string describe_clipping(GradientPolicy const& policy) {
 }
 
 }  // namespace
+
+Device device_of(std::vector<ParameterGroup> const& groups) {
+  for (ParameterGroup const& group : groups) {
+    if (!group.parameters.empty()) return group.parameters.front().device;
+  }
+  return {};
+}
 
 void check_groups(int rank, std::vector<ParameterGroup> const& groups, ZeroOptions const& options) {
   if (options.stage != ZeroStage::optimizer_states && options.stage != ZeroStage::gradients) {
@@ -48,14 +68,16 @@ void check_groups(int rank, std::vector<ParameterGroup> const& groups, ZeroOptio
   }
   std::size_t index = 0;
   std::optional<DataType> first;
+  Device const device = device_of(groups);
   for (ParameterGroup const& group : groups) {
     check(group.options);
     for (BufferView const& parameter : group.parameters) {
-      if (!is_float(parameter.dtype) || parameter.device.type != DeviceType::cpu) {
-        throw Error(ErrorCode::unsupported,
-                    fmt::format("rank {}: zero optimizer: parameter {} is {} on {}; f32, bf16 and f16 on cpu can be "
-                                "updated",
-                                rank, index, to_string(parameter.dtype), to_string(parameter.device)));
+      if (!is_float(parameter.dtype) || parameter.device != device) {
+        throw Error(
+            ErrorCode::unsupported,
+            fmt::format("rank {}: zero optimizer: parameter {} is {} on {}; f32, bf16 and f16 on {}, where "
+                        "the first one is, can be updated",
+                        rank, index, to_string(parameter.dtype), to_string(parameter.device), to_string(device)));
       }
       if (parameter.data == nullptr && parameter.count != 0) {
         throw Error(ErrorCode::invalid_argument,
@@ -73,6 +95,7 @@ void check_groups(int rank, std::vector<ParameterGroup> const& groups, ZeroOptio
     }
   }
   check_apart(rank, groups);
+  if (device.type != DeviceType::cpu) check_for_device(rank, groups, options, device);
 }
 
 void check_agreement(Communicator& communicator, std::vector<ParameterGroup> const& groups,

@@ -6,6 +6,9 @@
 
 namespace weft {
 
+/// Where the first parameter is, and all have to be.
+[[nodiscard]] Device device_of(std::vector<ParameterGroup> const& groups);
+
 /// Local: what every rank can refuse by itself, naming rank and parameter. @throws Error{unsupported|invalid_argument}
 void check_groups(int rank, std::vector<ParameterGroup> const& groups, ZeroOptions const& options);
 

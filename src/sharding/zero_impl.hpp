@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "bucketing/bucket_storage.hpp"
@@ -19,7 +20,7 @@ namespace weft {
 class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
  public:
   Impl(Communicator& communicator, std::vector<ParameterGroup> const& groups, ZeroOptions const& options);
-  ~Impl() override { gathers_.drain(!has_failed()); }
+  ~Impl() override;
 
   Impl(Impl const&) = delete;
   Impl& operator=(Impl const&) = delete;
@@ -57,6 +58,7 @@ class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
   void share_parameters() override;
 
  private:
+  [[nodiscard]] BucketerOptions with_judge(BucketerOptions options);
   void take_values(std::vector<ParameterGroup> const& groups);
   [[nodiscard]] BucketPlan parameter_plan() const;
   void adopt_plan();
@@ -65,8 +67,14 @@ class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
   void finish_reductions();
   void update_as_they_arrive();
   void update_and_gather_from_the_last();
+  void look_at(BufferView shard);
   void judge_again();
+  void make_device_judge();
+  /// `again`: gradients may have changed since they were reduced.
+  [[nodiscard]] StepInputs judged(StepInputs const& inputs, bool again);
+  [[nodiscard]] StepInputs judged_on_device(StepInputs const& inputs, bool again);
   void zero_rest();
+  void zero_rest_on_device();
   void launch_gathers();
 
   [[nodiscard]] BufferView gradient_of(ShardPiece const& piece) const override {
@@ -90,6 +98,7 @@ class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
   Bucketer bucketer_;
   BucketStorage parameters_;
   ParameterGathers gathers_;
+  std::unordered_map<void const*, std::size_t> judged_as_;  ///< by address: the bucket whose shard it is, on a GPU
   bool reduced_ = false;                 ///< reduce() came, step() did not: gradients may have been changed
   std::optional<BrokenPromise> broken_;  ///< by this rank, in this step
 };

@@ -2,7 +2,10 @@
 
 #include <cstring>
 
+#include "collectives/device_access.hpp"
+#include "core/log.hpp"
 #include "optim/rule.hpp"
+#include "runtime/stream_impl.hpp"
 #include "sharding/zero_agreement.hpp"
 #include "sharding/zero_impl.hpp"
 
@@ -17,22 +20,30 @@ std::vector<TensorSpec> specs_of(std::vector<ParameterGroup> const& groups) {
   return specs;
 }
 
-BucketerOptions bucketer_options(ZeroOptions const& options, GradientJudge& judge) {
+// All that can be refused comes before memory is taken.
+BucketerOptions agreed_options(Communicator& communicator, std::vector<ParameterGroup> const& groups,
+                               ZeroOptions const& options) {
+  check_groups(communicator.rank(), groups, options);
+  check_agreement(communicator, groups, options);
   BucketerOptions buckets = options.buckets;
+  buckets.device = device_of(groups);
   buckets.collective = options.stage == ZeroStage::gradients ? BucketCollective::reduce_scatter_and_release
                                                              : BucketCollective::reduce_scatter;
-  // Parameters travel on the gradients' stream, behind them.
-  if (!buckets.stream) buckets.stream = Stream::cpu({.name = "weft-comm", .cpu = {}});
   buckets.on_shard = nullptr;
-  if (judge.is_wanted()) buckets.on_shard = [&judge](BufferView shard) { judge.look_at(shard); };
+  // Parameters travel on the gradients' stream, behind them.
+  if (buckets.device.type == DeviceType::cpu) {
+    buckets.compute.reset();
+    if (!buckets.stream) buckets.stream = Stream::cpu({.name = "weft-comm", .cpu = {}});
+    return buckets;
+  }
+  communicator.connect(buckets.device);
+  DeviceBackend const& backend = *DeviceAccess::backend(communicator);
+  if (!buckets.compute) buckets.compute = backend.default_stream();
+  if (!buckets.stream) buckets.stream = backend.make_stream();
   return buckets;
 }
 
-// All that can be refused comes before memory is taken.
-std::vector<TensorSpec> agreed_specs(Communicator& communicator, std::vector<ParameterGroup> const& groups,
-                                     ZeroOptions const& options) {
-  check_groups(communicator.rank(), groups, options);
-  check_agreement(communicator, groups, options);
+std::vector<TensorSpec> gradient_specs(std::vector<ParameterGroup> const& groups, ZeroOptions const& options) {
   std::vector<TensorSpec> specs = specs_of(groups);
   for (TensorSpec& spec : specs) spec.dtype = options.gradient_dtype.value_or(spec.dtype);
   return specs;
@@ -50,15 +61,37 @@ ZeroOptimizer::Impl::Impl(Communicator& communicator, std::vector<ParameterGroup
                           ZeroOptions const& options)
     : Core("ZeroOptimizer", groups, options.optimizer, options.gradients),
       communicator_(communicator),
-      options_(bucketer_options(options, judge_)),
+      options_(agreed_options(communicator, groups, options)),
       zero_gradients_(options.optimizer.zero_gradients),
       parameter_dtype_(parameter_dtype(groups, options)),
-      bucketer_(communicator, agreed_specs(communicator, groups, options), options_),
-      parameters_(communicator, parameter_plan(), MemoryKind::parameters),
-      gathers_(communicator, *options_.stream) {
+      bucketer_(communicator, gradient_specs(groups, options), with_judge(options_)),
+      parameters_(communicator, parameter_plan(), MemoryKind::parameters, options_.compute),
+      gathers_(communicator, *options_.stream, options_.compute) {
+  compute_ = options_.compute;
+  shards_.use_device(compute_);
   take_values(groups);
   adopt_plan();
   if (!options_.rebuild) shards_.fix(parameters_);
+}
+
+ZeroOptimizer::Impl::~Impl() {
+  gathers_.drain(!has_failed());
+  if (!compute_) return;
+  try {
+    compute_->synchronize();  // updates use memory that goes now
+  } catch (Error const& error) {
+    log(LogLevel::warn, fmt::format("zero optimizer: its last step: {}", error.what()));
+  }
+}
+
+BucketerOptions ZeroOptimizer::Impl::with_judge(BucketerOptions options) {
+  if (!judge_.is_wanted()) return options;
+  if (options.compute) {
+    options.on_shard = [this](BufferView shard) { look_at(shard); };
+  } else {
+    options.on_shard = [this](BufferView shard) { judge_.look_at(shard); };
+  }
+  return options;
 }
 
 // Parameters lie as their gradients do.
@@ -72,12 +105,18 @@ void ZeroOptimizer::Impl::take_values(std::vector<ParameterGroup> const& groups)
   std::size_t index = 0;
   for (ParameterGroup const& group : groups) {
     for (BufferView const& from : group.parameters) {
-      if (from.count != 0) std::memcpy(parameters_.tensor(index).data, from.data, from.bytes());
-      ++index;
+      BufferView const to = parameters_.tensor(index++);
+      if (from.count == 0) continue;
+      if (compute_) {
+        compute_->impl().copy(to.data, from.data, from.bytes());
+      } else {
+        std::memcpy(to.data, from.data, from.bytes());
+      }
     }
   }
+  CollectiveOptions const how{compute_, {}};
   for (std::size_t b = 0; b < parameters_.bucket_count(); ++b) {
-    if (parameters_.bucket(b).count != 0) communicator_.broadcast(parameters_.bucket(b), 0).wait();
+    if (parameters_.bucket(b).count != 0) communicator_.broadcast(parameters_.bucket(b), 0, how).wait();
   }
 }
 

@@ -1,6 +1,8 @@
 #include "kernels/cpu/reduce.hpp"
 
+#include "runtime/stream_impl.hpp"
 #include "sharding/zero_impl.hpp"
+#include "weft/event.hpp"
 
 namespace weft {
 namespace {
@@ -14,7 +16,7 @@ void ZeroOptimizer::Impl::launch_reductions() {
   std::size_t const generation = bucketer_.generation();
   bucketer_.finish_launching();
   if (bucketer_.generation() != generation) {
-    BucketStorage moved(communicator_, parameter_plan(), MemoryKind::parameters);
+    BucketStorage moved(communicator_, parameter_plan(), MemoryKind::parameters, compute_);
     moved.copy_tensors_from(parameters_);
     parameters_ = std::move(moved);
     adopt_plan();
@@ -48,6 +50,36 @@ void ZeroOptimizer::Impl::finish_reductions() {
   }
 }
 
+// On a GPU: behind the shard's reduction. Shards do not move any more.
+void ZeroOptimizer::Impl::look_at(BufferView shard) {
+  if (!device_judge_) make_device_judge();
+  device_judge_->look_at(judged_as_.at(shard.data), 1, *options_.stream);
+}
+
+void ZeroOptimizer::Impl::make_device_judge() {
+  std::vector<BufferView> shards;
+  for (std::size_t b = 0; b < bucketer_.plan().buckets.size(); ++b) {
+    shards.push_back(bucketer_.shard(b));
+    judged_as_[shards.back().data] = b;
+  }
+  device_judge_.emplace(policy_, shards);
+}
+
+StepInputs ZeroOptimizer::Impl::judged_on_device(StepInputs const& inputs, bool again) {
+  follow(*options_.stream, *compute_);  // what the caller did to gradients, and what the last step read
+  if (!device_judge_) make_device_judge();
+  if (again) device_judge_->look_at(0, bucketer_.plan().buckets.size(), *options_.stream);
+  StepInputs const decided = device_judge_->decide(communicator_, inputs, *options_.stream);
+  follow(*compute_, *options_.stream);
+  return decided;
+}
+
+StepInputs ZeroOptimizer::Impl::judged(StepInputs const& inputs, bool again) {
+  if (compute_) return judged_on_device(inputs, again);
+  if (again) judge_again();
+  return judge_.decide(communicator_, inputs);
+}
+
 // Gradients may have changed since they were reduced.
 void ZeroOptimizer::Impl::judge_again() {
   judge_.begin();
@@ -57,12 +89,12 @@ void ZeroOptimizer::Impl::judge_again() {
 void ZeroOptimizer::Impl::step(StepInputs const& inputs) {
   check_usable();
   if (!bucketer_.sync()) return bucketer_.finish();
+  check_stream(inputs);
   bool const judges = judge_.is_wanted();
   if (judges) judge_.check(inputs);
   guarded([&] {
-    if (reduced_) {
-      if (judges) judge_again();
-    } else {
+    bool const again = reduced_;
+    if (!reduced_) {
       wait_parameters();
       launch_reductions();
       if (judges || !options_.overlap) {
@@ -70,7 +102,7 @@ void ZeroOptimizer::Impl::step(StepInputs const& inputs) {
         reduced_ = true;
       }
     }
-    shards_.begin_step(judges ? judge_.decide(communicator_, inputs) : inputs);
+    shards_.begin_step(judges ? judged(inputs, again) : inputs);
     updates_.clear();
     if (judges && options_.overlap && !shards_.needs_norms()) {
       update_and_gather_from_the_last();
@@ -113,6 +145,7 @@ void ZeroOptimizer::Impl::update_and_gather_from_the_last() {
 // The updates have zeroed what this rank owns.
 void ZeroOptimizer::Impl::zero_rest() {
   if (options_.collective == BucketCollective::reduce_scatter_and_release) return;  // zeros already
+  if (compute_) return zero_rest_on_device();
   std::size_t const ranks = static_cast<std::size_t>(communicator_.size());
   std::size_t bytes = 0;
   for (Bucket const& bucket : bucketer_.plan().buckets) bytes += bucket.bytes() / ranks * (ranks - 1);
@@ -125,6 +158,17 @@ void ZeroOptimizer::Impl::zero_rest() {
     BufferView const behind = whole.slice(mine.first + mine.count, whole.count - mine.first - mine.count);
     kernels::zero(whole.data, mine.first * size_of(whole.dtype), store);
     kernels::zero(behind.data, behind.bytes(), store);
+  }
+}
+
+void ZeroOptimizer::Impl::zero_rest_on_device() {
+  for (std::size_t b = 0; b < bucketer_.plan().buckets.size(); ++b) {
+    BufferView const mine = bucketer_.shard(b);
+    std::size_t const before = mine.bytes() * static_cast<std::size_t>(communicator_.rank());
+    std::size_t const behind = mine.bytes() * static_cast<std::size_t>(communicator_.size()) - before - mine.bytes();
+    auto* const at = static_cast<std::byte*>(mine.data);
+    compute_->impl().zero(at - before, before);
+    compute_->impl().zero(at + mine.bytes(), behind);
   }
 }
 

@@ -58,7 +58,8 @@ class DeviceOptimizer final : public Optimizer::Impl {
     }
     if (from.empty()) return;
     machine_.synchronize();  // whoever wrote the parameters may have used any stream
-    TensorList<Machine>(machine_, from, {}, to).map(kernels::cuda::ScaleOp{}, nullptr, nullptr);
+    TensorList<Machine> const list(machine_, from, {}, to);
+    list.map(kernels::cuda::ScaleOp{}, nullptr, nullptr);
     machine_.synchronize();  // before the list goes
   }
   [[nodiscard]] std::int64_t step_count() const override { return download<long long>(machine_, step_.data()); }
@@ -103,6 +104,20 @@ class DeviceOptimizer final : public Optimizer::Impl {
     gradients_.set(position_[index], gradient, stream_);
     update_range(kinds_[index], position_[index], 1);
   }
+  void update_some(std::span<std::size_t const> indices, std::span<BufferView const> gradients) override {
+    for (std::size_t first = 0; first < indices.size();) {
+      std::size_t const position = position_[indices[first]];
+      auto const kind = kinds_[indices[first]];
+      std::size_t count = 1;
+      while (first + count < indices.size() && position_[indices[first + count]] == position + count &&
+             kinds_[indices[first + count]] == kind) {
+        ++count;
+      }
+      gradients_.set(position, gradients.subspan(first, count), stream_);
+      update_range(kind, position, count);
+      first += count;
+    }
+  }
   kernels::LambNorms moments_of_one(std::size_t index, BufferView gradient) override {
     gradients_.set(position_[index], gradient, stream_);
     moments(position_[index], 1);
@@ -116,7 +131,7 @@ class DeviceOptimizer final : public Optimizer::Impl {
     std::vector<BufferView>& in_order = in_order_;
     in_order.clear();
     for (std::size_t const index : order_) in_order.push_back(gradients[index]);
-    gradients_.set_all(in_order, stream_);
+    gradients_.set(0, in_order, stream_);
     for (std::size_t first = 0; first < order_.size();) {
       auto const kind = kinds_[order_[first]];
       std::size_t last = first + 1;

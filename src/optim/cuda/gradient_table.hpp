@@ -22,11 +22,11 @@ class GradientTable {
   void set(std::size_t index, BufferView const& gradient, Stream const* stream) {
     set_from(index, {&gradient, 1}, stream);
   }
-  /// Of all.
-  void set_all(std::span<BufferView const> gradients, Stream const* stream) {
+  /// Of neighbours.
+  void set(std::size_t first, std::span<BufferView const> gradients, Stream const* stream) {
     constexpr std::size_t kMost = kernels::cuda::SetGradientsBody::kMost;
-    for (std::size_t first = 0; first < gradients.size(); first += kMost) {
-      set_from(first, gradients.subspan(first, std::min(kMost, gradients.size() - first)), stream);
+    for (std::size_t i = 0; i < gradients.size(); i += kMost) {
+      set_from(first + i, gradients.subspan(i, std::min(kMost, gradients.size() - i)), stream);
     }
   }
 

@@ -1,5 +1,6 @@
 #include "optim/cuda/device_optimizer.hpp"
 #include "optim/cuda/device_scaler.hpp"
+#include "optim/cuda/shard_norm.hpp"
 
 namespace weft {
 
@@ -10,6 +11,10 @@ std::unique_ptr<Optimizer::Impl> make_cuda_optimizer(std::vector<ParameterGroup>
 
 std::unique_ptr<GradScaler::Impl> make_cuda_scaler(int device) {
   return std::make_unique<cuda::DeviceScaler<cuda::Gpu>>(cuda::Gpu(device));
+}
+
+std::unique_ptr<DeviceNorm> make_cuda_norm(std::span<BufferView const> tensors, Device device) {
+  return std::make_unique<cuda::ShardNorm<cuda::Gpu>>(cuda::Gpu(device.index), tensors);
 }
 
 }  // namespace weft

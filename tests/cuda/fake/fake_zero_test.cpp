@@ -1,0 +1,285 @@
+// ZeroOptimizer on a GPU's streams: the CPU's bits, and nobody waits.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "cuda/fake/fake_nccl.hpp"
+#include "sharding/zero_training.hpp"
+#include "weft/error.hpp"
+
+namespace weft::test {
+namespace {
+
+constexpr Device kGpu{DeviceType::cuda, 0};
+
+class FakeZero : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
+    EXPECT_EQ(nccl.live(), 0U);
+  }
+  FakeGpu gpu;
+  FakeNccl nccl;
+};
+
+/// Parameters on the GPU with the values of some on the host.
+class Copies {
+ public:
+  Copies(FakeGpu const& gpu, Parameters const& from) {
+    for (BufferView const& view : from.views()) {
+      memory_.push_back(gpu.allocate(view.count, view.dtype));
+      views_.push_back(view.count == 0 ? BufferView(nullptr, 0, view.dtype, kGpu) : memory_.back().view());
+      if (view.count != 0) std::memcpy(views_.back().data, view.data, view.bytes());
+    }
+  }
+  [[nodiscard]] std::vector<ParameterGroup> groups(Training const& t) const {
+    auto const middle = views_.begin() + static_cast<std::ptrdiff_t>(views_.size() / 2);
+    return {{{views_.begin(), middle}, t.first}, {{middle, views_.end()}, t.second}};
+  }
+
+ private:
+  std::vector<Buffer> memory_;
+  std::vector<BufferView> views_;
+};
+
+void launch(FakeGpu& gpu, Stream const& stream, std::function<void()> kernel) {
+  static_cast<void>(gpu.launch_kernel(cuda::handle_of(stream), std::move(kernel)));
+}
+
+/// A step's gradients: what backward would write.
+using Backward = std::function<void(BufferView gradient, BufferView parameter, std::size_t step, std::size_t tensor)>;
+
+/// As train_sharded(), on the GPU.
+std::vector<std::byte> train_on_gpu(Communicator& world, FakeGpu& gpu, Training const& t, ZeroOptions options,
+                                    Backward const& backward, std::function<void(ZeroOptimizer&, Stream&)> after = {}) {
+  options.optimizer = t.settings;
+  Stream compute = gpu.make_stream();
+  options.buckets.compute = compute;
+  Parameters const values(t.specs);
+  Copies const parameters(gpu, values);
+  ZeroOptimizer zero(world, parameters.groups(t), options);
+  for (std::size_t step = 0; step < t.steps; ++step) {
+    auto const waits = gpu.host_waits_here();
+    for (std::size_t pass = 0; pass < t.passes; ++pass) {
+      auto const run = [&] {
+        for (std::size_t i = 0; i < t.specs.size(); ++i) zero.wait_parameter(i);
+        for (std::size_t const i : shuffled(t.specs.size(), 7)) {
+          if (t.skips(step, i)) continue;
+          launch(gpu, compute, [=, &backward, to = zero.gradient(i), from = zero.parameter(i)] {
+            backward(to, from, step * t.passes + pass, i);
+          });
+          zero.mark_ready(i);
+        }
+        zero.step();
+      };
+      if (pass + 1 < t.passes) {
+        zero.no_sync(run);
+      } else {
+        run();
+      }
+    }
+    // The first one may move buckets, and allocates states.
+    EXPECT_TRUE(step == 0 || gpu.host_waits_here() == waits) << "step " << step;
+    if (after) after(zero, compute);
+  }
+  zero.wait_parameters();
+  compute.synchronize();
+  return bytes_of(t.specs.size(), [&](std::size_t i) { return zero.parameter(i); });
+}
+
+Backward backward_of(Training const& t, int rank) {
+  return [passes = t.passes, rank](BufferView gradient, BufferView parameter, std::size_t step, std::size_t tensor) {
+    write_gradient(gradient, parameter, rank, step, tensor, step % passes > 0);
+  };
+}
+
+TEST_F(FakeZero, HasTheBitsOfTheCpuWithoutWaiting) {
+  Training const training{
+      .specs = model(15, 50), .first = AdamWOptions{.lr = 0.01}, .second = SgdOptions{.lr = 0.1, .momentum = 0.9}};
+  for (int const ranks : {1, 2, 4}) {
+    run_thread_ranks(ranks, [&](Communicator& world) {
+      FakeNccl::connect(world);
+      for (std::size_t const cap : {1U, 9000U, 1U << 20U}) {
+        for (bool const rebuild : {true, false}) {
+          ZeroOptions options{.stage = ZeroStage::optimizer_states};
+          options.buckets.limits = {cap, cap, 1};
+          options.buckets.rebuild = rebuild;
+          EXPECT_EQ(train_on_gpu(world, gpu, training, options, backward_of(training, world.rank())),
+                    train_sharded(world, training, options))
+              << ranks << " ranks, cap " << cap << ", rebuild " << rebuild;
+        }
+      }
+    });
+  }
+}
+
+TEST_F(FakeZero, SurvivesUnusedGradientsAccumulationAndSixteenBitParameters) {
+  for (std::size_t const passes : {1U, 3U}) {
+    Training training{.specs = model(13, 51), .first = AdamWOptions{.lr = 0.01}, .second = LionOptions{.lr = 0.01}};
+    for (std::size_t i = 0; i < training.specs.size() && passes == 1; i += 3) training.specs[i].dtype = DataType::bf16;
+    training.unused = passes == 1;
+    training.passes = passes;
+    training.settings.zero_gradients = true;
+    run_thread_ranks(2, [&](Communicator& world) {
+      FakeNccl::connect(world);
+      for (bool const overlap : {true, false}) {
+        ZeroOptions options{.stage = ZeroStage::optimizer_states};
+        options.buckets.limits = {3000, 9000, 1000};
+        options.buckets.overlap = overlap;
+        EXPECT_EQ(train_on_gpu(world, gpu, training, options, backward_of(training, world.rank())),
+                  train_sharded(world, training, options))
+            << "overlap " << overlap << ", passes " << passes;
+      }
+    });
+  }
+}
+
+/// On the host as train_on_gpu() does it there.
+std::vector<std::byte> train_on_host(Communicator& world, Training const& t, ZeroOptions const& options,
+                                     Backward const& backward, std::function<void(ZeroOptimizer&)> const& after) {
+  Parameters const parameters(t.specs);
+  ZeroOptimizer zero(world, parameters.groups(t.first, t.second), options);
+  for (std::size_t step = 0; step < t.steps; ++step) {
+    zero.wait_parameters();
+    for (std::size_t const i : shuffled(t.specs.size(), 7)) {
+      backward(zero.gradient(i), zero.parameter(i), step, i);
+      zero.mark_ready(i);
+    }
+    zero.step();
+    after(zero);
+  }
+  zero.wait_parameters();
+  return bytes_of(t.specs.size(), [&](std::size_t i) { return zero.parameter(i); });
+}
+
+TEST_F(FakeZero, AScalersOverflowsSkipOnAllRanksAsOnTheCpu) {
+  Training const training{
+      .specs = model(11, 52), .first = AdamWOptions{.lr = 0.01}, .second = AdamOptions{.lr = 0.01}, .steps = 9};
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Backward const backward = [&](BufferView gradient, BufferView parameter, std::size_t step, std::size_t tensor) {
+      write_gradient(gradient, parameter, world.rank(), step, tensor);
+      auto* const values = static_cast<float*>(gradient.data);
+      for (std::size_t e = 0; e < gradient.count; ++e) values[e] *= 1024;
+      bool const overflows = step % 3 == 1 && world.rank() == 1 && tensor == 4;
+      if (overflows && gradient.count != 0) values[gradient.count - 1] = std::numeric_limits<float>::infinity();
+    };
+    for (bool const clips : {false, true}) {
+      GradScalerOptions const scaling{.init_scale = 1024, .growth_interval = 2};
+      GradScaler on_host(scaling);
+      GradScaler on_gpu(scaling, kGpu);
+      ZeroOptions options{.stage = ZeroStage::optimizer_states};
+      options.buckets.limits = {3000, 9000, 1000};
+      options.gradients.max_norm = clips ? std::optional(0.5) : std::nullopt;
+      options.gradients.scaler = &on_host;
+      GradientNorm norm;
+      auto const expected = train_on_host(world, training, options, backward, [&](ZeroOptimizer& zero) {
+        on_host.update();
+        norm = zero.gradient_norm();
+      });
+      options.gradients.scaler = &on_gpu;
+      std::size_t step = 0;
+      auto const got = train_on_gpu(world, gpu, training, options, backward, [&](ZeroOptimizer& zero, Stream& compute) {
+        on_gpu.update(&compute);
+        if (++step < training.steps) return;
+        EXPECT_EQ(zero.gradient_norm().finite, norm.finite);
+        EXPECT_NEAR(zero.gradient_norm().norm, norm.norm, 1e-6 * norm.norm);
+        EXPECT_EQ(zero.step_count(), 6);
+        step = 0;
+      });
+      EXPECT_EQ(on_gpu.state(), on_host.state());
+      if (clips) {
+        expect_near(got, expected, 1e-6);
+      } else {
+        EXPECT_EQ(got, expected);
+      }
+    }
+  });
+}
+
+TEST_F(FakeZero, AParameterWaitsForItsOwnBucket) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream compute = gpu.make_stream();
+    Parameters const values(model(8, 53));
+    Training const t{.specs = {}, .first = SgdOptions{.lr = 0.1}, .second = SgdOptions{.lr = 0.1}};
+    Copies const parameters(gpu, values);
+    ZeroOptions options{.stage = ZeroStage::optimizer_states};
+    options.buckets.limits = {1, 1, 1};
+    options.buckets.rebuild = false;
+    options.buckets.compute = compute;
+    ZeroOptimizer zero(world, parameters.groups(t), options);
+    gpu.hold(compute);  // nothing is computed yet
+    auto const reductions = gpu.count_here("ncclReduceScatter");
+    for (std::size_t i = zero.parameter_count(); i-- > 1;) zero.mark_ready(i);
+    EXPECT_GT(gpu.count_here("ncclReduceScatter"), reductions + 2);  // by mark_ready() alone
+    zero.step();
+    auto const waits = gpu.count_here("cudaStreamWaitEvent");
+    zero.wait_parameter(0);
+    EXPECT_EQ(gpu.count_here("cudaStreamWaitEvent"), waits + 1);
+    gpu.release(compute);
+    compute.synchronize();
+  });
+}
+
+TEST_F(FakeZero, StatesAreReadAndWritten) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Training const t{.specs = model(6, 54), .first = AdamWOptions{.lr = 0.01}, .second = AdamWOptions{.lr = 0.01}};
+    Parameters const values(t.specs);
+    Copies const parameters(gpu, values);
+    Stream compute = gpu.make_stream();
+    ZeroOptions options{.stage = ZeroStage::optimizer_states};
+    options.buckets.rebuild = false;
+    options.buckets.compute = compute;
+    ZeroOptimizer zero(world, parameters.groups(t), options);
+    for (std::size_t i = 0; i < zero.parameter_count(); ++i) {
+      std::vector<float> master = zero.master(i);
+      ASSERT_EQ(master.size(), t.specs[i].count);
+      for (std::size_t e = 0; e < master.size(); ++e)
+        ASSERT_EQ(master[e], static_cast<float const*>(values.views()[i].data)[e]);
+      for (float& value : master) value += 1;
+      zero.set_parameter(i, master);
+      zero.set_state(i, 1, master);
+      EXPECT_EQ(zero.master(i), master);
+      EXPECT_EQ(zero.state(i, 1), master);
+    }
+  });
+}
+
+TEST_F(FakeZero, WhatIsNotThereOnAGpuIsNamed) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Buffer const memory = gpu.allocate(1000, DataType::f32);
+    Buffer const host = Buffer::host(10, DataType::f32);
+    GradScaler scaler;
+    auto const refused = [&](std::vector<BufferView> const& parameters, OptimizerOptions const& optimizer,
+                             ZeroOptions const& options, std::string const& word) {
+      try {
+        ZeroOptimizer const zero(world, {{parameters, optimizer}}, options);
+        ADD_FAILURE() << word;
+      } catch (Error const& error) {
+        EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+      }
+    };
+    ZeroOptions const stage1{.stage = ZeroStage::optimizer_states};
+    refused({memory.view()}, LambOptions{}, stage1, "Lamb");
+    refused({memory.view(), host.view()}, AdamWOptions{}, stage1, "parameter 1");
+    ZeroOptions scaled = stage1;
+    scaled.gradients.scaler = &scaler;
+    refused({memory.view()}, AdamWOptions{}, scaled, "GradScaler(options, device)");
+    Stream compute = gpu.make_stream();
+    Stream const other = gpu.make_stream();
+    ZeroOptions options = stage1;
+    options.buckets.compute = compute;
+    ZeroOptimizer zero(world, {{{memory.view()}, AdamWOptions{}}}, options);
+    EXPECT_THROW(zero.step({.stream = &other}), Error);
+    zero.mark_ready(0);
+    zero.step({.stream = &compute});
+  });
+}
+
+}  // namespace
+}  // namespace weft::test
