@@ -49,8 +49,8 @@ struct ZeroOptions {
 /// bucket on, each sent as soon as it is updated: two passes over a shard's gradients, one over everything else.
 ///
 /// On a GPU, where all parameters are then, streams wait and the host does not: gradients are written and parameters
-/// read on options.buckets.compute, the step runs there, and what follows wait_parameter() on it comes after the bucket.
-/// Failures surface from later calls; timings are empty; a GradScaler is on the GPU as well. Not there so far:
+/// read on options.buckets.compute, the step runs there, and what follows wait_parameter() on it comes after the
+/// bucket. Failures surface from later calls; timings are empty; a GradScaler is on the GPU as well. Not there so far:
 /// ZeroStage::gradients, Lamb, and what BucketerOptions::device says.
 ///
 /// Parameters are numbered over all groups. What may be touched:
