@@ -3,9 +3,9 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp"
-  PATTERN "cuda.hpp" EXCLUDE)
+  PATTERN "cuda*.hpp" EXCLUDE)
 if(WEFT_WITH_CUDA)
-  install(FILES ${PROJECT_SOURCE_DIR}/include/weft/cuda.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft OPTIONAL)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "cuda*.hpp")
 endif()
 install(FILES ${PROJECT_BINARY_DIR}/include/weft/version.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft)
 install(TARGETS weft EXPORT weftTargets

@@ -79,6 +79,10 @@ class MemoryPool {
   std::shared_ptr<Impl const> impl_;
 };
 
+/// Zero-filled host memory that is page-locked: copies between it and a GPU let the host go on, and can be captured in
+/// graphs. Blocks, as freeing it does. Counts in the memory account.
+[[nodiscard]] Buffer allocate_pinned(std::size_t count, DataType dtype);
+
 /// Enqueues a copy between host and device, or device and device, on `stream`; both views stay valid until it has run.
 /// @throws Error{invalid_argument} when counts or types differ.
 void copy(BufferView dst, ConstBufferView src, Stream const& stream);

@@ -49,8 +49,9 @@ class GradScaler {
   [[nodiscard]] float inv_scale() const;
   /// Not 0: this step has overflowed. @throws Error{unsupported} on a GPU.
   [[nodiscard]] float& found_inf();
-  /// The same, wherever it is.
+  /// The same, wherever it is; and what multiplies the loss.
   [[nodiscard]] BufferView found_inf_view() noexcept;
+  [[nodiscard]] ConstBufferView scale_view() const noexcept;
   /// For Optimizer::step(), of gradients that are still scaled.
   [[nodiscard]] StepInputs inputs() const noexcept;
 

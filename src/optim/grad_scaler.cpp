@@ -78,6 +78,9 @@ float& GradScaler::found_inf() {
 BufferView GradScaler::found_inf_view() noexcept {
   return {&impl_->memory()->found_inf, 1, DataType::f32, impl_->device()};
 }
+ConstBufferView GradScaler::scale_view() const noexcept {
+  return {&impl_->memory()->scale, 1, DataType::f32, impl_->device()};
+}
 StepInputs GradScaler::inputs() const noexcept {
   auto const* const memory = impl_->memory();
   return {.inv_scale = &memory->inv_scale, .found_inf = &memory->found_inf};

@@ -30,6 +30,15 @@ struct CudaFunctions {
   /// The calling thread's calls no longer break what other threads capture.
   cudaError_t (*thread_exchange_stream_capture_mode)(cudaStreamCaptureMode*);
 
+  // Graphs.
+  cudaError_t (*stream_begin_capture)(cudaStream_t, cudaStreamCaptureMode);
+  cudaError_t (*stream_end_capture)(cudaStream_t, cudaGraph_t*);
+  /// cudaGraphInstantiate without flags, whose arguments differ between CUDA versions.
+  cudaError_t (*graph_instantiate)(cudaGraphExec_t*, cudaGraph_t);
+  cudaError_t (*graph_launch)(cudaGraphExec_t, cudaStream_t);
+  cudaError_t (*graph_destroy)(cudaGraph_t);
+  cudaError_t (*graph_exec_destroy)(cudaGraphExec_t);
+
   // Events.
   cudaError_t (*event_create_with_flags)(cudaEvent_t*, unsigned flags);
   cudaError_t (*event_destroy)(cudaEvent_t);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -108,6 +109,17 @@ Buffer allocate(std::size_t count, DataType dtype, int device, CudaFunctions con
 
 Buffer allocate(std::size_t count, DataType dtype, int device) {
   return allocate(count, dtype, device, cuda_runtime());
+}
+
+Buffer allocate_pinned(std::size_t count, DataType dtype) {
+  auto const bytes = bytes_of(count, dtype);
+  auto const& cuda = cuda_runtime();
+  MemoryCharge charge(MemoryScope::current(), bytes);
+  void* memory = nullptr;
+  check(cuda, cuda.host_alloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc");
+  std::shared_ptr<void> owner(memory, [&cuda](void* pointer) { static_cast<void>(cuda.free_host(pointer)); });
+  std::memset(memory, 0, bytes);
+  return {hold_charge(std::move(owner), std::move(charge)), count, dtype, {}};
 }
 
 Buffer allocate(std::size_t count, DataType dtype, Stream const& stream) {

@@ -28,7 +28,8 @@ struct FakeCuda {
     bool captures = false;
     {
       std::scoped_lock const lock(gpu().mutex_);
-      captures = gpu().capturing_ > 0;
+      auto const own = gpu().own_.find(std::this_thread::get_id());
+      captures = gpu().capturing_ > 0 || (own != gpu().own_.end() && own->second > 0);
     }
     if (!captures || mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
     gpu().violate(std::string(name) + " during a capture");
@@ -135,6 +136,46 @@ struct FakeCuda {
   static cudaError_t exchange_capture_mode(cudaStreamCaptureMode* wanted) {
     std::swap(*wanted, mode);
     return cudaSuccess;
+  }
+
+  static std::shared_ptr<FakeGpu::Graph const>* keep(std::shared_ptr<FakeGpu::Graph const> graph) {
+    auto* const kept = new std::shared_ptr(std::move(graph));
+    std::scoped_lock const lock(gpu().mutex_);
+    gpu().graphs_.insert(kept);
+    return kept;
+  }
+  static void forget(void* graph) {
+    auto* const kept = static_cast<std::shared_ptr<FakeGpu::Graph const>*>(graph);
+    std::scoped_lock const lock(gpu().mutex_);
+    if (gpu().graphs_.erase(kept) != 0) delete kept;
+  }
+  static cudaError_t begin_capture(cudaStream_t stream, cudaStreamCaptureMode wanted) {
+    if (auto const status = begin("cudaStreamBeginCapture", stream); status != cudaSuccess) return status;
+    gpu().begin_capture(stream, wanted);
+    return cudaSuccess;
+  }
+  static cudaError_t end_capture(cudaStream_t stream, cudaGraph_t* graph) {
+    if (auto const status = begin("cudaStreamEndCapture", stream); status != cudaSuccess) return status;
+    *graph = reinterpret_cast<cudaGraph_t>(keep(gpu().end_capture(stream)));
+    return cudaSuccess;
+  }
+  static cudaError_t graph_instantiate(cudaGraphExec_t* made, cudaGraph_t graph) {
+    if (auto const status = begin("cudaGraphInstantiate", nullptr); status != cudaSuccess) return status;
+    *made = reinterpret_cast<cudaGraphExec_t>(keep(*reinterpret_cast<std::shared_ptr<FakeGpu::Graph const>*>(graph)));
+    return cudaSuccess;
+  }
+  static cudaError_t graph_launch(cudaGraphExec_t graph, cudaStream_t stream) {
+    if (auto const status = begin("cudaGraphLaunch", stream); status != cudaSuccess) return status;
+    gpu().launch(*reinterpret_cast<std::shared_ptr<FakeGpu::Graph const>*>(graph), stream);
+    return cudaSuccess;
+  }
+  static cudaError_t graph_destroy(cudaGraph_t graph) {
+    forget(graph);
+    return begin("cudaGraphDestroy", nullptr);
+  }
+  static cudaError_t graph_exec_destroy(cudaGraphExec_t graph) {
+    forget(graph);
+    return begin("cudaGraphExecDestroy", nullptr);
   }
 
   static cudaError_t event_create(cudaEvent_t* event, unsigned /*flags*/) {
@@ -277,6 +318,12 @@ cuda::CudaFunctions const& FakeGpu::functions() {
       .launch_host_func = FakeCuda::launch_host_func,
       .stream_capture = FakeCuda::stream_capture,
       .thread_exchange_stream_capture_mode = FakeCuda::exchange_capture_mode,
+      .stream_begin_capture = FakeCuda::begin_capture,
+      .stream_end_capture = FakeCuda::end_capture,
+      .graph_instantiate = FakeCuda::graph_instantiate,
+      .graph_launch = FakeCuda::graph_launch,
+      .graph_destroy = FakeCuda::graph_destroy,
+      .graph_exec_destroy = FakeCuda::graph_exec_destroy,
       .event_create_with_flags = FakeCuda::event_create,
       .event_destroy = FakeCuda::event_destroy,
       .event_record = FakeCuda::event_record,

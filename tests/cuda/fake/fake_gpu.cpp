@@ -52,6 +52,7 @@ FakeGpu::~FakeGpu() {
   for (auto const& queue : queues) queue->end();
   the_gpu = nullptr;
   for (auto const& [memory, bytes] : memory_) std::free(memory);
+  for (auto* const graph : graphs_) delete graph;
 }
 
 FakeGpu& FakeGpu::current() {
@@ -163,22 +164,23 @@ bool FakeGpu::is_capturing(cudaStream_t stream) const {
   return queue && queue->capture() != nullptr;
 }
 
-void FakeGpu::begin_capture(Stream const& stream) {
+void FakeGpu::begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   auto capture = std::make_shared<FakeCapture>();
   {
     std::scoped_lock const lock(mutex_);
     capture->id = ++captures_;
-    ++capturing_;
+    capture->global = mode == cudaStreamCaptureModeGlobal;
+    ++(capture->global ? capturing_ : own_[std::this_thread::get_id()]);
   }
-  queue_of(cuda::handle_of(stream))->join(capture);
+  queue_of(stream)->join(capture);
 }
 
-std::shared_ptr<FakeGpu::Graph const> FakeGpu::end_capture(Stream const& stream) {
-  auto const capture = queue_of(cuda::handle_of(stream))->capture();
+std::shared_ptr<FakeGpu::Graph const> FakeGpu::end_capture(cudaStream_t stream) {
+  auto const capture = queue_of(stream)->capture();
   std::vector<std::shared_ptr<Queue>> queues;
   {
     std::scoped_lock const lock(mutex_);
-    --capturing_;
+    --(capture->global ? capturing_ : own_[std::this_thread::get_id()]);
     for (auto const& [handle, queue] : streams_) queues.push_back(queue);
   }
   for (auto const& queue : queues) {
@@ -189,8 +191,8 @@ std::shared_ptr<FakeGpu::Graph const> FakeGpu::end_capture(Stream const& stream)
   return graph;
 }
 
-void FakeGpu::launch(std::shared_ptr<Graph const> const& graph, Stream const& stream) {
-  queue_of(cuda::handle_of(stream))->push([graph] {
+void FakeGpu::launch(std::shared_ptr<Graph const> const& graph, cudaStream_t stream) {
+  queue_of(stream)->push([graph] {
     for (auto const& task : graph->tasks) task();
   });
 }
@@ -205,6 +207,11 @@ std::size_t FakeGpu::live_bytes() const {
 std::size_t FakeGpu::live_streams() const {
   std::scoped_lock const lock(mutex_);
   return streams_.size();
+}
+
+std::size_t FakeGpu::live_graphs() const {
+  std::scoped_lock const lock(mutex_);
+  return graphs_.size();
 }
 
 std::size_t FakeGpu::live_events() const {

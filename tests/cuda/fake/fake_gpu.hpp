@@ -84,13 +84,20 @@ class FakeGpu {
   void hold(Stream const& stream);
   void release(Stream const& stream);
 
-  // Capture, as cudaStreamBeginCapture in global mode and what belongs to it.
+  // Capture, as cudaStreamBeginCapture and what belongs to it.
   struct Graph {
     std::vector<std::function<void()>> tasks;
   };
-  void begin_capture(Stream const& stream);
-  [[nodiscard]] std::shared_ptr<Graph const> end_capture(Stream const& stream);
-  void launch(std::shared_ptr<Graph const> const& graph, Stream const& stream);
+  void begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode);
+  void begin_capture(Stream const& stream) { begin_capture(cuda::handle_of(stream), cudaStreamCaptureModeGlobal); }
+  [[nodiscard]] std::shared_ptr<Graph const> end_capture(cudaStream_t stream);
+  [[nodiscard]] std::shared_ptr<Graph const> end_capture(Stream const& stream) {
+    return end_capture(cuda::handle_of(stream));
+  }
+  void launch(std::shared_ptr<Graph const> const& graph, cudaStream_t stream);
+  void launch(std::shared_ptr<Graph const> const& graph, Stream const& stream) {
+    launch(graph, cuda::handle_of(stream));
+  }
 
   // For the functions of the tables.
   class Queue;
@@ -103,6 +110,7 @@ class FakeGpu {
   [[nodiscard]] std::size_t live_bytes() const;
   [[nodiscard]] std::size_t live_streams() const;
   [[nodiscard]] std::size_t live_events() const;
+  [[nodiscard]] std::size_t live_graphs() const;
   [[nodiscard]] void* take_memory(std::size_t bytes, std::size_t alignment = 256);
   void return_memory(void* memory);
   [[nodiscard]] std::atomic<bool> const& ending() const noexcept { return ending_; }
@@ -123,7 +131,9 @@ class FakeGpu {
   std::map<void*, std::size_t> memory_;
   std::shared_ptr<Queue> default_;
   unsigned long long captures_ = 0;
-  int capturing_ = 0;
+  int capturing_ = 0;                               ///< in global mode
+  std::map<std::thread::id, int> own_;              ///< in thread-local mode, by thread
+  std::set<std::shared_ptr<Graph const>*> graphs_;  ///< of both kinds of handle
 };
 
 }  // namespace weft::test

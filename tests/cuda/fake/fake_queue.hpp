@@ -16,6 +16,7 @@ namespace weft::test {
 /// What streams under one capture would do, in the order it was enqueued.
 struct FakeCapture {
   unsigned long long id = 0;
+  bool global = true;  ///< calls of any thread can break it
   std::mutex mutex;
   std::vector<std::function<void()>> tasks;
 };

@@ -11,6 +11,14 @@ cudaError_t stream_capture(cudaStream_t stream, cudaStreamCaptureStatus* status,
 #endif
 }
 
+cudaError_t graph_instantiate(cudaGraphExec_t* made, cudaGraph_t graph) {
+#if CUDART_VERSION >= 12000
+  return cudaGraphInstantiate(made, graph, 0);
+#else
+  return cudaGraphInstantiate(made, graph, nullptr, nullptr, 0);
+#endif
+}
+
 }  // namespace
 
 CudaFunctions const& cuda_runtime() noexcept {
@@ -28,6 +36,12 @@ CudaFunctions const& cuda_runtime() noexcept {
       .launch_host_func = cudaLaunchHostFunc,
       .stream_capture = stream_capture,
       .thread_exchange_stream_capture_mode = cudaThreadExchangeStreamCaptureMode,
+      .stream_begin_capture = cudaStreamBeginCapture,
+      .stream_end_capture = cudaStreamEndCapture,
+      .graph_instantiate = graph_instantiate,
+      .graph_launch = cudaGraphLaunch,
+      .graph_destroy = cudaGraphDestroy,
+      .graph_exec_destroy = cudaGraphExecDestroy,
       .event_create_with_flags = cudaEventCreateWithFlags,
       .event_destroy = cudaEventDestroy,
       .event_record = cudaEventRecord,
