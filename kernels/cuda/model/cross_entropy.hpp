@@ -96,7 +96,7 @@ struct MeanLossBody {
   }
 };
 
-/// Gradient of the logits, scale·(softmax − one at the target) / rows; one block a row. In place or not.
+/// Gradient of the logits, share·scale·(softmax − one at the target) / rows; one block a row. In place or not.
 struct CrossEntropyGradientBody {
   static constexpr unsigned kThreads = 256;
   using Shared = Nothing;
@@ -107,6 +107,7 @@ struct CrossEntropyGradientBody {
   float const* inverse_rows = nullptr;
   Scalar scale;  ///< a loss scale
   std::uint32_t vocabulary = 0;
+  float share = 1;  ///< of this pass in a step of several
 
   template <typename Block>
   WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {
@@ -114,7 +115,7 @@ struct CrossEntropyGradientBody {
     Array const in = row_of(logits, row, vocabulary);
     Array const out = row_of(dlogits, row, vocabulary);
     std::int32_t const target = targets[row];
-    float const factor = target < 0 ? 0.0F : scale.get() * *inverse_rows;
+    float const factor = target < 0 ? 0.0F : share * scale.get() * *inverse_rows;
     float const log_sum = log_sums[row];
     block.each_thread([&](unsigned t) {
       for_each_group<kThreads, 4>(t, vocabulary, [&](auto lanes, std::uint32_t i) {

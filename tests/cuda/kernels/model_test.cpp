@@ -3,10 +3,13 @@
 #include <cmath>
 
 #include "cuda/kernels/machines.hpp"
+#include "kernels/cuda/model/bias.hpp"
 #include "kernels/cuda/model/bias_gelu.hpp"
+#include "kernels/cuda/model/causal_softmax.hpp"
 #include "kernels/cuda/model/columns.hpp"
 #include "kernels/cuda/model/cross_entropy.hpp"
 #include "kernels/cuda/model/dropout.hpp"
+#include "kernels/cuda/model/embedding.hpp"
 #include "kernels/cuda/model/layer_norm.hpp"
 
 namespace weft::test {
@@ -280,6 +283,131 @@ TYPED_TEST(ModelKernelsTest, CrossEntropyAndItsGradient) {
       EXPECT_FLOAT_EQ(result.get()[1], static_cast<float>(1 / counted));
       this->expect(tl, gradient, std::max(rounding(type), 3e-5), "gradient");
       if (this->HasFatalFailure()) return;
+    }
+  }
+}
+
+TYPED_TEST(ModelKernelsTest, BiasesAreAddedAndTheirGradientsSummed) {
+  for (auto const& shape : kShapes) {
+    for (auto const type : kTypes) {
+      this->prepare(shape, type);
+      auto const width = static_cast<std::uint32_t>(shape.width);
+      auto const x = this->draw(this->count());
+      auto const residual = this->draw(this->count());
+      auto const b = this->draw(width);
+      auto const old = this->draw(width);
+      std::vector<double> sum(x.size()), all(x.size()), db(width);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        sum[i] = static_cast<double>(x[i]) + b[i % width];
+        all[i] = sum[i] + residual[i];
+        db[i % width] += x[i];
+      }
+      for (std::size_t i = 0; i < width; ++i) db[i] += 0.5 * old[i];
+      auto tx = this->tensor(x), tb = this->tensor(b), tr = this->tensor(residual), ty = this->tensor(x);
+      auto tc = this->floats(x), tdb = this->floats(old);
+      this->machine_->launch(
+          kc::BiasActivationBody<kc::Identity>{this->pointer(tc), this->pointer(tx), this->pointer(tb), width},
+          shape.rows, nullptr);
+      this->expect(tc, sum, 1e-6, "x + b");
+      this->machine_->launch(kc::BiasActivationBody<kc::Identity>{this->pointer(tc), this->pointer(tr), {}, width},
+                             shape.rows, nullptr);
+      this->expect(tc, std::vector<double>(residual.begin(), residual.end()), 0, "a copy");
+      this->sum_columns(kc::BiasGradient{this->pointer(tx)}, {this->pointer(tdb)}, 0.5F);
+      this->expect(tdb, db, 1e-5, "db");
+      this->machine_->launch(
+          kc::BiasAddBody{this->pointer(tx), this->pointer(tx), this->pointer(tb), this->pointer(tr), width},
+          shape.rows, nullptr);
+      this->expect(tx, all, 2 * rounding(type), "residual + x + b");
+      if (this->HasFatalFailure()) return;
+    }
+  }
+}
+
+TYPED_TEST(ModelKernelsTest, CausalSoftmaxAndItsGradient) {
+  for (std::size_t const seq : {1U, 3U, 64U, 131U, 516U}) {
+    for (auto const type : kTypes) {
+      for (bool const in_place : {false, true}) {
+        std::size_t const matrices = seq > 100 ? 1 : 3;
+        this->prepare({matrices * seq, seq}, type);
+        auto scores = random_floats(this->count(), this->random_, 4);  // f32, as a product leaves them
+        if (in_place) scores = as_stored(scores, type);
+        auto const dp = this->draw(this->count());
+        std::vector<double> p(scores.size()), ds(scores.size());
+        for (std::size_t row = 0; row < matrices * seq; ++row) {
+          std::size_t const used = row % seq + 1;
+          double sum = 0, dot = 0;
+          for (std::size_t i = 0; i < used; ++i) sum += std::exp(static_cast<double>(scores[row * seq + i]));
+          for (std::size_t i = 0; i < used; ++i)
+            p[row * seq + i] = std::exp(static_cast<double>(scores[row * seq + i])) / sum;
+          for (std::size_t i = 0; i < used; ++i) dot += p[row * seq + i] * dp[row * seq + i];
+          for (std::size_t i = 0; i < used; ++i) ds[row * seq + i] = p[row * seq + i] * (dp[row * seq + i] - dot);
+          // What a product leaves where nobody may look.
+          for (std::size_t i = used; i < seq; ++i) scores[row * seq + i] = i % 2 == 0 ? INFINITY : NAN;
+        }
+        auto ts = in_place ? this->tensor(scores) : this->floats(scores);
+        auto tp = this->tensor(std::vector<float>(scores.size(), NAN));
+        auto const& to = in_place ? ts : tp;
+        auto const width = static_cast<std::uint32_t>(seq);
+        this->machine_->launch(kc::CausalSoftmaxBody{this->pointer(to), this->pointer(ts), width}, matrices * seq,
+                               nullptr);
+        this->expect(to, p, rounding(type), "p");
+        auto tdp = this->floats(dp);
+        this->machine_->launch(
+            kc::CausalSoftmaxGradientBody{this->pointer(to), this->pointer(tdp), this->pointer(to), width},
+            matrices * seq, nullptr);
+        this->expect(to, ds, 2 * rounding(type), "gradient");
+        if (this->HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TYPED_TEST(ModelKernelsTest, EmbeddingsAndTheirGradients) {
+  constexpr std::size_t kTable = 7;
+  constexpr std::size_t kPositions = 6;
+  for (std::size_t const width : {1U, 5U, 64U, 515U}) {
+    for (auto const type : kTypes) {
+      for (float const keep : {0.0F, 1.0F}) {
+        constexpr std::size_t kSeq = 4;  // of more positions
+        constexpr std::size_t kRows = 5 * kSeq;
+        this->prepare({kRows, width}, type);
+        auto const tokens = this->draw(kTable * width);
+        auto const positions = this->draw(kPositions * width);
+        auto const dx = this->draw(kRows * width);
+        auto const machine = *this->machine_;
+        std::vector<std::int32_t> ids(kRows);
+        for (auto& id : ids) id = static_cast<std::int32_t>(this->random_() % (kTable - 1));  // one is never used
+        std::vector<double> x(kRows * width), dt(kTable * width), dp(kPositions * width);
+        for (std::size_t i = 0; i < dt.size(); ++i) dt[i] = static_cast<double>(keep) * tokens[i];
+        for (std::size_t i = 0; i < dp.size(); ++i) dp[i] = static_cast<double>(keep) * positions[i];
+        for (std::size_t row = 0; row < kRows; ++row) {
+          for (std::size_t i = 0; i < width; ++i) {
+            auto const token = static_cast<std::size_t>(ids[row]) * width + i;
+            auto const position = row % kSeq * width + i;
+            x[row * width + i] = static_cast<double>(tokens[token]) + positions[position];
+            dt[token] += dx[row * width + i];
+            dp[position] += dx[row * width + i];
+          }
+        }
+        Buffer const memory = cuda::upload(machine, ids);
+        auto const* const id = static_cast<std::int32_t const*>(memory.data());
+        auto tt = this->tensor(tokens), tp = this->tensor(positions), tx = this->tensor(dx), tdx = this->tensor(dx);
+        auto tdt = this->floats(keep == 0 ? std::vector<float>(dt.size(), NAN) : tokens);
+        auto tdp = this->floats(keep == 0 ? std::vector<float>(dp.size(), NAN) : positions);
+        auto const columns = static_cast<std::uint32_t>(width);
+        machine.launch(kc::EmbeddingBody{this->pointer(tx), this->pointer(tt), this->pointer(tp), id, kSeq, columns},
+                       kRows, nullptr);
+        machine.launch(
+            kc::EmbeddingGradientBody{this->pointer(tdt), this->pointer(tdx), id, kRows, kSeq, columns, keep}, kTable,
+            nullptr);
+        machine.launch(
+            kc::EmbeddingGradientBody{this->pointer(tdp), this->pointer(tdx), nullptr, kRows, kSeq, columns, keep},
+            kPositions, nullptr);
+        this->expect(tx, x, rounding(type), "x");
+        this->expect(tdt, dt, 1e-5, "dtokens");
+        this->expect(tdp, dp, 1e-5, "dpositions");
+        if (this->HasFatalFailure()) return;
+      }
     }
   }
 }
