@@ -39,7 +39,7 @@ if(WEFT_WITH_MPI)
 endif()
 if(WEFT_WITH_CUDA)
   find_package(CUDAToolkit REQUIRED)
-  target_link_libraries(weft_dependencies INTERFACE CUDA::cudart)
+  target_link_libraries(weft_dependencies INTERFACE CUDA::cudart ${CMAKE_DL_LIBS})
   target_compile_definitions(weft_dependencies INTERFACE WEFT_WITH_CUDA=1)
 endif()
 

@@ -1,0 +1,110 @@
+#pragma once
+
+#include "kernels/cuda/chunk.hpp"
+#include "kernels/cuda/model/columns.hpp"
+#include "layers/cublas_functions.hpp"
+#include "optim/cuda/gpu.hpp"
+#include "weft/cuda_layers.hpp"
+
+namespace weft::cuda {
+
+/// op(A)·op(B) of row-major matrices, `batch` of them: C[m, n] = alpha·op(A)[m, k]·op(B)[k, n] + beta·C.
+struct Product {
+  struct Operand {
+    void* data;
+    DataType type;
+    std::size_t leading;     ///< elements from row to row
+    std::size_t stride = 0;  ///< elements from matrix to matrix
+    bool transposed = false;
+  };
+  Operand a, b, c;
+  std::size_t m, n, k;
+  float alpha = 1;
+  float beta = 0;
+  std::size_t batch = 1;
+};
+
+/// A cuBLAS handle of one stream, with memory of its own: what cuBLAS would allocate cannot be captured.
+class Cublas {
+ public:
+  explicit Cublas(Stream const& stream);
+  ~Cublas();
+  Cublas(Cublas const&) = delete;
+  Cublas& operator=(Cublas const&) = delete;
+
+  void multiply(Product const& product) const;
+
+ private:
+  void check(cublasStatus_t status, char const* call) const;
+
+  Stream stream_;
+  CublasFunctions const& cublas_;
+  Buffer workspace_;
+  cublasHandle_t handle_ = nullptr;
+};
+
+class Layers::Impl {
+ public:
+  Impl(Stream const& stream, Limits const& limits);
+
+  [[nodiscard]] Cublas const& cublas() const noexcept { return cublas_; }
+  [[nodiscard]] Device device() const noexcept { return machine_.device(); }
+
+  template <typename Body>
+  void launch(Body const& body, std::size_t blocks) const {
+    machine_.launch(body, blocks, &stream_);
+  }
+
+  /// Columns of a matrix of rows × width summed into `first` and `second` (may be empty).
+  template <typename Source>
+  void sum_columns(char const* call, Source const& source, std::size_t rows, std::size_t width, float keep,
+                   BufferView first, BufferView second = {}) const {
+    using Body = kernels::cuda::ColumnSumsBody<Source>;
+    check_limits(call, rows, width);
+    auto const columns = static_cast<std::uint32_t>(width);
+    auto const grid = Body::grid(rows, columns);
+    auto* const parts = static_cast<float*>(parts_.data());
+    launch(Body{source, rows, columns, parts}, grid.blocks());
+    kernels::cuda::FinishColumnsBody const finish{parts,
+                                                  grid.slabs,
+                                                  static_cast<std::uint32_t>(Source::kOutputs),
+                                                  columns,
+                                                  {{first.data, first.dtype}, {second.data, second.dtype}},
+                                                  keep};
+    launch(finish, finish.blocks());
+  }
+
+ private:
+  void check_limits(char const* call, std::size_t rows, std::size_t width) const;
+
+  Stream stream_;
+  Limits limits_;
+  Gpu machine_;
+  Cublas cublas_;
+  Buffer parts_;
+};
+
+/// What a call was given, checked on the way to a kernel.
+class Arguments {
+ public:
+  Arguments(char const* call, Device device) : call_(call), device_(device) {}
+
+  /// A tensor of f32, bf16 or f16.
+  [[nodiscard]] kernels::cuda::TensorPointer tensor(ConstBufferView view, std::size_t count, char const* name) const;
+  /// The same, or nothing.
+  [[nodiscard]] kernels::cuda::TensorPointer optional(ConstBufferView view, std::size_t count, char const* name) const;
+  [[nodiscard]] float* floats(ConstBufferView view, std::size_t count, char const* name) const;
+  [[nodiscard]] std::int32_t const* ids(ConstBufferView view, std::size_t count, char const* name) const;
+  void require(bool holds, char const* what) const;
+  /// Rows of a matrix of `width` columns, all there.
+  [[nodiscard]] std::size_t rows(ConstBufferView view, std::size_t width, char const* name) const;
+
+ private:
+  void check(ConstBufferView view, std::size_t count, char const* name) const;
+  [[noreturn]] void refuse(ConstBufferView view, char const* name, std::string const& wanted, bool type = false) const;
+
+  char const* call_;
+  Device device_;
+};
+
+}  // namespace weft::cuda
