@@ -31,6 +31,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(Inputs const& inputs) 
   return {
       // First: it brings the others along.
       {"--resume", inputs.checkpoint ? fmt::format("from step {} ({:016x})", inputs.checkpoint->step, saved) : "off"},
+      {"--device", o.device},
+      {"--cuda-graph", on_or_off(o.cuda_graph)},
       {"--layers", std::to_string(o.model.layers)},
       {"--width", std::to_string(o.model.width)},
       {"--heads", std::to_string(o.model.heads)},

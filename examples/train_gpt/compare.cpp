@@ -165,11 +165,14 @@ void print(Options const& options, Comparison& comparison, std::vector<RunSummar
   fmt::print("\n{}", weft::format_overlap_report(weft_run.steps.back().overlap,
                                                  fmt::format("Last step of weft, rank 0, link: {}", weft_run.link)));
   if (!options.report_json.empty()) {
-    write_report(options.report_json, options, comparison.model(), runs, nlohmann::json::array());
+    write_report(options.report_json, options, comparison.model().parameters(), runs, nlohmann::json::array());
   }
   if (options.sample > 0) {
-    fmt::print("\nSample:\n{}\n", printable(generate(comparison.model(), *variants.front().tensors, options.prompt,
-                                                     options.sample, options.seed)));
+    fmt::print("\nSample:\n{}\n", printable(generate(
+                                      [&](std::span<std::uint8_t const> text) {
+                                        return comparison.model().next_byte_logits(text, *variants.front().tensors);
+                                      },
+                                      options)));
   }
 }
 

@@ -9,39 +9,11 @@
 #include <weft/error.hpp>
 
 #include "gpt_layers.hpp"
+#include "gpt_slots.hpp"
 #include "workspace.hpp"
 
 namespace train_gpt {
 namespace {
-
-/// Positions of a block's tensors after the block's first one, in forward order.
-enum Slot : std::size_t {
-  kNorm1Weight,
-  kNorm1Bias,
-  kQkvWeight,
-  kQkvBias,
-  kProjectWeight,
-  kProjectBias,
-  kNorm2Weight,
-  kNorm2Bias,
-  kExpandWeight,
-  kExpandBias,
-  kContractWeight,
-  kContractBias,
-  kSlots
-};
-
-constexpr std::size_t kTokens = 0;
-constexpr std::size_t kPositions = 1;
-constexpr std::size_t kFirstBlock = 2;
-
-constexpr std::size_t slot(std::size_t layer, Slot which) {
-  return kFirstBlock + layer * kSlots + which;
-}
-
-constexpr std::size_t unit_of_layer(std::size_t layer) {
-  return 1 + layer;  // the embedding is the first
-}
 
 void done_with_bias(Tensors& tensors, std::size_t weight) {
   tensors.gradient_done(weight + 1);  // a weight's bias follows it

@@ -95,8 +95,11 @@ int main(int argc, char** argv) {
     Inputs const inputs = read_inputs(std::move(*options));
     // Bound before the ranks are: their communicator's memory counts. What this host has is a budget too: without one
     // the system would end some process, and say nothing.
-    weft::MemoryAccount const memory(
-        std::min(inputs.options.memory_budget, train_gpt::available_memory() / static_cast<std::size_t>(ranks)));
+    // What is on a GPU is not this host's.
+    std::size_t const host = inputs.options.device == "cpu"
+                                 ? train_gpt::available_memory() / static_cast<std::size_t>(ranks)
+                                 : weft::MemoryAccount::kUnlimited;
+    weft::MemoryAccount const memory(std::min(inputs.options.memory_budget, host));
     weft::MemoryAccount::Binding const bound(memory);
     return weft::launch({.ranks = ranks}, [&](weft::Communicator& world) {
       train_gpt::run_rank(world, inputs, memory);

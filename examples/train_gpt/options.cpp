@@ -55,7 +55,17 @@ bool is_scaled(Options const& options) {
   return options.precision == "fp16";
 }
 
+bool is_on_gpu(Options const& options) {
+  return options.device == "cuda";
+}
+bool is_on_cpu(Options const& options) {
+  return !is_on_gpu(options);
+}
+
 constexpr Scope kScopes[]{
+    {"--cuda-graph", "--device cuda", is_on_gpu},
+    {"--link", "--device cpu", is_on_cpu},
+    {"--compare", "--device cpu", is_on_cpu},
     {"--bucket-mb", "--strategy ddp, zero1 and zero2", has_buckets},
     {"--first-bucket-mb", "--strategy ddp, zero1 and zero2", has_buckets},
     {"--last-bucket-mb", "--strategy ddp, zero1 and zero2", has_buckets},
@@ -108,6 +118,12 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
   app.add_option("--ranks", options.ranks, "local ranks to fork (under mpirun: leave out)")
       ->check(CLI::Range(1, weft::kMostLocalRanks))
       ->capture_default_str();
+  app.add_option("--device", options.device,
+                 "cpu, or cuda: a GPU for each rank, as far as there are (rank modulo GPUs); --strategy ddp so far")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  app.add_flag("--cuda-graph", options.cuda_graph,
+               "--device cuda: from the second step on a step is one CUDA graph, which the host launches");
   app.add_option("--layers", options.model.layers, "transformer blocks")
       ->check(CLI::Range(1, 1 << 14))
       ->capture_default_str();
@@ -237,8 +253,8 @@ void group_options(CLI::App& app) {
        {"--optimizer", "--lr", "--weight-decay", "--warmup", "--decay", "--clip", "--state", "--accumulate",
         "--precision", "--loss-scale", "--growth-interval"}},
       {"Ranks and memory",
-       {"--ranks", "--link", "--strategy", "--prefetch", "--gather-cap-mb", "--keep-gathered", "--shard-size",
-        "--sum-by-group", "--recompute", "--memory-budget"}},
+       {"--ranks", "--device", "--cuda-graph", "--link", "--strategy", "--prefetch", "--gather-cap-mb",
+        "--keep-gathered", "--shard-size", "--sum-by-group", "--recompute", "--memory-budget"}},
       {"Buckets (ddp, zero1, zero2)",
        {"--bucket-mb", "--first-bucket-mb", "--last-bucket-mb", "--bucket-policy", "--compress", "--error-feedback"}},
       {"Checkpoints", {"--save", "--checkpoint", "--checkpoint-every", "--overwrite-checkpoint", "--resume"}},
@@ -327,6 +343,20 @@ int Options::group_size(int of_ranks) const noexcept {
   return shard_size > 0 ? shard_size : std::max(1, of_ranks / 2);
 }
 
+// One line each for what the library does not do with device memory so far: take it away where it does.
+void check_device(Options const& options) {
+  if (!is_on_gpu(options)) return;
+  auto const refuse = [](std::string const& what) { throw weft::Error(weft::ErrorCode::unsupported, what); };
+#ifndef WEFT_WITH_CUDA
+  refuse("--device cuda: this train_gpt was built without CUDA; build the preset `cuda`");
+#endif
+  if (options.strategy != "ddp")
+    refuse(fmt::format("--device cuda: --strategy {} is for the CPU so far", options.strategy));
+  if (options.compress != "none") refuse("--device cuda: --compress is for the CPU so far");
+  if (options.bucket_policy != "caps") refuse("--device cuda: --bucket-policy optimal is for the CPU so far");
+  if (!options.checkpoint.empty()) refuse("--device cuda: --checkpoint is for the CPU so far; --save writes one file");
+}
+
 void check_groups(Options const& options, int ranks) {
   if (options.strategy != "hsdp") return;
   bool const halves = options.shard_size > 0 || ranks == 1 || ranks % 2 == 0;
@@ -375,6 +405,7 @@ std::optional<Options> parse_options(int argc, char const* const* argv, int& exi
     }
     check_scopes(options);
     check(options);
+    check_device(options);
     options.auto_link = link == "auto";
     if (!link.empty() && !options.auto_link) {
       options.link = weft::EmulatedLink::parse(link);

@@ -20,9 +20,11 @@ namespace train_gpt {
 /// The command line.
 struct Options {
   GptConfig model;
-  int ranks = 1;   ///< to fork; mpirun's number counts under mpirun
-  int batch = 8;   ///< sequences per step over all ranks
-  int steps = 60;  ///< in all, those before --resume included
+  std::string device = "cpu";  ///< or cuda: the model, its gradients and its optimizer are on a rank's GPU
+  bool cuda_graph = false;     ///< a step is one CUDA graph
+  int ranks = 1;               ///< to fork; mpirun's number counts under mpirun
+  int batch = 8;               ///< sequences per step over all ranks
+  int steps = 60;              ///< in all, those before --resume included
   float lr = 1e-3F;
   std::uint64_t seed = 1;
   std::optional<std::string> data;
@@ -92,6 +94,8 @@ struct Options {
 /// stderr (exit code 2).
 [[nodiscard]] std::optional<Options> parse_options(int argc, char const* const* argv, int& exit_code);
 
+/// @throws weft::Error{unsupported} for what is not there on a GPU, or for a GPU in a build without CUDA.
+void check_device(Options const& options);
 /// @throws weft::Error{invalid_argument} when ranks and passes cannot share the batch equally.
 void check_batch(Options const& options, int ranks);
 /// @throws weft::Error{invalid_argument} when hsdp cannot split the ranks into equal groups.

@@ -159,16 +159,18 @@ std::string comparison_table(std::span<RunSummary const> runs) {
   return fmt::to_string(out);
 }
 
-void write_report(std::string const& path, Options const& options, GptModel const& model,
+void write_report(std::string const& path, Options const& options, GptParameters const& parameters,
                   std::span<RunSummary const> runs, Json const& memory) {
   GptConfig const& config = options.model;
   Json json{{"program", "train_gpt"},
             {"model",
-             {{"parameters", model.parameters().count()},
+             {{"parameters", parameters.count()},
               {"layers", config.layers},
               {"width", config.width},
               {"heads", config.heads},
               {"seq", config.seq}}},
+            {"device", options.device},
+            {"cuda_graph", options.cuda_graph},
             {"strategy", options.strategy},
             {"precision", options.precision},
             {"optimizer", options.optimizer},

@@ -29,7 +29,7 @@ struct RunSummary {
 
 /// Writes every figure of the runs. @throws std::runtime_error when the file cannot be written.
 /// `memory`: memory_of_ranks().
-void write_report(std::string const& path, Options const& options, GptModel const& model,
+void write_report(std::string const& path, Options const& options, GptParameters const& parameters,
                   std::span<RunSummary const> runs, nlohmann::json const& memory);
 
 /// Adds a step's intervals, named "step 12: forward" or "step 12: bucket 3", so that tools can find the step.

@@ -25,14 +25,14 @@ std::uint8_t draw(std::span<float const> logits, Random& random) {
 
 }  // namespace
 
-std::string generate(GptModel& model, Tensors& tensors, std::string const& prompt, int bytes, std::uint64_t seed) {
+std::string generate(NextByte const& next_byte, Options const& options) {
   constexpr std::size_t kContext = 64;  // the whole context is computed anew per byte: half of it costs half as much
-  std::size_t const context = std::min(kContext, static_cast<std::size_t>(model.config().seq));
-  Random random(mix(seed) ^ 0x73616D70U);
-  std::vector<std::uint8_t> text(prompt.begin(), prompt.end());
-  for (int i = 0; i < bytes; ++i) {
+  std::size_t const context = std::min(kContext, static_cast<std::size_t>(options.model.seq));
+  Random random(mix(options.seed) ^ 0x73616D70U);
+  std::vector<std::uint8_t> text(options.prompt.begin(), options.prompt.end());
+  for (int i = 0; i < options.sample; ++i) {
     std::size_t const used = std::min(context, text.size());
-    text.push_back(draw(model.next_byte_logits(std::span(text).last(used), tensors), random));
+    text.push_back(draw(next_byte(std::span(text).last(used)), random));
   }
   return {text.begin(), text.end()};
 }

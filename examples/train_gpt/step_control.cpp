@@ -2,10 +2,11 @@
 
 namespace train_gpt {
 
-StepControl::StepControl(Options const& options)
+StepControl::StepControl(Options const& options, weft::Device device)
     : scaled_(options.precision == "fp16"),
       clip_(options.clip),
-      scaler_({.init_scale = options.loss_scale, .growth_interval = options.growth_interval, .enabled = scaled_}) {}
+      scaler_({.init_scale = options.loss_scale, .growth_interval = options.growth_interval, .enabled = scaled_},
+              device) {}
 
 weft::GradientPolicy StepControl::policy() noexcept {
   weft::GradientPolicy policy;

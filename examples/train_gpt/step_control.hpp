@@ -12,13 +12,16 @@ namespace train_gpt {
 /// skipped, the rest is clipped.
 class StepControl {
  public:
-  explicit StepControl(Options const& options);
+  explicit StepControl(Options const& options, weft::Device device = {});
 
   /// false: gradients are used as they arrive.
   [[nodiscard]] bool needs_norm() const noexcept { return clip_ > 0 || scaled_; }
   [[nodiscard]] bool is_scaled() const noexcept { return scaled_; }
   [[nodiscard]] float loss_scale() const noexcept { return scaler_.scale(); }
   [[nodiscard]] float inv_scale() const noexcept { return scaler_.inv_scale(); }
+
+  /// For gradients; 0: any.
+  [[nodiscard]] double max_norm() const noexcept { return clip_; }
 
   /// For a sharded optimizer, which then does all of it.
   [[nodiscard]] weft::GradientPolicy policy() noexcept;

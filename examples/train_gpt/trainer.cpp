@@ -32,21 +32,25 @@ std::string described_strategy(Options const& options, int ranks) {
   return fmt::format("hsdp in {} group{} of {}", ranks / size, ranks == size ? "" : "s", size);
 }
 
-void print_start(Inputs const& inputs, GptModel const& model, int ranks,
+std::string described_link(Options const& options, std::optional<weft::EmulatedLink> const& link) {
+  return options.device == "cuda" ? "NCCL" : describe(link);
+}
+
+void print_start(Inputs const& inputs, GptParameters const& parameters, int ranks,
                  std::optional<weft::EmulatedLink> const& link) {
   Options const& options = inputs.options;
   fmt::print(
       "GPT with {:.1f} M parameters ({} layers of width {}), {} bytes of {}, {} ranks, {}, batch {} x {} bytes, "
       "link: {}\n",
-      static_cast<double>(model.parameters().count()) / 1e6, options.model.layers, options.model.width,
+      static_cast<double>(parameters.count()) / 1e6, options.model.layers, options.model.width,
       inputs.text.bytes.size(), inputs.text.source, ranks, described_strategy(options, ranks), options.batch,
-      options.model.seq, describe(link));
+      options.model.seq, described_link(options, link));
   std::fflush(stdout);
 }
 
 /// Rank 0's words after training.
-void print_end(Inputs const& inputs, GptModel const& model, RunRecord const& run, weft::MemoryAccount const& memory,
-               nlohmann::json const& of_ranks) {
+void print_end(Inputs const& inputs, GptParameters const& parameters, RunRecord const& run,
+               weft::MemoryAccount const& memory, nlohmann::json const& of_ranks) {
   Options const& options = inputs.options;
   fmt::print("\n{}", weft::format_overlap_report(run.steps.back().overlap,
                                                  fmt::format("Last step, rank 0, link: {}", run.link)));
@@ -57,7 +61,7 @@ void print_end(Inputs const& inputs, GptModel const& model, RunRecord const& run
   }
   fmt::print("\nRank 0\n{}", weft::format_memory_report(memory));
   if (!options.report_json.empty()) {
-    write_report(options.report_json, options, model, std::span(&summary, 1), of_ranks);
+    write_report(options.report_json, options, parameters, std::span(&summary, 1), of_ranks);
   }
   std::fflush(stdout);
 }
@@ -73,35 +77,30 @@ void check_finite(float loss, int step) {
 }
 
 /// The training loop.
-void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, BatchSampler const& sampler,
-           std::optional<weft::EmulatedLink> const& link, weft::MemoryAccount const& memory) {
+void train(weft::Communicator& world, Inputs const& inputs, GptParameters const& parameters, Strategy& strategy,
+           BatchSampler const& sampler, std::string const& link, weft::MemoryAccount const& memory) {
   Options const& options = inputs.options;
-  std::unique_ptr<Strategy> const strategy = make_strategy(connect(world, link), options, model);
   if (inputs.checkpoint && inputs.is_folder) {
-    restore_folder(world, options.resume, *inputs.checkpoint, model.parameters(), *strategy);
+    restore_folder(world, options.resume, *inputs.checkpoint, parameters, strategy);
   } else if (inputs.checkpoint) {
-    restore(*inputs.checkpoint, model.parameters(), *strategy);
+    restore(*inputs.checkpoint, parameters, strategy);
   }
-  FolderCheckpoints checkpoints(world, options, inputs.text_fingerprint, model.parameters());
+  FolderCheckpoints checkpoints(world, options, inputs.text_fingerprint, parameters);
   int const first = inputs.checkpoint ? inputs.checkpoint->step : 0;
-  RunRecord run{options.strategy == "ddp" ? "weft" : options.strategy,
-                describe(link),
-                world.size(),
-                static_cast<double>(options.batch) * options.model.seq,
-                {},
-                0};
+  RunRecord run{options.strategy == "ddp" ? "weft" : options.strategy,  link, world.size(),
+                static_cast<double>(options.batch) * options.model.seq, {},   0};
   Progress progress(first, options.steps);
   weft::Trace trace;
 
   for (int step = first; step < options.steps; ++step) {
-    std::int64_t const applied = strategy->applied_steps();
-    StepTimes const times = strategy->step(sampler.sample(step, options.accumulate), options.schedule().at(applied));
-    std::vector<Traffic> const traffic = strategy->traffic();
-    bool const skipped = strategy->applied_steps() == applied;
+    std::int64_t const applied = strategy.applied_steps();
+    StepTimes const times = strategy.step(sampler.sample(step, options.accumulate), options.schedule().at(applied));
+    std::vector<Traffic> const traffic = strategy.traffic();
+    bool const skipped = strategy.applied_steps() == applied;
     if (skipped) ++run.skipped_steps;
     run.steps.push_back({step, mean_over_ranks(world, times.loss), overlap_of(times, traffic), skipped});
     check_finite(run.steps.back().loss, step);
-    checkpoints.after_step(step, *strategy);
+    checkpoints.after_step(step, strategy);
     if (!options.trace.empty()) {
       add_to_trace(trace, step, times, traffic);
     }
@@ -113,8 +112,7 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
     progress.done();
   }
   if (!options.save.empty()) {  // first: nothing that goes wrong below may cost the training
-    Checkpoint const checkpoint =
-        capture(options, inputs.text_fingerprint, options.steps, model.parameters(), *strategy);
+    Checkpoint const checkpoint = capture(options, inputs.text_fingerprint, options.steps, parameters, strategy);
     alike(world, [&] {
       if (world.rank() == 0) save_checkpoint(options.save, checkpoint);
     });
@@ -125,16 +123,26 @@ void train(weft::Communicator& world, Inputs const& inputs, GptModel& model, Bat
   }
   nlohmann::json const of_ranks = memory_of_ranks(world, memory);
   alike(world, [&] {
-    if (world.rank() == 0) print_end(inputs, model, run, memory, of_ranks);
+    if (world.rank() == 0) print_end(inputs, parameters, run, memory, of_ranks);
   });
   if (options.sample > 0) {
-    std::string const sample = generate(model, strategy->tensors(), options.prompt, options.sample, options.seed);
+    std::string const sample = generate([&](auto text) { return strategy.next_byte_logits(text); }, options);
     if (world.rank() == 0) {
       fmt::print("\nSample:\n{}\n", printable(sample));
       std::fflush(stdout);
     }
   }
 }
+
+#ifdef WEFT_WITH_CUDA
+void train_on_device(weft::Communicator& world, Inputs const& inputs, BatchSampler const& sampler,
+                     weft::MemoryAccount const& memory) {
+  GptParameters const parameters(inputs.options.model);
+  std::unique_ptr<Strategy> const strategy = make_on_device(connect(world, std::nullopt), inputs.options, parameters);
+  if (world.rank() == 0) print_start(inputs, parameters, world.size(), std::nullopt);
+  train(world, inputs, parameters, *strategy, sampler, described_link(inputs.options, std::nullopt), memory);
+}
+#endif
 
 }  // namespace
 
@@ -150,18 +158,22 @@ void run_rank(weft::Communicator& world, Inputs const& inputs, weft::MemoryAccou
   check_batch(options, world.size());
   check_groups(options, world.size());
   check_same_everywhere(world, inputs);
+  BatchSampler const sampler(inputs.text, options.model.seq, options.batch, options.seed, world.rank(), world.size());
+#ifdef WEFT_WITH_CUDA
+  if (options.device == "cuda") return train_on_device(world, inputs, sampler, memory);
+#endif
   check_fits(options, world.size(), available_memory());
   int const pass_batch = options.batch / world.size() / options.accumulate;
   GptModel model(options.model, {.max_batch = pass_batch, .recompute = options.recompute});
-  BatchSampler const sampler(inputs.text, options.model.seq, options.batch, options.seed, world.rank(), world.size());
   std::optional<weft::EmulatedLink> const link = choose_link(world, options, model, sampler);
   if (world.rank() == 0) {
-    print_start(inputs, model, world.size(), link);
+    print_start(inputs, model.parameters(), world.size(), link);
   }
   if (options.compare) {
     compare(world, options, model, sampler, link);
   } else {
-    train(world, inputs, model, sampler, link, memory);
+    std::unique_ptr<Strategy> const strategy = make_strategy(connect(world, link), options, model);
+    train(world, inputs, model.parameters(), *strategy, sampler, describe(link), memory);
   }
 }
 

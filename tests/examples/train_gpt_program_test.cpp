@@ -138,6 +138,17 @@ TEST(TrainGpt, BadInputIsOneLineAndAFailure) {
       {"--prefetch 2", 2, "--prefetch: is for --strategy zero3 and hsdp"},
       {"--strategy zero3 --bucket-mb 1", 2, "--bucket-mb: is for --strategy ddp, zero1 and zero2"},
       {"--strategy zero3 --shard-size 1", 2, "--shard-size: is for --strategy hsdp"},
+      {"--device tpu", 2, "--device"},
+      {"--cuda-graph", 2, "--cuda-graph: is for --device cuda"},
+      {"--device cuda --link 10us:1GB/s", 2, "--link: is for --device cpu"},
+      {"--device cuda --compare", 2, "--compare: is for --device cpu"},
+#ifdef WEFT_WITH_CUDA
+      {"--device cuda --strategy zero3", 2, "--strategy zero3 is for the CPU so far"},
+      {"--device cuda --compress bf16", 2, "--compress is for the CPU so far"},
+      {"--device cuda --checkpoint " + folder.file("new"), 2, "--save writes one file"},
+#else
+      {"--device cuda", 2, "built without CUDA"},
+#endif
       {"--loss-scale 1024", 2, "--loss-scale: is for --precision fp16"},
   };
   for (auto const& [arguments, code, expected] : wrong) {
@@ -148,6 +159,20 @@ TEST(TrainGpt, BadInputIsOneLineAndAFailure) {
     EXPECT_EQ(result.out, "") << arguments;
   }
 }
+
+#ifdef WEFT_WITH_CUDA
+TEST(TrainGpt, AMissingGpuIsOneLineAndAFailure) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  for (char const* ranks : {"1", "2"}) {
+    ProgramResult const result = run_train_gpt(kSmall + "--steps 2 --device cuda --ranks " + ranks);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_EQ(std::ranges::count(result.error, '\n'), 1) << result.error;
+    EXPECT_NE(result.error.find("no GPU that CUDA can use"), std::string::npos) << result.error;
+    EXPECT_EQ(result.out, "");
+  }
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+}
+#endif
 
 TEST(TrainGpt, ABadVariableIsOneLineAndAUsageError) {
   setenv("WEFT_TIMEOUT", "soon", 1);

@@ -115,7 +115,9 @@ class FullyShardedStrategy final : public Strategy {
   [[nodiscard]] std::vector<Traffic> traffic() const override {
     return {{"all_gather", gathers_}, {"reduce_scatter", reductions_}};
   }
-  [[nodiscard]] Tensors& tensors() override { return tensors_; }
+  [[nodiscard]] std::span<float const> next_byte_logits(std::span<std::uint8_t const> text) override {
+    return model_.next_byte_logits(text, tensors_);
+  }
 
   [[nodiscard]] std::int64_t applied_steps() const override { return sharded_.step_count(); }
   void set_applied_steps(std::int64_t steps) override { sharded_.set_step_count(steps); }

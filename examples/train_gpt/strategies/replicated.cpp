@@ -26,7 +26,9 @@ class Replicated final : public Strategy {
 
   [[nodiscard]] StepTimes step(std::span<Batch const> batches, double lr) override;
   [[nodiscard]] std::vector<Traffic> traffic() const override { return {{"bucket", buckets_}}; }
-  [[nodiscard]] Tensors& tensors() override { return tensors_; }
+  [[nodiscard]] std::span<float const> next_byte_logits(std::span<std::uint8_t const> text) override {
+    return model_.next_byte_logits(text, tensors_);
+  }
 
   [[nodiscard]] std::int64_t applied_steps() const override { return optimizer_.step_count(); }
   void set_applied_steps(std::int64_t steps) override { optimizer_.set_step_count(steps); }

@@ -21,7 +21,9 @@ namespace train_gpt {
 /// state_count() and control() is collective.
 class Strategy {
  public:
-  explicit Strategy(Options const& options) : control_(options), compressor_(options.compressor()) {}
+  /// `device`: where gradients are.
+  explicit Strategy(Options const& options, weft::Device device = {})
+      : control_(options, device), compressor_(options.compressor()) {}
   virtual ~Strategy() = default;
   Strategy(Strategy const&) = delete;
   Strategy& operator=(Strategy const&) = delete;
@@ -30,8 +32,8 @@ class Strategy {
   [[nodiscard]] virtual StepTimes step(std::span<Batch const> batches, double lr) = 0;
   /// What was communicated during the last step.
   [[nodiscard]] virtual std::vector<Traffic> traffic() const = 0;
-  /// For forward passes between steps, which all ranks make alike.
-  [[nodiscard]] virtual Tensors& tensors() = 0;
+  /// Scores of the byte that follows `text`, as GptModel has it. Between steps; all ranks ask alike.
+  [[nodiscard]] virtual std::span<float const> next_byte_logits(std::span<std::uint8_t const> text) = 0;
 
   [[nodiscard]] virtual std::int64_t applied_steps() const = 0;  ///< those that did not overflow
   virtual void set_applied_steps(std::int64_t steps) = 0;
@@ -70,6 +72,12 @@ class Strategy {
 /// options.strategy's, with the parameters' starting values. `model` must outlive it.
 [[nodiscard]] std::unique_ptr<Strategy> make_strategy(weft::Communicator communicator, Options const& options,
                                                       GptModel& model);
+
+#ifdef WEFT_WITH_CUDA
+/// On this rank's GPU, the model too. @throws weft::Error{unsupported} where there is no GPU.
+[[nodiscard]] std::unique_ptr<Strategy> make_on_device(weft::Communicator communicator, Options const& options,
+                                                       GptParameters const& parameters);
+#endif
 
 /// `start`: those values, of options.parameter_type().
 std::unique_ptr<Strategy> make_replicated(weft::Communicator communicator, Options const& options, GptModel& model,

@@ -58,9 +58,9 @@ class Zero final : public Strategy {
   [[nodiscard]] std::vector<Traffic> traffic() const override {
     return {{"all_gather", gathers_}, {"reduce_scatter", reductions_}};
   }
-  [[nodiscard]] Tensors& tensors() override {
+  [[nodiscard]] std::span<float const> next_byte_logits(std::span<std::uint8_t const> text) override {
     zero_.wait_parameters();
-    return tensors_;
+    return model_.next_byte_logits(text, tensors_);
   }
 
   [[nodiscard]] std::int64_t applied_steps() const override { return zero_.step_count(); }

@@ -1,0 +1,236 @@
+// train_gpt's steps on a GPU in host memory, beside the CPU's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "cuda/fake/fake_nccl.hpp"
+#include "data.hpp"
+#include "harness/ranks.hpp"
+#include "strategies/strategy.hpp"
+
+namespace weft::test {
+namespace {
+
+using train_gpt::BatchSampler;
+using train_gpt::GptModel;
+using train_gpt::GptParameters;
+using train_gpt::Options;
+using train_gpt::Strategy;
+using train_gpt::Text;
+
+Options small() {
+  Options options;
+  options.model = {.layers = 2, .width = 16, .heads = 2, .seq = 8};
+  options.batch = 4;
+  options.lr = 3e-3F;
+  options.device = "cuda";
+  options.first_bucket_mb = options.bucket_mb = options.last_bucket_mb = 0.004;  // many buckets
+  return options;
+}
+
+Text const& some_text() {
+  static Text const kText = [] {
+    Text text{"test", {}};
+    for (int i = 0; i < 3000; ++i) text.bytes.push_back(static_cast<std::uint8_t>("the quick brown fox "[i * i % 20]));
+    return text;
+  }();
+  return kText;
+}
+
+/// One rank's run.
+struct Training {
+  std::vector<float> losses;
+  std::vector<std::vector<float>> values;
+  std::vector<bool> applied;
+};
+
+class FakeTrainer : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
+    EXPECT_EQ(nccl.live(), 0U);
+    EXPECT_EQ(gpu.live_graphs(), 0U);
+  }
+
+  static void train(Strategy& strategy, Communicator const& world, Options const& options, int steps, Training& run) {
+    BatchSampler const sampler(some_text(), options.model.seq, options.batch, options.seed, world.rank(), world.size());
+    for (int step = 0; step < steps; ++step) {
+      auto const before = strategy.applied_steps();
+      run.losses.push_back(strategy.step(sampler.sample(step, options.accumulate), options.schedule().at(before)).loss);
+      run.applied.push_back(strategy.applied_steps() > before);
+    }
+    GptParameters const parameters(options.model);
+    for (std::size_t i = 0; i < parameters.tensors().size(); ++i) run.values.push_back(strategy.values(i));
+  }
+  static Training on_gpu(Options const& options, int steps, int ranks = 1) {
+    Training run;
+    run_thread_ranks(ranks, [&](Communicator& world) {
+      Training mine;
+      auto const strategy = make_on_device(world.duplicate(world.options()), options, GptParameters(options.model));
+      train(*strategy, world, options, steps, mine);
+      if (world.rank() == 0) run = mine;
+    });
+    return run;
+  }
+  static Training on_cpu(Options const& options, int steps, int ranks = 1) {
+    Training run;
+    run_thread_ranks(ranks, [&](Communicator& world) {
+      Training mine;
+      GptModel model(options.model, {.max_batch = options.batch / ranks / options.accumulate});
+      auto const strategy = make_strategy(world.duplicate(world.options()), options, model);
+      train(*strategy, world, options, steps, mine);
+      if (world.rank() == 0) run = mine;
+    });
+    return run;
+  }
+
+  FakeGpu gpu;
+  FakeNccl nccl;
+};
+
+void expect_close(std::vector<float> const& got, std::vector<float> const& expected, double tolerance) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << "step " << i;
+}
+
+struct Case {
+  char const* name;
+  void (*change)(Options&);
+  double tolerance;  ///< of losses beside the CPU's
+  int ranks = 1;
+  int steps = 40;
+};
+constexpr Case kCases[]{
+    {"Plain", [](Options&) {}, 1e-3, 1, 100},
+    {"Clip", [](Options& o) { o.clip = 0.5; }, 1e-3},
+    {"Lamb", [](Options& o) { o.optimizer = "lamb"; }, 1e-3},
+    {"Sgd8Bit", [](Options& o) { o.optimizer = "sgd", o.state = "8bit"; }, 1e-2},
+    {"Passes", [](Options& o) { o.accumulate = 2; }, 1e-3},
+    {"Recompute", [](Options& o) { o.recompute = true; }, 1e-3},
+    // Activations are of 16 bits here, and of 32 on the CPU.
+    {"Bf16", [](Options& o) { o.precision = "bf16"; }, 5e-2},
+    {"Fp16", [](Options& o) { o.precision = "fp16"; }, 1e-2},
+    {"Fp16Clip", [](Options& o) { o.precision = "fp16", o.clip = 0.5, o.accumulate = 2; }, 1e-2},
+    {"TwoRanks", [](Options&) {}, 1e-3, 2},
+    {"TwoRanksBf16Passes", [](Options& o) { o.precision = "bf16", o.accumulate = 2; }, 5e-2, 2},
+    {"TwoRanksFp16Clip", [](Options& o) { o.precision = "fp16", o.clip = 0.5; }, 1e-2, 2},
+};
+
+class FakeTrainerCases : public FakeTrainer, public ::testing::WithParamInterface<Case> {
+ protected:
+  static Options options() {
+    auto options = small();
+    GetParam().change(options);
+    return options;
+  }
+  /// Those that hold the host up: once the loss is there, the times of a step's parts are asked for.
+  [[nodiscard]] std::size_t waits_here() const { return gpu.host_waits_here() - gpu.count_here("cudaEventQuery"); }
+};
+
+TEST_P(FakeTrainerCases, LossesAreTheCpus) {
+  int const ranks = GetParam().ranks;
+  auto const device = on_gpu(options(), GetParam().steps, ranks);
+  auto const host = on_cpu(options(), GetParam().steps, ranks);
+  expect_close(device.losses, host.losses, GetParam().tolerance);
+  EXPECT_EQ(device.applied, host.applied);
+  EXPECT_LT(device.losses.back(), device.losses.front());
+}
+
+TEST_P(FakeTrainerCases, AGraphHasTheBitsOfTheEagerStep) {
+  auto changed = options();
+  auto const eager = on_gpu(changed, 6, GetParam().ranks);
+  auto const launches = gpu.count("cudaGraphLaunch");
+  changed.cuda_graph = true;
+  auto const graph = on_gpu(changed, 6, GetParam().ranks);
+  EXPECT_EQ(graph.losses, eager.losses);
+  EXPECT_EQ(graph.values, eager.values);
+  EXPECT_EQ(gpu.count("cudaGraphLaunch") - launches, static_cast<std::size_t>(5 * GetParam().ranks));
+}
+
+TEST_P(FakeTrainerCases, TheHostWaitsForTheLossOnly) {
+  for (bool const graph : {false, true}) {
+    auto changed = options();
+    changed.cuda_graph = graph;
+    run_thread_ranks(GetParam().ranks, [&](Communicator& world) {
+      auto const strategy = make_on_device(world.duplicate(world.options()), changed, GptParameters(changed.model));
+      Training run;
+      train(*strategy, world, changed, 3, run);
+      BatchSampler const sampler(some_text(), 8, changed.batch, 1, world.rank(), world.size());
+      for (int step = 3; step < 6; ++step) {
+        auto const waits = waits_here();
+        auto const allocated = gpu.count_here("cudaMalloc");
+        static_cast<void>(strategy->step(sampler.sample(step, changed.accumulate), 1e-3));
+        EXPECT_EQ(waits_here() - waits, 1U);
+        EXPECT_EQ(gpu.count_here("cudaMalloc"), allocated);
+      }
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, FakeTrainerCases, ::testing::ValuesIn(kCases),
+                         [](auto const& one) { return std::string(one.param.name); });
+
+TEST_F(FakeTrainer, StepsThatOverflowAreSkippedAsOnTheCpu) {
+  for (bool const graph : {false, true}) {
+    auto options = small();
+    options.precision = "fp16";
+    options.cuda_graph = graph;
+    options.loss_scale = 1e9;
+    options.growth_interval = 4;
+    auto const device = on_gpu(options, 25);
+    auto const host = on_cpu(options, 25);
+    EXPECT_FALSE(device.applied.front());
+    EXPECT_TRUE(std::find(device.applied.begin() + 3, device.applied.end(), true) != device.applied.end());
+    expect_close(device.losses, host.losses, 5e-2);
+  }
+}
+
+TEST_F(FakeTrainer, GoesOnFromTheCpusStateAndGivesItsOwn) {
+  auto options = small();
+  options.precision = "bf16";
+  run_thread_ranks(1, [&](Communicator& world) {
+    GptParameters const parameters(options.model);
+    GptModel model(options.model, {.max_batch = options.batch});
+    auto const host = make_strategy(world.duplicate(world.options()), options, model);
+    auto const device = make_on_device(world.duplicate(world.options()), options, parameters);
+    Training run;
+    train(*host, world, options, 5, run);
+    for (std::size_t i = 0; i < parameters.tensors().size(); ++i) {
+      device->set_values(i, host->values(i));
+      for (std::size_t which = 0; which < host->state_count(); ++which)
+        device->set_state(i, which, host->state(i, which));
+    }
+    device->set_applied_steps(host->applied_steps());
+    EXPECT_EQ(device->applied_steps(), 5);
+    for (std::size_t i = 0; i < parameters.tensors().size(); ++i) {
+      EXPECT_EQ(device->values(i), host->values(i));
+      EXPECT_EQ(device->state(i, 1), host->state(i, 1));
+    }
+    Training on_host, on_device;
+    train(*host, world, options, 5, on_host);
+    train(*device, world, options, 5, on_device);
+    expect_close(on_device.losses, on_host.losses, 1e-2);
+  });
+}
+
+TEST_F(FakeTrainer, ScoresTheNextByteAsTheCpuDoes) {
+  auto const options = small();
+  run_thread_ranks(1, [&](Communicator& world) {
+    GptModel model(options.model, {.max_batch = options.batch});
+    auto const host = make_strategy(world.duplicate(world.options()), options, model);
+    auto const device = make_on_device(world.duplicate(world.options()), options, GptParameters(options.model));
+    for (std::string const text : {"t", "the qui", "the quic"}) {
+      std::vector<std::uint8_t> const bytes(text.begin(), text.end());
+      auto const got = device->next_byte_logits(bytes);
+      auto const expected = host->next_byte_logits(bytes);
+      ASSERT_EQ(got.size(), expected.size());
+      for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 1e-5) << text;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace weft::test
