@@ -6,7 +6,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-deps}
-packages=(libhwloc-dev libhwy-dev libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev)
+packages=(libhwloc-dev libhwy-dev libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev
+  libopenblas-pthread-dev libopenblas0-pthread)
 programs=(ninja pkg-config)
 
 fail() {
@@ -37,7 +38,8 @@ rm -rf "$out"
 mkdir -p "$out"
 for package in "${packages[@]}"; do
   files=$(dpkg-query -L "$package" 2>/dev/null) || fail "$package is not installed: run scripts/setup.sh"
-  for file in $(grep -E '^/usr/(include|lib|share/(cmake|pkgconfig))/' <<<"$files"); do
+  # OpenBLAS under its own name is enough.
+  for file in $(grep -E '^/usr/(include|lib|share/(cmake|pkgconfig))/' <<<"$files" | grep -vE '/lib(blas|lapack)\.'); do
     [[ $file != *.a || $file == */lib[gG][tTmM]* ]] && pack "$file"
   done
 done
@@ -57,6 +59,7 @@ for folder in $(find "$out" -name '*.so*' -type f -exec dirname {} + | sort -u);
 # Where pkg-config's files lie now, wherever the folder is put.
 for file in $(find "$out" -name '*.pc' -type f); do
   up=$(sed 's#[^/]*#..#g' <<<"${file#"$out"/usr/}")
+  grep -q '^prefix=' "$file" || sed -i '1i prefix=/usr' "$file"
   sed -i "s#^prefix=.*#prefix=\${pcfiledir}/${up%/..}#; s#=/usr/#=\${prefix}/#" "$file"
 done
 kilobytes=$(du -sk "$out" | cut -f1)

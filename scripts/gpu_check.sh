@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # gpu_check.sh [FOLDER [SECONDS]]: on a machine with a GPU, builds the `cuda` preset for it, runs its tests (and those under
-# compute-sanitizer) and measures the kernels beside the copy limit and beside torch. Goes on after failures, and stops
+# compute-sanitizer), compares the trainer's losses with the CPU's and measures the kernels beside the copy limit and beside torch. Goes on after failures, and stops
 # starting things after SECONDS (530). FOLDER (build/gpu_check) then has gpu_check.json, gpu_check.md and
 # a log of every step. Fails when a step failed, or was not run.
 set -uo pipefail
@@ -14,7 +14,8 @@ if [[ -d deps/usr ]]; then
   deps=$PWD/deps/usr
   folder=$(basename "$(dirname "$(find "$deps/lib" -name 'libfmt.so' | head -n 1)")")
   export PATH=$PATH:$deps/bin CMAKE_PREFIX_PATH=$deps LD_LIBRARY_PATH=$deps/lib/$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  export PKG_CONFIG_PATH=$deps/lib/$folder/pkgconfig:$deps/share/pkgconfig
+  export PKG_CONFIG_PATH=$deps/lib/$folder/pkgconfig:$deps/share/pkgconfig:$deps/lib/$folder/openblas-pthread/pkgconfig
+  export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$deps/lib/$folder/openblas-pthread
 fi
 
 # step NAME SECONDS COMMAND…: runs it for at most so long, and writes down how it went. A command that is not there, or has
@@ -50,10 +51,16 @@ smi() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -n 
 step gpu 20 nvidia-smi -L
 architecture=$(smi compute_cap | tr -d .)
 bin=build/cuda/bin
+trainer=$(pkg-config --exists openblas && echo train_gpt)  # it needs OpenBLAS
 step configure 60 cmake --preset cuda ${architecture:+-DCMAKE_CUDA_ARCHITECTURES=$architecture}
-step build 270 cmake --build build/cuda --target cuda_tests cuda_kernels_perf -j "$(nproc)"
+step build 270 cmake --build build/cuda --target cuda_tests cuda_kernels_perf $trainer -j "$(nproc)"
 rm -rf build/cuda/test-results
 step tests 150 ctest --test-dir build/cuda -L cuda --output-on-failure --no-tests=error
+if [[ -n $trainer ]]; then
+  step train_gpt 90 python3 perf/cuda/check_trainer.py $bin/train_gpt --limit 30
+else
+  record train_gpt "not run" 0 "no OpenBLAS on this machine"
+fi
 step kernels_perf 120 $bin/cuda_kernels_perf --json "$out/kernels.jsonl"
 if [[ -n $(command -v python3) ]] && python3 -c 'import torch' 2>/dev/null; then
   step compare_torch 90 python3 perf/cuda/compare_torch.py --weft "$out/kernels.jsonl" --json "$out/torch.jsonl"
