@@ -68,6 +68,10 @@ struct CommunicatorOptions {
   /// Buffers in it count as symmetric memory where every rank has one; where some rank has none, or another host lies
   /// between, they are as private ones. May be null, and differ between communicators.
   std::shared_ptr<SharedHeap> heap{};
+  /// Its large buffers are symmetric memory: where ranks share a host it takes a staging ring of at most 3/8 of an L2
+  /// cache (or 384 KiB), less than WEFT_STAGING_BYTES may say. Private memory goes through that, in smaller blocks.
+  /// Rank 0's counts.
+  bool small_staging = false;
   std::string name{};  ///< what errors, dumps and weft-doctor call the communicator; split() adds the color
 };
 

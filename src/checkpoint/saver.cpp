@@ -29,6 +29,7 @@ Communicator own_communicator(Communicator& communicator) {
   options.progress = nullptr;
   options.config->spin = std::chrono::microseconds{0};
   options.name = "checkpoint";
+  options.small_staging = true;  // names and checksums
   return communicator.duplicate(options);
 }
 

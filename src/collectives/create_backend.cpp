@@ -77,12 +77,12 @@ std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, std::shared_p
                                              Introduction const& first) {
   hierarchical::Layout layout(bootstrap.rank(), hosts);
   auto const explains = options.config->explain && bootstrap.rank() == 0;
-  auto inside = *options.config;
-  inside.explain = explains;
+  auto inside = options;
+  inside.config->explain = explains;
   // Hosts in name only take one another's cores: what is measured there says nothing.
-  if (inside.host_id) inside.tuning_cache.reset();
-  auto const locals = mpi_bootstrap_of(members->subset(layout.locals()), first.tag, inside);
-  auto intra = shm::ShmBackend::create(*locals, inside, options.progress, options.heap);
+  if (inside.config->host_id) inside.config->tuning_cache.reset();
+  auto const locals = mpi_bootstrap_of(members->subset(layout.locals()), first.tag, *inside.config);
+  auto intra = shm::ShmBackend::create(*locals, inside);
   // Where every rank has a host to itself there is but one order.
   auto const by_hosts = first.reproducibility == Reproducibility::run_to_run && layout.hosts().size() < hosts.size();
   HostOrder const order(by_hosts ? layout.hosts() : std::vector<std::vector<int>>());
@@ -96,7 +96,6 @@ std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, std::shared_p
 }  // namespace
 
 std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOptions const& options) {
-  auto const& config = *options.config;
   auto const all = introduce(bootstrap, options);
   auto const hosts = number_hosts(all);
   auto const kind = choose(all.front(), hosts);
@@ -104,7 +103,7 @@ std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOption
     if (std::any_of(hosts.begin(), hosts.end(), [](int host) { return host != 0; })) {
       refuse(kind, hosts, "they share no memory; use mpi or hierarchical, or leave WEFT_BACKEND unset");
     }
-    return shm::ShmBackend::create(bootstrap, config, options.progress, options.heap);
+    return shm::ShmBackend::create(bootstrap, options);
   }
 #if WEFT_WITH_MPI
   auto const members = bootstrap.join_mpi();

@@ -12,6 +12,7 @@ namespace {
 CommunicatorOptions named(Communicator const& world, char const* suffix) {
   CommunicatorOptions options = world.options();
   options.name += options.name.empty() ? suffix : fmt::format(" {}", suffix);
+  options.small_staging = true;  // units move in symmetric memory
   return options;
 }
 

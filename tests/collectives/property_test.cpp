@@ -44,11 +44,14 @@ struct Setting {
   std::optional<std::size_t> staging_bytes{};
   std::optional<std::chrono::microseconds> spin{};
   Manner manner = Manner::one_by_one;
+  bool small_staging = false;
 };
-constexpr std::array kSettings{Setting{"as it comes"}, Setting{"small blocks", std::size_t{128} << 10U},
+constexpr std::array kSettings{Setting{"as it comes"},
+                               Setting{"small blocks", std::size_t{128} << 10U},
                                Setting{"sleeping", std::nullopt, std::chrono::microseconds(0)},
                                Setting{"grouped", std::nullopt, std::nullopt, Manner::grouped},
-                               Setting{"fused", std::nullopt, std::nullopt, Manner::fused}};
+                               Setting{"fused", std::nullopt, std::nullopt, Manner::fused},
+                               Setting{"small staging", std::nullopt, std::nullopt, Manner::one_by_one, true}};
 
 /// What a rank uses from case to case.
 struct Bench {
@@ -146,7 +149,7 @@ void run_setting(RandomRun const& run, Setting const& setting, int ranks, std::v
                        next += count;
                      }
                    },
-                   {.config = config});
+                   {.config = config, .small_staging = setting.small_staging});
 }
 
 class Property : public testing::TestWithParam<int> {};

@@ -3,17 +3,19 @@
 
 #include <gtest/gtest.h>
 
+#include "collectives/shm/staging_ring.hpp"
+
 namespace weft::shm {
 namespace {
 
 constexpr std::size_t kKiB = 1024;
 
-Tuning tuning(int ranks, bool share_cores) {
+Tuning tuning(int ranks, bool share_cores, bool small_staging = false, Config const& config = {}) {
   Topology topology;
   topology.l2_bytes = 1024 * kKiB;
   topology.l3_bytes = 32 * 1024 * kKiB;
   topology.cores = 8;
-  return make_tuning(topology, Config{}, ranks, share_cores ? 2 : 8, share_cores);
+  return make_tuning(topology, config, ranks, share_cores ? 2 : 8, share_cores, small_staging);
 }
 
 constexpr Collective kEvery[] = {
@@ -39,6 +41,24 @@ TEST(Selector, EverySizeHasAChoiceThatItsMemoryAllows) {
           EXPECT_EQ(Choice::kUnlimited, selector.by_memory(collective, bytes, Memory::symmetric).up_to);
         }
       }
+    }
+  }
+}
+
+TEST(Selector, SmallStagingIsLittleAndNeverMoreThanAskedFor) {
+  EXPECT_EQ(3072 * kKiB, tuning(2, false).ring_bytes);
+  Config little;
+  little.staging_bytes = 128 * kKiB;
+  Config much;
+  much.staging_bytes = 64 * 1024 * kKiB;
+  for (bool const share : {false, true}) {
+    EXPECT_EQ(384 * kKiB, tuning(2, share, true).ring_bytes);
+    EXPECT_EQ(384 * kKiB, tuning(2, share, true, much).ring_bytes);
+    EXPECT_EQ(128 * kKiB, tuning(2, share, true, little).ring_bytes);
+    for (int const ranks : {2, 3, 64}) {
+      auto const small = tuning(ranks, share, true);
+      auto const block = StagingRing(nullptr, small.ring_bytes).max_block();
+      for (auto const bytes : {small.one_phase_bytes, small.chunk_bytes, small.pipeline_bytes}) EXPECT_LE(bytes, block);
     }
   }
 }

@@ -220,6 +220,31 @@ TEST_F(TuningFile, ACommunicatorMeasuresOnceAndAllRanksAgree) {
   test::expect_all_succeeded(run_forked_ranks(5, body, options));
 }
 
+// Its costs are those of a communicator with a whole ring, whose experiments would take the memory that it does not.
+TEST_F(TuningFile, SmallStagingUsesWhatIsKnownAndMeasuresNothing) {
+  CommunicatorOptions options;
+  options.config = Config{};
+  options.config->tuning_cache = file.string();
+  options.config->explain = true;
+  options.small_staging = true;
+  auto const body = [](Communicator& world) {
+    std::vector<float> data(3000, 1);
+    world.all_reduce(std::span<float const>(data), std::span(data), ReduceOp::sum);
+    return data.back() == static_cast<float>(world.size()) ? 0 : 1;
+  };
+  test::expect_all_succeeded(run_forked_ranks(2, body, options));
+  EXPECT_FALSE(std::filesystem::exists(file));
+  options.small_staging = false;
+  test::expect_all_succeeded(run_forked_ranks(2, body, options));
+  auto const measured = content();
+  if (::sysconf(_SC_NPROCESSORS_ONLN) < 2 || measured.empty()) return;  // busy machines give up
+  options.small_staging = true;
+  auto const exits = run_forked_ranks(2, body, options);
+  test::expect_all_succeeded(exits);
+  EXPECT_NE(std::string::npos, exits[0].output.find("predicted for ")) << exits[0].output;
+  EXPECT_EQ(measured, content());
+}
+
 TEST_F(TuningFile, NothingIsWrittenUnlessAskedFor) {
   ASSERT_EQ(0, setenv("XDG_CACHE_HOME", folder.c_str(), 1));
   test::expect_all_succeeded(run_forked_ranks(2, [](Communicator&) { return 0; }, {.config = Config{}}));

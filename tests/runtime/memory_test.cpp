@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "core/topology.hpp"
 #include "harness/ranks.hpp"
 #include "runtime/error_matchers.hpp"
 #include "weft/fully_sharded.hpp"
@@ -15,6 +18,11 @@ namespace weft::test {
 namespace {
 
 constexpr double kMostOff = 0.02;
+
+/// Bytes a rank of a communicator with CommunicatorOptions::small_staging.
+std::size_t small_ring() {
+  return std::max(std::size_t{384} << 10, discover_topology().l2_bytes / 8 * 3);
+}
 
 TEST(MemoryAccountTest, CountsWhatIsHeldByKind) {
   MemoryAccount const account;
@@ -113,6 +121,39 @@ TEST(MemoryAccountTest, SymmetricMemoryCountsThisRanksPart) {
   });
 }
 
+// Beside the ring: feeds, announcements, and the blocks that two ranks swap.
+TEST(MemoryAccountTest, SmallStagingTakesLittle) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  Config config;
+  config.staging_bytes = 64 * kMiB;
+  for (int const ranks : {1, 2, 3}) {
+    run_thread_ranks(ranks,
+                     [](Communicator& world) {
+                       MemoryAccount const account;
+                       MemoryAccount::Binding const bound(account);
+                       auto const communication = [&] { return account.usage(MemoryKind::communication).live; };
+                       CommunicatorOptions options = world.options();
+                       Communicator const whole = world.duplicate(options);
+                       EXPECT_GE(communication(), 64 * kMiB);
+                       std::size_t const before = communication();
+                       options.small_staging = true;
+                       Communicator small = world.duplicate(options);
+                       EXPECT_GE(communication() - before, small_ring());
+                       EXPECT_LE(communication() - before, small_ring() + 2 * kMiB);
+                       // More private memory than the ring has.
+                       std::vector<std::int32_t> values(5 * kMiB / sizeof(std::int32_t) + 1);
+                       std::iota(values.begin(), values.end(), world.rank());
+                       std::vector<std::int32_t> sums(values.size());
+                       small.all_reduce(std::span<std::int32_t const>(values), std::span(sums), ReduceOp::sum);
+                       int const n = world.size();
+                       for (std::size_t i = 0; i < sums.size(); ++i) {
+                         ASSERT_EQ(sums[i], n * static_cast<std::int32_t>(i) + n * (n - 1) / 2);
+                       }
+                     },
+                     {.config = config});
+  }
+}
+
 TEST(MemoryAccountTest, OneRanksBudgetRefusesOnAll) {
   run_thread_ranks(3, [](Communicator& world) {
     MemoryAccount const account(world.rank() == 1 ? 1 << 20 : MemoryAccount::kUnlimited);
@@ -181,23 +222,32 @@ TEST(MemoryTheoryTest, ZeroKeepsWhatItSays) {
 }
 
 TEST(MemoryTheoryTest, FullyShardedKeepsSixteenBytesAParameterOverTheRanks) {
+  Config config;
+  config.staging_bytes = std::size_t{16} << 20;
   for (int const ranks : {1, 2, 4}) {
-    run_thread_ranks(ranks, [&](Communicator& world) {
-      std::size_t count = 0;
-      auto const start = tensors(count, DataType::f32);
-      MemoryAccount const account;
-      MemoryAccount::Binding const bound(account);
-      std::vector<ShardedUnit> units;
-      for (Buffer const& one : start) units.push_back({std::to_string(units.size()), {{{one.view()}, AdamWOptions{}}}});
-      FullySharded model(world, units);
-      double const share = static_cast<double>(count) / ranks;
-      expect_theory(account, MemoryKind::parameters, 4 * share, "fully sharded");
-      expect_theory(account, MemoryKind::gradients, 4 * share, "fully sharded");
-      expect_theory(account, MemoryKind::optimizer, 8 * share, "fully sharded");
-      FullyShardedMemory const own = model.memory();
-      expect_theory(account, MemoryKind::optimizer, static_cast<double>(own.optimizer), "by its own count");
-      EXPECT_GE(account.usage(MemoryKind::communication).live, own.gathered + own.gradients);
-    });
+    run_thread_ranks(ranks,
+                     [&](Communicator& world) {
+                       std::size_t count = 0;
+                       auto const start = tensors(count, DataType::f32);
+                       MemoryAccount const account;
+                       MemoryAccount::Binding const bound(account);
+                       std::vector<ShardedUnit> units;
+                       for (Buffer const& one : start)
+                         units.push_back({std::to_string(units.size()), {{{one.view()}, AdamWOptions{}}}});
+                       FullySharded model(world, units);
+                       double const share = static_cast<double>(count) / ranks;
+                       expect_theory(account, MemoryKind::parameters, 4 * share, "fully sharded");
+                       expect_theory(account, MemoryKind::gradients, 4 * share, "fully sharded");
+                       expect_theory(account, MemoryKind::optimizer, 8 * share, "fully sharded");
+                       FullyShardedMemory const own = model.memory();
+                       expect_theory(account, MemoryKind::optimizer, static_cast<double>(own.optimizer),
+                                     "by its own count");
+                       // Two communicators of small staging memory, however much the world's take.
+                       std::size_t const moved = account.usage(MemoryKind::communication).live;
+                       EXPECT_GE(moved, own.gathered + own.gradients);
+                       EXPECT_LE(moved, own.gathered + own.gradients + 2 * (small_ring() + (2U << 20U)));
+                     },
+                     {.config = config});
   }
 }
 

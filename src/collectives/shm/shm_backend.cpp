@@ -68,17 +68,25 @@ void tune(Plan& plan, CostModel const& costs) {
 }
 
 /// The plan of rank 0.
-Plan make_plan(Topology const& topology, Config const& config, int ranks, CoreShares const& shares, bool reads_peers) {
+Plan make_plan(Topology const& topology, CommunicatorOptions const& options, int ranks, CoreShares const& shares,
+               bool reads_peers) {
+  auto const& config = *options.config;
+  auto const make = [&](bool small_staging) {
+    auto const cores = static_cast<int>(shares.cpus.size());
+    auto tuning = make_tuning(topology, config, ranks, cores, shares.ranks_share_cores, small_staging);
+    if (ranks > 2 && !shares.ranks_share_cores) tuning.group_ranks = group_size(l3_caches_of(shares.first_cpus));
+    tuning.reads_peers = reads_peers;
+    return tuning;
+  };
   Plan plan;
-  plan.tuning = make_tuning(topology, config, ranks, static_cast<int>(shares.cpus.size()), shares.ranks_share_cores);
-  if (ranks > 2 && !shares.ranks_share_cores) plan.tuning.group_ranks = group_size(l3_caches_of(shares.first_cpus));
-  plan.tuning.reads_peers = reads_peers;
+  plan.tuning = make(options.small_staging);
   plan.selector = Selector::derive(plan.tuning, ranks);
   plan.explains = config.explain;
   if (!config.tuning_cache || !is_measurable(plan.tuning, ranks)) return plan;
+  // Whoever wants little memory goes by what communicators with whole rings have measured, and measures nothing itself.
   auto const known =
-      TuningCache(*config.tuning_cache).find(describe_machine(topology, plan.tuning, ranks, shares.cpus));
-  plan.measures = !known;
+      TuningCache(*config.tuning_cache).find(describe_machine(topology, make(false), ranks, shares.cpus));
+  plan.measures = !known && !options.small_staging;
   if (known) tune(plan, *known);
   return plan;
 }
@@ -99,9 +107,9 @@ std::vector<T> tell_all(Bootstrap& bootstrap, T const& mine) {
 
 }  // namespace
 
-std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& config,
-                                            std::function<void()> const& progress,
-                                            std::shared_ptr<SharedHeap> const& heap) {
+std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, CommunicatorOptions const& options) {
+  auto const& config = *options.config;
+  auto const& progress = options.progress;
   auto const rank = bootstrap.rank();
   auto const size = bootstrap.size();
   if (size > kMaxRanks) {
@@ -121,7 +129,7 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& 
   for (auto const& each : whereabouts) reads_peers = reads_peers != 0 && can_read(each.process) ? 1 : 0;
   auto const answers = tell_all(bootstrap, reads_peers);
   auto const all_read = std::find(answers.begin(), answers.end(), 0) == answers.end();
-  auto plan = tell_all(bootstrap, make_plan(topology, config, size, shares, all_read)).front();
+  auto plan = tell_all(bootstrap, make_plan(topology, options, size, shares, all_read)).front();
   // A block holds an element of any reduction for every rank.
   auto const least_bytes = std::max<std::size_t>(
       32 * 1024, StagingRing::kBlocks * static_cast<std::size_t>(size + 1) * Reduction::kMaxElementBytes);
@@ -137,7 +145,7 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, Config const& 
     plan = tell_all(bootstrap, plan).front();
   }
   auto backend = assemble(bootstrap, plan, progress);
-  backend->join_heaps(bootstrap, heap);
+  backend->join_heaps(bootstrap, options.heap);
   return backend;
 }
 

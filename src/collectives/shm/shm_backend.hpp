@@ -22,6 +22,7 @@
 #include "collectives/shm/tuning.hpp"
 #include "kernels/cpu/reduce.hpp"
 #include "weft/bootstrap.hpp"
+#include "weft/communicator.hpp"
 #include "weft/config.hpp"
 
 namespace weft::shm {
@@ -40,11 +41,9 @@ struct Plan {
 /// know alike.
 class ShmBackend final : public Backend {
  public:
-  /// Collective over the bootstrap; `progress` and `heap` as in CommunicatorOptions. @throws Error{unsupported} when
-  /// the ranks are on several hosts.
-  static std::unique_ptr<Backend> create(Bootstrap& bootstrap, Config const& config,
-                                         std::function<void()> const& progress = {},
-                                         std::shared_ptr<SharedHeap> const& heap = {});
+  /// Collective over the bootstrap; the options have a config. @throws Error{unsupported} when the ranks are on several
+  /// hosts.
+  static std::unique_ptr<Backend> create(Bootstrap& bootstrap, CommunicatorOptions const& options);
 
   /// Collective: a backend that works by `plan`, which is equal on all ranks.
   static std::unique_ptr<ShmBackend> assemble(Bootstrap& bootstrap, Plan const& plan,

@@ -22,7 +22,8 @@ int group_size(std::vector<int> const& caches) {
   return ranks < kMany ? 0 : static_cast<int>(std::lround(std::sqrt(ranks)));
 }
 
-Tuning make_tuning(Topology const& topology, Config const& config, int ranks, int cores, bool ranks_share_cores) {
+Tuning make_tuning(Topology const& topology, Config const& config, int ranks, int cores, bool ranks_share_cores,
+                   bool small_staging) {
   constexpr std::size_t kKiB = 1024;
   Tuning tuning;
   tuning.share_work = ranks_share_cores;
@@ -30,9 +31,11 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   // Rotate through more than L2, with all rings inside half of L3 (see StagingRing); never below what small jobs need.
   // Ranks that take turns on a core find one another's lines in its caches instead, as long as the rings stay there.
   auto const within_l3 = topology.l3_bytes / 2 / static_cast<std::size_t>(ranks);
-  auto const ring_bytes = ranks_share_cores ? std::max(384 * kKiB, topology.l2_bytes / 8 * 3)
-                                            : std::max(1024 * kKiB, std::min(3 * topology.l2_bytes, within_l3));
+  auto const small_ring = std::max(384 * kKiB, topology.l2_bytes / 8 * 3);
+  auto const ring_bytes =
+      ranks_share_cores ? small_ring : std::max(1024 * kKiB, std::min(3 * topology.l2_bytes, within_l3));
   tuning.ring_bytes = config.staging_bytes.value_or(ring_bytes);
+  if (small_staging) tuning.ring_bytes = std::min(tuning.ring_bytes, small_ring);
   auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
 
   // Each rank reads ranks × bytes in one phase, about 2 × bytes in two, at the price of one more synchronisation.

@@ -33,8 +33,9 @@ struct Tuning {
 /// groups are equal and in rank order; else a level of a tree of two, where there are many ranks. 0: no groups.
 [[nodiscard]] int group_size(std::vector<int> const& caches);
 
-/// `ranks_share_cores`: some cores run more than one rank. `cores`: cores of all ranks together.
+/// `ranks_share_cores`: some cores run more than one rank. `cores`: cores of all ranks together. `small_staging`: see
+/// CommunicatorOptions.
 [[nodiscard]] Tuning make_tuning(Topology const& topology, Config const& config, int ranks, int cores,
-                                 bool ranks_share_cores);
+                                 bool ranks_share_cores, bool small_staging = false);
 
 }  // namespace weft::shm
