@@ -158,8 +158,6 @@ class FullySharded : public ShardedOptimizer {
   /// The first half of step(): returns once all gradients are reduced. Until step(), which must follow before the next
   /// backward, gradient shards may be read and changed (to look for overflow, to clip).
   void reduce();
-  /// gradient_shard() of all parameters; none is empty.
-  [[nodiscard]] std::vector<BufferView> gradient_shards() const;
   /// Collective, after reduce(): of all shards of factor·g, counted once where groups are replicas.
   [[nodiscard]] GradientNorm measure_gradients(NormType type = NormType::l2, float factor = 1);
 

@@ -16,6 +16,9 @@ struct CompressionOptions {
   /// element. Elements that are not finite leave nothing behind. Residuals are in the units of the gradients: do not
   /// change a loss scale while they count.
   bool error_feedback = false;
+  /// To find mistakes: NaN is written over f32 gradients once they are rounded (until averages take their place), and
+  /// over the rounded ones once those are widened.
+  bool poison = false;
 };
 
 /// Sends f32 buckets as 16-bit floats: half the bytes, one symmetric buffer of half the largest bucket. The

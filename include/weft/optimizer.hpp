@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -31,14 +32,22 @@ struct OptimizerSettings {
   StateType state = StateType::f32;
 };
 
-/// What a step reads when its updates run rather than when it is called: nobody waits for it on the host. Null: the
-/// options', 1, 1, no. On a GPU they are in its memory, and what begin_step() enqueues reads all four.
+/// What a step reads when its updates run rather than when it is called (`step` when it begins): nobody waits for it on
+/// the host. Null: the options', one more than step_count(), 1, 1, no limit, no. On a GPU pointers are into its memory,
+/// and what begin_step() enqueues reads them all.
+///
+/// A gradient g becomes g·inv_scale·clip, and is then brought within ±clip_value: in f32, whatever its type.
 struct StepInputs {
-  float const* lr = nullptr;         ///< instead of the options'
-  float const* inv_scale = nullptr;  ///< multiplies gradients
-  float const* clip = nullptr;       ///< multiplies them too: see clip_factor()
-  float const* found_inf = nullptr;  ///< not 0: the step is skipped and does not count; gradients are still zeroed
-  Stream const* stream = nullptr;    ///< GPU: where the step runs; null: on the device's legacy default stream
+  float const* lr = nullptr;  ///< instead of the options'
+  /// The number of this step where it is applied, from 1: what bias corrections and decays go by, and step_count() from
+  /// then on. The caller counts, and gives a step that was skipped no number. Another optimizer's step_memory(), where
+  /// that has begun the same step and skips by the same found_inf, counts for several without the host's help.
+  std::int64_t const* step = nullptr;
+  float const* inv_scale = nullptr;   ///< multiplies gradients
+  float const* clip = nullptr;        ///< multiplies them too: see clip_factor()
+  std::optional<float> clip_value{};  ///< at least 0, see clip_grad_value(); it waits for no gradient
+  float const* found_inf = nullptr;   ///< not 0: the step is skipped and does not count; gradients are still zeroed
+  Stream const* stream = nullptr;     ///< GPU: where the step runs; null: on the device's legacy default stream
 };
 
 /// Updates many tensors, each in one pass over its memory (Lamb: two), SIMD chosen at run time. Arithmetic is f32,
@@ -62,7 +71,9 @@ class Optimizer {
   Optimizer(Optimizer&&) noexcept;
   Optimizer& operator=(Optimizer&&) noexcept;
 
-  /// Counts a step, unless *inputs.found_inf. `inputs` are read until the next begin_step().
+  /// Counts a step, unless *inputs.found_inf. `inputs` are read until the next begin_step(). @throws
+  /// Error{invalid_argument} for a *inputs.step below 1 (not on a GPU, where such a step gives NaN), and nothing
+  /// begins.
   void begin_step(StepInputs const& inputs = {});
   /// Updates parameter `index` (counted over all groups) from `gradient`: f32, bf16 or f16, as many elements.
   /// @throws Error{invalid_argument} on a wrong index, count or dtype, without begin_step(), or the second time since.
@@ -99,6 +110,8 @@ class Optimizer {
   /// Steps that were applied.
   [[nodiscard]] std::int64_t step_count() const;
   void set_step_count(std::int64_t step);  ///< @throws Error{invalid_argument} for one below 0
+  /// Where step_count() is kept, in the parameters' device's memory, as long as the optimizer lives (moved or not).
+  [[nodiscard]] std::int64_t const* step_memory() const noexcept;
 
   /// For checkpoints: torch's names of what is kept for parameter `index` ("exp_avg" …), and each as f32. Of 8-bit
   /// state a copy, which set_state() takes back.

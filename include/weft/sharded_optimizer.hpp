@@ -34,6 +34,9 @@ class ShardedOptimizer {
   [[nodiscard]] ShardRange shard(std::size_t index) const;
   [[nodiscard]] BufferView parameter_shard(std::size_t index) const;
   [[nodiscard]] BufferView gradient_shard(std::size_t index) const;
+  /// gradient_shard() of all parameters that this rank owns a part of; none is empty. For weft/sharded_gradients.hpp,
+  /// between reduce() and step().
+  [[nodiscard]] std::vector<BufferView> gradient_shards() const;
 
   [[nodiscard]] std::size_t group_count() const noexcept;
   [[nodiscard]] OptimizerOptions const& options(std::size_t group = 0) const;

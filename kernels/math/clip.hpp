@@ -10,4 +10,10 @@ WEFT_HOST_DEVICE inline float clip_factor(double norm, double max_norm) {
   return static_cast<float>(factor < 1 ? factor : 1);
 }
 
+/// x within [−limit, limit]; NaN stays.
+WEFT_HOST_DEVICE inline float clip_value(float x, float limit) {
+  if (x > limit) return limit;
+  return x < -limit ? -limit : x;
+}
+
 }  // namespace weft::kernels

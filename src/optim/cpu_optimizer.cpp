@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "optim/optimizer_impl.hpp"
@@ -36,6 +38,7 @@ class CpuOptimizer final : public Optimizer::Impl {
   }
   [[nodiscard]] std::int64_t step_count() const override { return step_; }
   void set_step_count(std::int64_t step) override { step_ = step; }
+  [[nodiscard]] std::int64_t const* step_memory() const noexcept override { return &step_; }
   [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which) const override {
     return states_[index].state(which);
   }
@@ -50,8 +53,13 @@ class CpuOptimizer final : public Optimizer::Impl {
 
  private:
   void begin(StepInputs const& inputs) override {
+    auto const next = inputs.step != nullptr ? *inputs.step : step_ + 1;
+    if (next < 1) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("Optimizer::begin_step: *StepInputs::step is {}; the first step is 1", next));
+    }
     inputs_ = inputs;
-    if (!skips()) ++step_;
+    if (!skips()) step_ = next;
   }
 
   void update_one(std::size_t index, BufferView gradient) override {
@@ -65,7 +73,8 @@ class CpuOptimizer final : public Optimizer::Impl {
       if (settings().zero_gradients && gradient.count != 0) std::memset(gradient.data, 0, gradient.bytes());
       return {};
     }
-    kernels::GradientUse const use{factor(options), settings().zero_gradients};
+    kernels::GradientUse const use{factor(options), settings().zero_gradients,
+                                   inputs_.clip_value.value_or(kernels::GradientUse::kNoLimit)};
     kernels::LambNorms norms;
     states_[index].for_each_range(gradient, kernels::tensor_seed(step_, index),
                                   [&](kernels::UpdateArrays const& arrays, std::size_t count) {

@@ -113,6 +113,9 @@ void Optimizer::set_step_count(std::int64_t step) {
   }
   impl_->set_step_count(step);
 }
+std::int64_t const* Optimizer::step_memory() const noexcept {
+  return impl_->step_memory();
+}
 
 std::span<std::string_view const> Optimizer::state_names(std::size_t index) const {
   impl_->check_index(index, "parameter");

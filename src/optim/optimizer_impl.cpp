@@ -52,6 +52,15 @@ Optimizer::Impl::Impl(std::vector<ParameterGroup> const& groups, OptimizerSettin
   check_apart(groups);
 }
 
+void Optimizer::Impl::begin_step(StepInputs const& inputs) {
+  if (inputs.clip_value && !(*inputs.clip_value >= 0)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("Optimizer::begin_step: clip_value is {}; it must be at least 0", *inputs.clip_value));
+  }
+  begin(inputs);
+  ++begun_;
+}
+
 void Optimizer::Impl::update(std::size_t index, BufferView gradient) {
   begin_update(index, gradient);
   update_one(index, gradient);

@@ -21,10 +21,7 @@ class Optimizer::Impl {
   Impl(Impl const&) = delete;
   Impl& operator=(Impl const&) = delete;
 
-  void begin_step(StepInputs const& inputs) {
-    ++begun_;
-    begin(inputs);
-  }
+  void begin_step(StepInputs const& inputs);
   void update(std::size_t index, BufferView gradient);
   /// Of as many.
   void update(std::span<std::size_t const> indices, std::span<BufferView const> gradients);
@@ -37,6 +34,7 @@ class Optimizer::Impl {
   virtual void refresh_masters() = 0;
   [[nodiscard]] virtual std::int64_t step_count() const = 0;
   virtual void set_step_count(std::int64_t step) = 0;
+  [[nodiscard]] virtual std::int64_t const* step_memory() const noexcept = 0;
   [[nodiscard]] virtual std::vector<float> state(std::size_t index, std::size_t which) const = 0;
   virtual void set_state(std::size_t index, std::size_t which, std::span<float const> values) = 0;
   [[nodiscard]] virtual std::size_t state_bytes() const noexcept = 0;

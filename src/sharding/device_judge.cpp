@@ -44,6 +44,7 @@ StepInputs DeviceJudge::decide(Communicator& communicator, StepInputs const& inp
   decided.found_inf = norm_->found_inf();
   if (scaler != nullptr) decided.inv_scale = scaler->inputs().inv_scale;
   if (policy_.max_norm) decided.clip = norm_->clip();
+  if (policy_.max_value) decided.clip_value = policy_.max_value;
   return decided;
 }
 

@@ -52,6 +52,10 @@ std::string describe(OptimizerOptions const& options) {
   return std::visit(Describe{}, options);
 }
 
+std::string describe(std::optional<float> const& limit) {
+  return limit ? fmt::format("{}", *limit) : "none";
+}
+
 char const* name_of(NormType type) noexcept {
   return type == NormType::l2 ? "l2" : "inf";
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,9 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 
 /// Everything that `options` say, as text.
 [[nodiscard]] std::string describe(OptimizerOptions const& options);
+
+/// Of GradientPolicy::max_value.
+[[nodiscard]] std::string describe(std::optional<float> const& limit);
 
 // As in code.
 [[nodiscard]] char const* name_of(NormType type) noexcept;

@@ -135,9 +135,6 @@ void FullySharded::step(StepInputs const& inputs) {
 void FullySharded::reduce() {
   impl().reduce();
 }
-std::vector<BufferView> FullySharded::gradient_shards() const {
-  return impl().gradient_shards();
-}
 GradientNorm FullySharded::measure_gradients(NormType type, float factor) {
   return impl().measure_gradients(type, factor);
 }

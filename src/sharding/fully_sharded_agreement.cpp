@@ -89,6 +89,7 @@ Facts facts_of(FullyShardedOptions const& options) {
           {"gradients.scaler", options.gradients.scaler != nullptr ? "some" : "none"},
           {"gradients.max_norm", options.gradients.max_norm ? fmt::format("{}", *options.gradients.max_norm) : "none"},
           {"gradients.norm_type", name_of(options.gradients.norm_type)},
+          {"gradients.max_value", describe(options.gradients.max_value)},
           {"optimizer.master_weights", fmt::format("{}", options.optimizer.master_weights)},
           {"optimizer.zero_gradients", fmt::format("{}", options.optimizer.zero_gradients)},
           {"optimizer.state", name_of(options.optimizer.state)}};

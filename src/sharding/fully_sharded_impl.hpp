@@ -38,7 +38,6 @@ class FullySharded::Impl final : public ShardedOptimizer::Core {
   [[nodiscard]] std::size_t element_count(std::size_t index) const override { return layout_.place(index).count; }
   [[nodiscard]] BufferView parameter_shard(std::size_t index) const override;
   [[nodiscard]] BufferView gradient_shard(std::size_t index) const override;
-  [[nodiscard]] std::vector<BufferView> gradient_shards() const;
   [[nodiscard]] GradientNorm measure_gradients(NormType type, float factor);
 
   void share_parameters() override;

@@ -51,11 +51,11 @@ void FullySharded::Impl::step(StepInputs const& inputs) {
     throw Error(ErrorCode::invalid_argument, "FullySharded::step: no unit had a backward since the last step");
   }
   bool const judges = judge_.is_wanted();
-  if (judges) judge_.check(inputs);
+  judge_.check(inputs);
   guarded([&] {
     if (!reduced_) launch_reductions();
     gatherer_.release_all();
-    shards_.begin_step(judges ? judged(inputs) : inputs);
+    shards_.begin_step(judges ? judged(inputs) : judge_.without_judging(inputs));
     updates_.clear();
     std::fill(updated_.begin(), updated_.end(), 0);
     gatherer_.end_step();

@@ -77,12 +77,6 @@ BufferView FullySharded::Impl::gradient_shard(std::size_t index) const {
   return piece_of({index, flat, mine.first, mine.count}, reducer_.shard(flat));
 }
 
-std::vector<BufferView> FullySharded::Impl::gradient_shards() const {
-  std::vector<BufferView> views;
-  for (ShardPiece const& piece : shards_.pieces()) views.push_back(gradient_of(piece));
-  return views;
-}
-
 // What is gathered keeps the old values until share_parameters(): whether it is must not differ between ranks.
 void FullySharded::Impl::settle(char const* call) {
   check_idle(call);

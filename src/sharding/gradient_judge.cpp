@@ -1,5 +1,7 @@
 #include "sharding/gradient_judge.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "sharding/norm_of_all.hpp"
@@ -16,16 +18,30 @@ float value_or(float const* pointer, float otherwise) noexcept {
 
 GradientJudge::GradientJudge(GradientPolicy const& policy) : policy_(policy) {
   if (policy.max_norm) static_cast<void>(clip_factor(0, *policy.max_norm));
+  if (!policy.max_value) return;
+  clip_grad_value({}, *policy.max_value);  // refuses what is no limit
+  if (policy.max_norm) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("clipping: both max_norm ({}) and max_value ({}) are set; choose one", *policy.max_norm,
+                            *policy.max_value));
+  }
 }
 
 void GradientJudge::check(StepInputs const& inputs) const {
   bool const both_scale = policy_.scaler != nullptr && (inputs.inv_scale != nullptr || inputs.found_inf != nullptr);
   bool const both_clip = policy_.max_norm && inputs.clip != nullptr;
-  if (!both_scale && !both_clip) return;
+  bool const both_limit = policy_.max_value && inputs.clip_value;
+  if (!both_scale && !both_clip && !both_limit) return;
   throw Error(ErrorCode::invalid_argument,
               both_scale
                   ? "step: the policy's scaler unscales and finds overflows; pass neither inv_scale nor found_inf"
-                  : "step: the policy's max_norm clips; pass no clip");
+              : both_clip ? "step: the policy's max_norm clips; pass no clip"
+                          : "step: the policy's max_value clips; pass no clip_value");
+}
+
+StepInputs GradientJudge::without_judging(StepInputs inputs) const noexcept {
+  if (policy_.max_value) inputs.clip_value = policy_.max_value;
+  return inputs;
 }
 
 NormParts GradientJudge::measure(BufferView shard) const {
@@ -44,7 +60,7 @@ StepInputs GradientJudge::decide(Communicator& communicator, StepInputs const& i
   if (policy_.scaler == nullptr) norm_.norm *= std::abs(value_or(inputs.inv_scale, 1));
   found_inf_ = norm_.finite ? value_or(inputs.found_inf, 0) : 1;
   if (policy_.scaler != nullptr) policy_.scaler->found_inf() = found_inf_;
-  StepInputs decided = inputs;
+  StepInputs decided = without_judging(inputs);
   decided.found_inf = &found_inf_;
   if (policy_.scaler != nullptr) decided.inv_scale = policy_.scaler->inputs().inv_scale;
   if (policy_.max_norm) {

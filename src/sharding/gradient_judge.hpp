@@ -11,13 +11,15 @@ namespace weft {
 /// by, or that it is skipped. Stays where it is while updates run.
 class GradientJudge {
  public:
-  /// @throws Error{invalid_argument} for a max_norm that is not above 0.
+  /// @throws Error{invalid_argument} for a max_norm that is not above 0, a max_value below 0, and for both.
   explicit GradientJudge(GradientPolicy const& policy);
 
-  /// Whether the policy asks for anything. If not, nothing but this is called.
+  /// Whether shards are to be looked at. If not, nothing but this, check() and without_judging() is called.
   [[nodiscard]] bool is_wanted() const noexcept { return policy_.scaler != nullptr || policy_.max_norm; }
   /// @throws Error{invalid_argument} where the policy decides what the caller passes as well.
   void check(StepInputs const& inputs) const;
+  /// With what the policy asks for besides.
+  [[nodiscard]] StepInputs without_judging(StepInputs inputs) const noexcept;
 
   /// Forgets what it has seen since decide().
   void begin() noexcept { parts_ = {}; }

@@ -99,12 +99,12 @@ bool PieceOptimizer::needs_norms() const noexcept {
   return std::any_of(options_.begin(), options_.end(), [](auto const& one) { return weft::needs_norms(one); });
 }
 
-void PieceOptimizer::check_fixed(char const* call, std::size_t index) const {
+void PieceOptimizer::check_fixed(char const* call, std::optional<std::size_t> index) const {
   if (optimizer_) return;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("{}::{}: shards may still move; construct with options.buckets.rebuild = false to "
-                          "reach them before the first step (parameter {})",
-                          who_, call, index));
+                          "reach them before the first step{}",
+                          who_, call, index ? fmt::format(" (parameter {})", *index) : ""));
 }
 
 void PieceOptimizer::check_state(char const* call, std::size_t index, std::size_t which) const {

@@ -74,7 +74,7 @@ class PieceOptimizer {
   [[nodiscard]] std::size_t state_bytes() const noexcept { return optimizer_ ? optimizer_->state_bytes() : 0; }
 
   /// @throws Error{invalid_argument} naming `call`.
-  void check_fixed(char const* call, std::size_t index) const;
+  void check_fixed(char const* call, std::optional<std::size_t> index = {}) const;
   void check_state(char const* call, std::size_t index, std::size_t which) const;
 
  private:

@@ -27,6 +27,12 @@ ShardRange ShardedOptimizer::Core::fixed_shard(std::size_t index, char const* ca
   return shards_.shard(index);
 }
 
+std::vector<BufferView> ShardedOptimizer::Core::gradient_shards() const {
+  std::vector<BufferView> views;
+  for (ShardPiece const& piece : shards_.pieces()) views.push_back(gradient_of(piece));
+  return views;
+}
+
 void ShardedOptimizer::Core::check_whole(char const* call, std::size_t index, std::size_t count) const {
   std::size_t const expected = element_count(index);
   if (count == expected) return;

@@ -37,6 +37,7 @@ class ShardedOptimizer::Core : protected FailsOnce {
   [[nodiscard]] virtual std::size_t element_count(std::size_t index) const = 0;
   [[nodiscard]] virtual BufferView parameter_shard(std::size_t index) const = 0;
   [[nodiscard]] virtual BufferView gradient_shard(std::size_t index) const = 0;
+  [[nodiscard]] std::vector<BufferView> gradient_shards() const;
 
   [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which);
   [[nodiscard]] std::vector<float> master(std::size_t index);

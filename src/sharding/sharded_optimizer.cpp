@@ -30,6 +30,10 @@ BufferView ShardedOptimizer::gradient_shard(std::size_t index) const {
   static_cast<void>(core_->fixed_shard(index, "gradient_shard"));
   return core_->gradient_shard(index);
 }
+std::vector<BufferView> ShardedOptimizer::gradient_shards() const {
+  core_->shards().check_fixed("gradient_shards");
+  return core_->gradient_shards();
+}
 std::size_t ShardedOptimizer::group_count() const noexcept {
   return core_->shards().group_count();
 }

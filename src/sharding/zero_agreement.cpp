@@ -107,6 +107,7 @@ void check_agreement(Communicator& communicator, std::vector<ParameterGroup> con
               {"gradient_dtype", options.gradient_dtype ? std::string(to_string(*options.gradient_dtype)) : "none"},
               {"gradients.scaler", describe(options.gradients.scaler)},
               {"gradients.max_norm", describe_clipping(options.gradients)},
+              {"gradients.max_value", describe(options.gradients.max_value)},
               {"the number of groups", std::to_string(groups.size())}};
   compare(communicator, facts, "zero optimizer");
   facts.clear();

@@ -91,7 +91,7 @@ void ZeroOptimizer::Impl::step(StepInputs const& inputs) {
   if (!bucketer_.sync()) return bucketer_.finish();
   check_stream(inputs);
   bool const judges = judge_.is_wanted();
-  if (judges) judge_.check(inputs);
+  judge_.check(inputs);
   guarded([&] {
     bool const again = reduced_;
     if (!reduced_) {
@@ -102,7 +102,7 @@ void ZeroOptimizer::Impl::step(StepInputs const& inputs) {
         reduced_ = true;
       }
     }
-    shards_.begin_step(judges ? judged(inputs, again) : inputs);
+    shards_.begin_step(judges ? judged(inputs, again) : judge_.without_judging(inputs));
     updates_.clear();
     if (judges && options_.overlap && !shards_.needs_norms()) {
       update_and_gather_from_the_last();

@@ -27,6 +27,8 @@ class DoubleReference {
     std::visit([&](auto const& o) { step_by(o, gradient); }, options_);
   }
   void set_lr(double lr) { weft::set_lr(options_, lr); }
+  /// As if so many steps had been made.
+  void set_steps(int steps) { t_ = steps; }
   /// As if parameters were kept in a narrower type.
   template <typename Round>
   void round_parameters(Round&& round) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "optim/double_reference.hpp"
 #include "weft/error.hpp"
+#include "weft/gradients.hpp"
 
 namespace weft::test {
 namespace {
@@ -62,6 +64,17 @@ float widen(float value) {
 template <typename Narrow>
 float widen(Narrow value) {
   return to_float(value);
+}
+
+template <typename Call>
+void expect_error(Call&& call, ErrorCode code, std::string const& part) {
+  try {
+    call();
+    FAIL() << "expected an Error about " << part;
+  } catch (Error const& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
 }
 
 /// 60 steps of one tensor with the learning rate falling, gradients of type G, parameters of type P.
@@ -153,6 +166,139 @@ TEST(OptimizerTest, InputsAreReadWhenUpdatesRun) {
   optimizer.update(0, BufferView(std::span(gradient)));
   EXPECT_EQ(parameter, (std::vector<float>{0, -1}));
   EXPECT_EQ(gradient, (std::vector<float>{8, 16})) << "gradients stay as they were";
+}
+
+/// 50 steps with numbers from memory, which begin late, leave some out, and are not used up by steps that are skipped.
+TEST(OptimizerTest, CountsStepsByANumberInMemory) {
+  for (auto const& one : cases()) {
+    std::mt19937_64 random(19);
+    auto parameters = random_vector(517, random, 1);
+    DoubleReference reference({parameters.begin(), parameters.end()}, one.options);
+    Optimizer optimizer({BufferView(std::span(parameters))}, one.options);
+    auto const* const sgd = std::get_if<SgdOptions>(&one.options);
+    std::int64_t number = sgd != nullptr ? 1 : 4;  // SGD's first step is where its momentum begins
+    for (int step = 0; step < 50; ++step) {
+      auto gradient = random_vector(517, random, 0.1F);
+      std::vector<BufferView> const views{BufferView(std::span(gradient))};
+      float const found_inf = step % 4 == 2 ? 1 : 0;
+      std::int64_t const before = optimizer.step_count();
+      optimizer.step(views, {.step = &number, .found_inf = &found_inf});
+      EXPECT_EQ(optimizer.step_count(), found_inf == 0 ? number : before);
+      EXPECT_EQ(*optimizer.step_memory(), optimizer.step_count());
+      if (found_inf != 0) continue;
+      reference.set_steps(static_cast<int>(number) - 1);
+      reference.step({gradient.begin(), gradient.end()});
+      number += step % 7 == 0 ? 3 : 1;
+    }
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      ASSERT_NEAR(parameters[i], reference.parameters()[i], 8e-6) << one.name << ", element " << i;
+    }
+    auto gradient = random_vector(517, random, 0.1F);
+    std::int64_t const last = optimizer.step_count();
+    optimizer.step(std::vector<BufferView>{BufferView(std::span(gradient))});
+    EXPECT_EQ(optimizer.step_count(), last + 1) << "without a number it counts on";
+  }
+}
+
+TEST(OptimizerTest, SeveralCountByTheMemoryOfOne) {
+  std::mt19937_64 random(23);
+  auto whole = random_vector(300, random, 1);
+  auto halves = whole;
+  AdamWOptions const options{.lr = 0.01};
+  Optimizer both({BufferView(std::span(whole).first(100)), BufferView(std::span(whole).subspan(100))}, options);
+  Optimizer leads({BufferView(std::span(halves).first(100))}, options);
+  Optimizer made({BufferView(std::span(halves).subspan(100))}, options);
+  Optimizer follows = std::move(made);
+  leads.set_step_count(5);
+  both.set_step_count(5);
+  for (int step = 0; step < 6; ++step) {
+    auto gradient = random_vector(300, random, 1);
+    std::vector<BufferView> const parts{BufferView(std::span(gradient).first(100)),
+                                        BufferView(std::span(gradient).subspan(100))};
+    float const found_inf = step == 2 ? 1 : 0;
+    both.step(parts, {.found_inf = &found_inf});
+    leads.step(std::span(parts).first(1), {.found_inf = &found_inf});
+    follows.step(std::span(parts).last(1), {.step = leads.step_memory(), .found_inf = &found_inf});
+  }
+  EXPECT_EQ(leads.step_count(), 10);
+  EXPECT_EQ(follows.step_count(), 10);
+  EXPECT_EQ(whole, halves);
+}
+
+TEST(OptimizerTest, RefusesAStepBelowTheFirstAndALimitBelowZero) {
+  std::vector<float> parameter(10);
+  Optimizer optimizer({BufferView(std::span(parameter))}, AdamWOptions{});
+  std::int64_t const zero = 0;
+  expect_error([&] { optimizer.begin_step({.step = &zero}); }, ErrorCode::invalid_argument, "step is 0");
+  for (float const wrong : {-1.0F, std::numeric_limits<float>::quiet_NaN()}) {
+    expect_error([&] { optimizer.begin_step({.clip_value = wrong}); }, ErrorCode::invalid_argument, "clip_value is ");
+  }
+  expect_error([&] { optimizer.update(0, BufferView(std::span(parameter))); }, ErrorCode::invalid_argument,
+               "no step has begun");
+  EXPECT_EQ(optimizer.step_count(), 0);
+}
+
+/// Clips as passes of their own do, to the bit: f32 whatever the limit, bf16 where it has the limit.
+template <typename G>
+void expect_clips_as_separate_passes(Case const& one, StateType state) {
+  std::mt19937_64 random(29);
+  for (std::size_t const count : {std::size_t{1}, std::size_t{17}, std::size_t{1021}}) {
+    auto fused = random_vector(count, random, 1);
+    auto apart = fused;
+    Optimizer in_one({BufferView(std::span(fused))}, one.options, {.state = state});
+    Optimizer in_three({BufferView(std::span(apart))}, one.options, {.state = state});
+    float const inv_scale = 1.0F / 1024;
+    float const limit = std::is_same_v<G, float> ? 0.07F : 0.0625F;
+    std::size_t clipped = 0;
+    for (int step = 0; step < 10; ++step) {
+      std::vector<G> gradient;
+      for (float const value : random_vector(count, random, 102.4F)) gradient.push_back(narrow<G>(value));
+      if (step == 8) gradient[count / 2] = narrow<G>(-std::numeric_limits<float>::infinity());
+      if (step == 9) gradient[count / 3] = narrow<G>(std::numeric_limits<float>::quiet_NaN());
+      for (G const g : gradient) clipped += std::abs(widen(g)) > 1024 * limit ? 1 : 0;
+      in_one.step(std::vector<BufferView>{BufferView(std::span(gradient))},
+                  {.inv_scale = &inv_scale, .clip_value = limit});
+      std::vector<BufferView> const views{BufferView(std::span(gradient))};
+      float found_inf = 0;
+      unscale_and_check(views, inv_scale, found_inf);
+      clip_grad_value(views, limit);
+      in_three.step(views);
+      ASSERT_EQ(std::memcmp(fused.data(), apart.data(), count * sizeof(float)), 0) << one.name << ", step " << step;
+    }
+    EXPECT_GT(clipped, 0U);
+    EXPECT_TRUE(std::isnan(fused[count / 3])) << one.name;
+    if (count > 1) {
+      EXPECT_TRUE(std::isfinite(fused[count / 2])) << one.name << ": infinity is the limit";
+    }
+  }
+}
+
+TEST(OptimizerTest, ClipsByValueAsSeparatePassesDo) {
+  for (auto const& one : cases()) {
+    if (std::holds_alternative<LambOptions>(one.options)) continue;  // one NaN reaches all by the norms
+    expect_clips_as_separate_passes<float>(one, StateType::f32);
+    expect_clips_as_separate_passes<BFloat16>(one, StateType::f32);
+  }
+}
+
+TEST(OptimizerTest, LambAndPackedStatesClipByValue) {
+  for (auto const state : {StateType::f32, StateType::block8}) {
+    std::mt19937_64 random(31);
+    auto fused = random_vector(700, random, 1);
+    auto apart = fused;
+    LambOptions const options{.lr = 0.01};
+    Optimizer in_one({BufferView(std::span(fused))}, options, {.state = state});
+    Optimizer in_two({BufferView(std::span(apart))}, options, {.state = state});
+    float const limit = 0.5F;
+    for (int step = 0; step < 5; ++step) {
+      auto gradient = random_vector(700, random, 1);
+      std::vector<BufferView> const views{BufferView(std::span(gradient))};
+      in_one.step(views, {.clip_value = limit});
+      clip_grad_value(views, limit);
+      in_two.step(views);
+      ASSERT_EQ(fused, apart) << "step " << step;
+    }
+  }
 }
 
 TEST(OptimizerTest, OverflowedStepsAreSkippedAndDoNotCount) {
@@ -255,17 +401,6 @@ TEST(OptimizerTest, LambOfATensorInTwoPartsIsThatOfTheWhole) {
     for (std::size_t part : {0, 1}) two.apply(part, {a.parameter + b.parameter, a.direction + b.direction});
   }
   for (std::size_t i = 0; i < 1000; ++i) ASSERT_NEAR(whole[i], parts[i], 1e-6);
-}
-
-template <typename Call>
-void expect_error(Call&& call, ErrorCode code, std::string const& part) {
-  try {
-    call();
-    FAIL() << "expected an Error about " << part;
-  } catch (Error const& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
 }
 
 TEST(OptimizerTest, RefusesWhatDoesNotFit) {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "runtime/error_matchers.hpp"
 #include "sharding/fully_sharded_training.hpp"
 #include "weft/sharded_gradients.hpp"
 
@@ -38,6 +39,59 @@ TEST(FullyShardedPolicy, NormsAndClippingAreOfTheWholeModel) {
       EXPECT_EQ(gathered_bytes_of(by_hand), gathered_bytes_of(by_policy));
     });
   }
+}
+
+// Unclipped shards of one model are clipped by hand, the other clips as it updates; both end as replicas do.
+TEST(FullyShardedPolicy, ClipsByValueAsReplicasDo) {
+  constexpr float kLimit = 0.04F;
+  Training const t{.specs = awkward(), .first = AdamWOptions{.lr = 0.01}, .second = SgdOptions{.lr = 0.1}, .steps = 4};
+  for (bool const scales : {false, true}) {
+    for (int const shard_size : {1, 2, 4}) {
+      run_thread_ranks(4, [&](Communicator& world) {
+        GradScaler scaler({.init_scale = 1});
+        Parameters const start(t.specs);
+        FullySharded by_hand(world, units_of(start, t, 3), {.shard_size = shard_size});
+        FullySharded by_policy(
+            world, units_of(start, t, 3),
+            {.shard_size = shard_size, .gradients = {.scaler = scales ? &scaler : nullptr, .max_value = kLimit}});
+        Parameters const replica(t.specs);
+        DataParallel ddp(world, replica.views());
+        Optimizer optimizer(replica.groups(t.first, t.second));
+        for (std::size_t step = 0; step < t.steps; ++step) {
+          run_pass(by_hand, t, world.rank(), step, 0);
+          run_pass(by_policy, t, world.rank(), step, 0);
+          for (std::size_t i = t.specs.size(); i-- > 0;) {
+            write_gradient(ddp.gradient(i), ddp.parameter(i), world.rank(), step, i);
+            ddp.mark_ready(i);
+          }
+          by_hand.reduce();
+          float largest = 0;
+          for (BufferView const& shard : by_hand.gradient_shards()) {
+            for (float const value : floats(shard)) largest = std::max(largest, std::abs(value));
+          }
+          EXPECT_GT(largest, kLimit);
+          clip_grad_value(by_hand.gradient_shards(), kLimit);
+          by_hand.step();
+          by_policy.step();
+          scaler.update();
+          ddp.finish_and_update(optimizer, {.clip_value = kLimit});
+        }
+        auto const expected = bytes_of(t.specs.size(), [&](std::size_t i) { return ddp.parameter(i); });
+        EXPECT_EQ(gathered_bytes_of(by_hand), expected);
+        EXPECT_EQ(gathered_bytes_of(by_policy), expected);
+        float const one = 1;
+        run_pass(by_policy, t, world.rank(), t.steps, 0);
+        expect_error(ErrorCode::invalid_argument, {"clip_value"}, [&] { by_policy.step({.clip_value = one}); });
+        by_policy.step();
+      });
+    }
+  }
+  run_thread_ranks(2, [&](Communicator& world) {
+    Parameters const start(t.specs);
+    GradientPolicy const policy{.max_value = 1.0F + static_cast<float>(world.rank())};
+    expect_error(ErrorCode::mismatch, {"gradients.max_value", "rank 1: 2"},
+                 [&] { FullySharded(world, units_of(start, t, 3), {.gradients = policy}); });
+  });
 }
 
 TEST(FullyShardedPolicy, AnOverflowAnywhereSkipsTheStepEverywhere) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/cpu/optim/gradients.hpp"
+#include "runtime/error_matchers.hpp"
 #include "sharding/zero_training.hpp"
 #include "weft/error.hpp"
 
@@ -21,6 +22,7 @@ struct Case {
   std::optional<DataType> gradients{};  ///< absent: as the parameters
   std::optional<double> max_norm{};
   NormType norm_type = NormType::l2;
+  std::optional<float> max_value{};
   bool scales = true;
   float init_scale = 1024;
   /// A step in which rank step % ranks has an infinite gradient, every third one. Else none.
@@ -85,6 +87,7 @@ struct Outcome {
   std::vector<double> norms;  ///< by step; −1: skipped
   std::vector<float> scales;
   std::int64_t steps = 0;
+  std::size_t clipped = 0;  ///< elements beyond max_value
 };
 
 GradScaler scaler_of(Case const& c) {
@@ -112,9 +115,18 @@ Outcome train_in_passes(Communicator& world, Case const& c) {
     float const clip = c.max_norm && norm.finite ? clip_factor(norm.norm, *c.max_norm) : 1;
     StepInputs inputs = scaler.inputs();
     inputs.clip = &clip;
+    if (c.max_value) {
+      unscale_and_check(gradients, scaler.inv_scale(), scaler.found_inf());
+      for (BufferView const& gradient : gradients) {
+        for (float const value : take(gradient)) outcome.clipped += std::abs(value) > *c.max_value ? 1 : 0;
+      }
+      clip_grad_value(gradients, *c.max_value);
+      inputs = {.found_inf = c.scales ? inputs.found_inf : nullptr};
+    }
     optimizer.step(gradients, inputs);
     scaler.update();
-    outcome.norms.push_back(norm.finite ? norm.norm : -1);
+    bool const judges = c.scales || c.max_norm;
+    outcome.norms.push_back(!judges ? 0 : norm.finite ? norm.norm : -1);
     outcome.scales.push_back(scaler.scale());
   }
   for (std::size_t i = 0; i < model.views().size(); ++i) {
@@ -129,7 +141,7 @@ Outcome train_by_policy(Communicator& world, Case const& c, ZeroOptions options,
   Model const model(c);
   GradScaler scaler = scaler_of(c);
   options.optimizer.zero_gradients = c.zero_gradients;
-  options.gradients = {&scaler, c.max_norm, c.norm_type};
+  options.gradients = {&scaler, c.max_norm, c.norm_type, c.max_value};
   options.gradient_dtype = c.gradients;
   if (!c.scales) options.gradients.scaler = nullptr;
   ZeroOptimizer zero(world, model.groups(c), options);
@@ -230,6 +242,33 @@ TEST_P(ZeroPolicy, FollowsSeparatePassesThroughOverflows) {
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, ZeroPolicy, testing::ValuesIn(all_six()),
                          [](auto const& kind) { return kind.param.name; });
+
+// By value: with a scaler behind the verdict, without one in the single pass over a shard.
+TEST_P(ZeroPolicy, ClipsByValueAsSeparatePassesDo) {
+  if (std::holds_alternative<LambOptions>(GetParam().options)) return;  // within 1e-6: see above
+  for (int const ranks : {1, 2, 3}) {
+    run_thread_ranks(ranks, [&](Communicator& world) {
+      for (DataType const dtype : {DataType::f32, DataType::bf16}) {
+        for (bool const scales : {false, true}) {
+          Case const c{.options = GetParam().options,
+                       .dtype = dtype,
+                       .max_value = 0.03125F,
+                       .scales = scales,
+                       .overflows = scales};
+          Outcome const expected = train_in_passes(world, c);
+          EXPECT_GT(expected.clipped, 100U);
+          EXPECT_EQ(expected.steps < 7, scales);
+          for (ZeroStage const stage : kStages) {
+            SCOPED_TRACE(std::string(to_string(dtype)) + (scales ? ", scales, " : ", ") + std::to_string(ranks) +
+                         " ranks, stage " + std::to_string(static_cast<int>(stage)));
+            expect_equal(train_by_policy(world, c, small_buckets(stage)), expected, true);
+            expect_equal(train_by_policy(world, c, small_buckets(stage), true), expected, true);
+          }
+        }
+      }
+    });
+  }
+}
 
 // f16 gradients overflow by themselves once the scale has grown enough: it climbs, falls and climbs again.
 TEST(ZeroPolicySteps, ScalesGrowAndFallAlikeOnAllRanks) {
@@ -359,6 +398,31 @@ TEST(ZeroPolicySteps, RefusesWhatIsDecidedTwiceAndRanksThatDiffer) {
     EXPECT_THROW(zero.step({.clip = &one}), Error);
     EXPECT_THROW(zero.step({.found_inf = &one}), Error);
     zero.step();  // nothing was sent
+    EXPECT_EQ(zero.step_count(), 1);
+  });
+}
+
+TEST(ZeroPolicySteps, RefusesALimitThatIsNoneThatIsSetTwiceOrThatDiffers) {
+  run_thread_ranks(2, [](Communicator& world) {
+    Case const c{.options = SgdOptions{}};
+    Model const model(c);
+    float const one = 1;
+    ZeroOptions options;
+    for (float const wrong : {-1.0F, std::numeric_limits<float>::quiet_NaN()}) {
+      options.gradients.max_value = wrong;
+      expect_error(ErrorCode::invalid_argument, {"limit", "at least 0"},
+                   [&] { ZeroOptimizer(world, model.groups(c), options); });
+    }
+    options.gradients = {.max_norm = 1, .max_value = 2.0F};
+    expect_error(ErrorCode::invalid_argument, {"max_norm (1)", "max_value (2)"},
+                 [&] { ZeroOptimizer(world, model.groups(c), options); });
+    options.gradients = {.max_value = 1.0F + static_cast<float>(world.rank())};
+    expect_error(ErrorCode::mismatch, {"max_value", "rank 1: 2"},
+                 [&] { ZeroOptimizer(world, model.groups(c), options); });
+    options.gradients.max_value = 1;
+    ZeroOptimizer zero(world, model.groups(c), options);
+    expect_error(ErrorCode::invalid_argument, {"clip_value"}, [&] { zero.step({.clip_value = one}); });
+    zero.step({.clip = &one});
     EXPECT_EQ(zero.step_count(), 1);
   });
 }

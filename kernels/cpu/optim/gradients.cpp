@@ -152,10 +152,7 @@ bool scale_and_check_kernel(void* data, std::size_t count, DataType type, float 
 
 void clamp_kernel(void* data, std::size_t count, DataType type, float limit) {
   auto const most = hn::Set(DF(), limit);
-  change_all(data, count, type, [most](VF value) {
-    auto const clamped = hn::Max(hn::Min(value, most), hn::Neg(most));
-    return hn::IfThenElse(is_nan_mask(value), value, clamped);
-  });
+  change_all(data, count, type, [most](VF value) { return clamp(value, most); });
 }
 
 void convert_kernel(void const* from, DataType from_type, void* to, DataType to_type, std::size_t count) {

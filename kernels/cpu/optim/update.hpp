@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <limits>
 
 #include "kernels/math/adagrad.hpp"
 #include "kernels/math/adam.hpp"
@@ -24,8 +25,11 @@ struct UpdateArrays {
 
 /// What happens to gradients on the way.
 struct GradientUse {
-  float factor = 1;   ///< multiplies them: 1 / loss scale, a clip factor, −1 to maximize
-  bool zero = false;  ///< leaves zeros behind
+  static constexpr float kNoLimit = std::numeric_limits<float>::infinity();
+
+  float factor = 1;        ///< multiplies them: 1 / loss scale, a clip factor, −1 to maximize
+  bool zero = false;       ///< leaves zeros behind
+  float limit = kNoLimit;  ///< multiplied, they are brought within [−limit, limit]; NaN stays
 };
 
 // One pass over memory each. An element's bits depend neither on count nor on alignment. Thread-safe, do not allocate.

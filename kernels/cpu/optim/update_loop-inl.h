@@ -65,16 +65,39 @@ inline Lanes lanes_of(UpdateArrays const& arrays) {
           {arrays.state[0], arrays.state[1], arrays.state[2]}};
 }
 
+/// `value` within [−most, most]; NaN stays.
+HWY_INLINE VF clamp(VF value, VF most) {
+  return hn::IfThenElse(is_nan_mask(value), value, hn::Max(hn::Min(value, most), hn::Neg(most)));
+}
+
+/// A GradientUse in vectors.
+struct GradientVectors {
+  VF factor;
+  VF limit;
+  bool clips;
+  bool zero;
+
+  explicit GradientVectors(GradientUse const& use)
+      : factor(hn::Set(DF(), use.factor)),
+        limit(hn::Set(DF(), use.limit)),
+        clips(use.limit != GradientUse::kNoLimit),
+        zero(use.zero) {}
+  HWY_INLINE VF operator()(VF gradient) const {
+    VF const scaled = hn::Mul(gradient, factor);
+    return clips ? clamp(scaled, limit) : scaled;
+  }
+};
+
 /// One vector. A rule is called with the parameter, the gradient and its kStates states, changes the states, and
 /// returns the new parameter where kWrites.
 template <typename Rule>
-HWY_INLINE void update_vector(Rule& rule, Lanes const& at, std::size_t i, VF factor, bool zero) {
+HWY_INLINE void update_vector(Rule& rule, Lanes const& at, std::size_t i, GradientVectors const& use) {
   DF const d;
   VF const p = at.computed.load(i);
   VF g = hn::Zero(d);
   if constexpr (Rule::kReadsGradient) {
-    g = hn::Mul(at.gradient.load(i), factor);
-    if (zero) at.gradient.store(hn::Zero(d), i);
+    g = use(at.gradient.load(i));
+    if (use.zero) at.gradient.store(hn::Zero(d), i);
   }
   VF a = hn::Zero(d);
   VF b = hn::Zero(d);
@@ -105,7 +128,7 @@ HWY_INLINE void prefetch_vector(Lanes const& at, std::size_t i) {
 
 /// The last, partly filled vector: the same arithmetic on padded copies.
 template <typename Rule>
-void update_partial(Rule& rule, Lanes const& at, std::size_t first, std::size_t count, VF factor, bool zero) {
+void update_partial(Rule& rule, Lanes const& at, std::size_t first, std::size_t count, GradientVectors const& use) {
   constexpr std::size_t kBytes = hn::MaxLanes(DF()) * sizeof(float);
   HWY_ALIGN std::byte copies[3 + kMaxStates][kBytes] = {};
   auto const in = [&](Elements const& elements, std::byte* copy) {
@@ -123,31 +146,31 @@ void update_partial(Rule& rule, Lanes const& at, std::size_t first, std::size_t 
   Lanes padded{in(at.computed, copies[0]), in(at.rounded, copies[1]), in(at.gradient, copies[2]), {}};
   for (std::size_t k = 0; k < kMaxStates; ++k)
     padded.state[k] = reinterpret_cast<float*>(in(state(k), copies[3 + k]).data);
-  update_vector(rule, padded, 0, factor, zero);
+  update_vector(rule, padded, 0, use);
   if constexpr (Rule::kWrites) {
     out(at.computed, copies[0]);
     out(at.rounded, copies[1]);
   }
-  if (Rule::kReadsGradient && zero) out(at.gradient, copies[2]);
+  if (Rule::kReadsGradient && use.zero) out(at.gradient, copies[2]);
   if constexpr (Rule::kWritesStates) {
     for (std::size_t k = 0; k < Rule::kStates; ++k) out(state(k), copies[3 + k]);
   }
 }
 
 template <typename Rule>
-void update(Rule& rule, UpdateArrays const& arrays, std::size_t count, GradientUse const& use) {
+void update(Rule& rule, UpdateArrays const& arrays, std::size_t count, GradientUse const& how) {
   auto const at = lanes_of(arrays);
   auto const n = hn::Lanes(DF());
-  auto const factor = hn::Set(DF(), use.factor);
+  GradientVectors const use(how);
   std::size_t i = 0;
   for (; i + 2 * n + kAhead <= count; i += 2 * n) {
     prefetch_vector<Rule>(at, i + kAhead);
-    update_vector(rule, at, i, factor, use.zero);
+    update_vector(rule, at, i, use);
     prefetch_vector<Rule>(at, i + n + kAhead);
-    update_vector(rule, at, i + n, factor, use.zero);
+    update_vector(rule, at, i + n, use);
   }
-  for (; i + n <= count; i += n) update_vector(rule, at, i, factor, use.zero);
-  if (i < count) update_partial(rule, at, i, count - i, factor, use.zero);
+  for (; i + n <= count; i += n) update_vector(rule, at, i, use);
+  if (i < count) update_partial(rule, at, i, count - i, use);
 }
 
 /// What most rules do.

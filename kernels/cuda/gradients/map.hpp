@@ -5,6 +5,7 @@
 #include "kernels/cuda/chunk.hpp"
 #include "kernels/cuda/groups.hpp"
 #include "kernels/cuda/lanes.hpp"
+#include "kernels/math/clip.hpp"
 
 namespace weft::kernels::cuda {
 
@@ -41,10 +42,7 @@ struct ClampOp {
   float limit = 0;
 
   [[nodiscard]] WEFT_KERNEL ClampOp ready() const { return *this; }
-  WEFT_KERNEL float operator()(float x, float /*y*/) const {
-    if (x > limit) return limit;
-    return x < -limit ? -limit : x;
-  }
+  WEFT_KERNEL float operator()(float x, float /*y*/) const { return clip_value(x, limit); }
 };
 
 /// out = a·x + b·y

@@ -139,7 +139,7 @@ struct PackedUpdateBody {
     for (std::uint32_t from = 0; from < chunk.count; from += kThreads * PackedLanes::kLanes) {
       block.each_thread([&](unsigned t) {
         auto const lanes = lanes_of(chunk, from, t);
-        update(tensor, range, rules[t], scalars.factor, chunk, lanes, values[t]);
+        update(tensor, range, rules[t], scalars.use, chunk, lanes, values[t]);
         if constexpr (Traits::kWritesStates) note(lanes, values[t], shared, t);
       });
       if constexpr (Traits::kWritesStates) {
@@ -157,23 +157,23 @@ struct PackedUpdateBody {
     return {chunk.first + i, static_cast<int>(left < PackedLanes::kLanes ? left : PackedLanes::kLanes)};
   }
 
-  WEFT_KERNEL void update(UpdateTensor const& tensor, UpdateRange const& range, Rule& rule, float factor,
+  WEFT_KERNEL void update(UpdateTensor const& tensor, UpdateRange const& range, Rule& rule, GradientUse const& use,
                           Chunk const& chunk, PackedLanes const& lanes, PackedValues<kStates>& values) const {
     if (lanes.count == 0) return;
     WEFT_UNROLL for (int which = 0; which < kStates; ++which) {
       lanes.load(tensor.packed[which], code_of<Rule>(which), tensor.scales[which][lanes.block()], values.state[which]);
     }
     auto const i = static_cast<std::uint32_t>(lanes.first - chunk.first);
-    if (lanes.count == PackedLanes::kLanes) return update_lanes<PackedLanes::kLanes>(range, rule, factor, i, values, 0);
+    if (lanes.count == PackedLanes::kLanes) return update_lanes<PackedLanes::kLanes>(range, rule, use, i, values, 0);
     WEFT_UNROLL for (int lane = 0; lane < PackedLanes::kLanes; ++lane) {
       if (lane < lanes.count) {
-        update_lanes<1>(range, rule, factor, i + static_cast<std::uint32_t>(lane), values, lane);
+        update_lanes<1>(range, rule, use, i + static_cast<std::uint32_t>(lane), values, lane);
       }
     }
   }
 
   template <int kLanes>
-  WEFT_KERNEL void update_lanes(UpdateRange const& range, Rule& rule, float factor, std::uint32_t i,
+  WEFT_KERNEL void update_lanes(UpdateRange const& range, Rule& rule, GradientUse const& use, std::uint32_t i,
                                 PackedValues<kStates>& values, int first) const {
     auto const raw_p = range.computed.template load<kLanes>(i);
     RawLanes<kLanes> raw_g{};
@@ -183,7 +183,7 @@ struct PackedUpdateBody {
     WEFT_UNROLL for (int lane = 0; lane < kLanes; ++lane) {
       float own[kStates];
       for (int k = 0; k < kStates; ++k) own[k] = values.state[k][first + lane];
-      p.x[lane] = rule(p.x[lane], g.x[lane] * factor, own);
+      p.x[lane] = rule(p.x[lane], use(g.x[lane]), own);
       for (int k = 0; k < kStates; ++k) values.state[k][first + lane] = own[k];
     }
     if constexpr (Traits::kWrites) range.write_parameter(p, i);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/cuda/block.hpp"
@@ -7,6 +8,7 @@
 #include "kernels/math/adagrad.hpp"
 #include "kernels/math/adam.hpp"
 #include "kernels/math/block_state.hpp"
+#include "kernels/math/clip.hpp"
 #include "kernels/math/lamb.hpp"
 #include "kernels/math/lion.hpp"
 #include "kernels/math/sgd.hpp"
@@ -27,10 +29,18 @@ struct RuleOptions {
   double lr_decay = 0;                 ///< of adagrad
 };
 
+/// What happens to gradients on the way to a rule.
+struct GradientUse {
+  float factor;  ///< multiplies them
+  float limit;   ///< then they are brought within [−limit, limit]
+
+  [[nodiscard]] WEFT_KERNEL float operator()(float gradient) const { return clip_value(gradient * factor, limit); }
+};
+
 /// What all elements of a parameter group need in a step.
 struct GroupScalars {
-  bool skip;     ///< this step has overflowed
-  float factor;  ///< multiplies gradients
+  bool skip;  ///< this step has overflowed
+  GradientUse use;
   long long step;
   double lr;
   AdamScalars adam;
@@ -43,6 +53,7 @@ struct GroupScalars {
 /// In device memory or null, as weft::StepInputs.
 struct StepPointers {
   float const* lr = nullptr;
+  std::int64_t const* step = nullptr;
   float const* inv_scale = nullptr;
   float const* clip = nullptr;
   float const* found_inf = nullptr;
@@ -74,13 +85,15 @@ struct BeginStepBody {
   unsigned groups = 0;
   bool counts = true;
   StepPointers inputs;
-  long long* step = nullptr;        ///< steps that were applied
+  float limit = INFINITY;           ///< of gradients
+  std::int64_t* step = nullptr;     ///< steps that were applied
   GroupScalars* scalars = nullptr;  ///< of options[0]'s group
 
   template <typename Block>
   WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {
     bool const skip = inputs.found_inf != nullptr && *inputs.found_inf != 0;
-    long long const now = *step + (skip ? 0 : 1);
+    std::int64_t const next = inputs.step != nullptr ? *inputs.step : *step + 1;
+    std::int64_t const now = skip ? *step : next;
     block.each_thread([&](unsigned t) {
       if (t >= groups) return;
       RuleOptions const& own = options[t];
@@ -88,8 +101,9 @@ struct BeginStepBody {
       s.skip = skip;
       s.step = now;
       s.lr = inputs.lr != nullptr ? *inputs.lr : own.lr;
-      s.factor = (own.maximize ? -1.0F : 1.0F) * (inputs.inv_scale != nullptr ? *inputs.inv_scale : 1.0F) *
-                 (inputs.clip != nullptr ? *inputs.clip : 1.0F);
+      s.use.factor = (own.maximize ? -1.0F : 1.0F) * (inputs.inv_scale != nullptr ? *inputs.inv_scale : 1.0F) *
+                     (inputs.clip != nullptr ? *inputs.clip : 1.0F);
+      s.use.limit = limit;
       fill_rule(s, own, now);
     });
     block.each_thread([&](unsigned t) {

@@ -26,12 +26,12 @@ struct UpdateBody {
       });
       return;
     }
-    float const factor = scalars.factor;
+    GradientUse const use = scalars.use;
     typename Block::template PerThread<Rule> rules;
     block.each_thread([&](unsigned t) {
       rules[t] = make_rule<Rule>(scalars, table.tensor_norms + chunk.tensor);
       for_each_group<kThreads, 4>(t, range.count, [&](auto width, std::uint32_t i) {
-        update<decltype(width)::kLanes>(range, rules[t], factor, i);
+        update<decltype(width)::kLanes>(range, rules[t], use, i);
       });
     });
     if constexpr (Traits::kSums) sum_chunk(block, rules, shared.sums, *table.norms_of(tensor, chunk));
@@ -39,7 +39,7 @@ struct UpdateBody {
 
  private:
   template <int kLanes>
-  WEFT_KERNEL void update(UpdateRange const& range, Rule& rule, float factor, std::uint32_t i) const {
+  WEFT_KERNEL void update(UpdateRange const& range, Rule& rule, GradientUse const& use, std::uint32_t i) const {
     constexpr int kStates = Rule::kStates;
     auto const raw_p = range.computed.template load<kLanes>(i);
     RawLanes<kLanes> raw_g{};
@@ -53,7 +53,7 @@ struct UpdateBody {
     WEFT_UNROLL for (int lane = 0; lane < kLanes; ++lane) {
       float own[kStates + 1];
       for (int k = 0; k < kStates; ++k) own[k] = state[k].x[lane];
-      p.x[lane] = rule(p.x[lane], g.x[lane] * factor, own);
+      p.x[lane] = rule(p.x[lane], use(g.x[lane]), own);
       for (int k = 0; k < kStates; ++k) state[k].x[lane] = own[k];
     }
     if constexpr (Traits::kWrites) range.write_parameter(p, i);

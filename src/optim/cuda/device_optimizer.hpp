@@ -34,7 +34,7 @@ class DeviceOptimizer final : public Optimizer::Impl {
     chunks_ = upload(machine_, plan_.chunks);
     tensors_ = upload(machine_, make_tensors());
     scalars_ = machine_.allocate(this->groups().size() * sizeof(kernels::cuda::GroupScalars));
-    step_ = machine_.allocate(sizeof(long long));
+    step_ = machine_.allocate(sizeof(std::int64_t));
     if (any_of_kind(kernels::cuda::RuleKind::lamb)) {
       chunk_norms_ = machine_.allocate(plan_.chunks.size() * sizeof(kernels::LambNorms));
       tensor_norms_ = machine_.allocate(parameter_count() * sizeof(kernels::LambNorms));
@@ -62,10 +62,10 @@ class DeviceOptimizer final : public Optimizer::Impl {
     list.map(kernels::cuda::ScaleOp{}, nullptr, nullptr);
     machine_.synchronize();  // before the list goes
   }
-  [[nodiscard]] std::int64_t step_count() const override { return download<long long>(machine_, step_.data()); }
-  void set_step_count(std::int64_t step) override {
-    long long const value = step;
-    machine_.write(step_.data(), &value, sizeof value);
+  [[nodiscard]] std::int64_t step_count() const override { return download<std::int64_t>(machine_, step_.data()); }
+  void set_step_count(std::int64_t step) override { machine_.write(step_.data(), &step, sizeof step); }
+  [[nodiscard]] std::int64_t const* step_memory() const noexcept override {
+    return static_cast<std::int64_t const*>(step_.data());
   }
   [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which) const override {
     return states_.read(layouts_.first[index], which, parameter(index).count, code(index, which));
@@ -89,8 +89,9 @@ class DeviceOptimizer final : public Optimizer::Impl {
   void begin(StepInputs const& inputs) override {
     stream_ = inputs.stream;
     kernels::cuda::BeginStepBody body;
-    body.inputs = {inputs.lr, inputs.inv_scale, inputs.clip, inputs.found_inf};
-    body.step = static_cast<long long*>(step_.data());
+    body.inputs = {inputs.lr, inputs.step, inputs.inv_scale, inputs.clip, inputs.found_inf};
+    if (inputs.clip_value) body.limit = *inputs.clip_value;
+    body.step = static_cast<std::int64_t*>(step_.data());
     std::size_t const count = groups().size();
     for (std::size_t first = 0; first == 0 || first < count; first += kernels::cuda::BeginStepBody::kThreads) {
       body.groups = static_cast<unsigned>(std::min<std::size_t>(kernels::cuda::BeginStepBody::kThreads, count - first));

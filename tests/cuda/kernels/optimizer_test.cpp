@@ -189,7 +189,7 @@ TYPED_TEST(DeviceOptimizerTest, FollowsTheDoubleReference) {
   }
 }
 
-/// The fused step: loss scale, clip factor, rate and overflow flag from the machine's memory.
+/// The fused step: loss scale, clip factor and limit, rate, number and overflow flag from the machine's memory.
 TYPED_TEST(DeviceOptimizerTest, ReadsItsInputsFromDeviceMemory) {
   for (auto const& options : all_options()) {
     for (auto const state : {StateType::f32, StateType::block8}) {
@@ -197,22 +197,67 @@ TYPED_TEST(DeviceOptimizerTest, ReadsItsInputsFromDeviceMemory) {
       Types const types{DataType::bf16, DataType::bf16, true};
       Pair<TypeParam> pair(machine, {5, 1300}, {0, 1}, types, options, {.zero_gradients = true, .state = state});
       std::vector<float> host{0.01F, 1.0F / 64, 0.5F, 0};
+      std::int64_t number = 3;
+      Buffer const step_memory = machine.allocate(sizeof number);
       GuardedTensor<TypeParam> inputs(machine, host, DataType::f32);
       auto const* const at = static_cast<float const*>(inputs.view().data);
       for (int step = 0; step < 4; ++step) {
         host[3] = step == 1 ? 1 : 0;
         inputs.set(host);
+        machine.write(step_memory.data(), &number, sizeof number);
         pair.draw(step == 1);
-        pair.device().step(pair.device_gradients(),
-                           {.lr = at, .inv_scale = at + 1, .clip = at + 2, .found_inf = at + 3});
-        pair.cpu().step(pair.cpu_gradients(),
-                        {.lr = &host[0], .inv_scale = &host[1], .clip = &host[2], .found_inf = &host[3]});
+        pair.device().step(pair.device_gradients(), {.lr = at,
+                                                     .step = static_cast<std::int64_t const*>(step_memory.data()),
+                                                     .inv_scale = at + 1,
+                                                     .clip = at + 2,
+                                                     .clip_value = 0.0005F,
+                                                     .found_inf = at + 3});
+        pair.cpu().step(pair.cpu_gradients(), {.lr = &host[0],
+                                               .step = &number,
+                                               .inv_scale = &host[1],
+                                               .clip = &host[2],
+                                               .clip_value = 0.0005F,
+                                               .found_inf = &host[3]});
         EXPECT_EQ(pair.device().step_count(), pair.cpu().step_count());
+        EXPECT_EQ(cuda::download<std::int64_t>(machine, pair.device().step_memory()), pair.cpu().step_count());
+        if (step != 1) number += 2;
         pair.expect_equal(std::string(name_of(options)) + ", step " + std::to_string(step));
         if (this->HasFatalFailure()) return;
       }
-      EXPECT_EQ(pair.device().step_count(), 3);
+      EXPECT_EQ(pair.device().step_count(), 7);
     }
+  }
+}
+
+/// 40 steps, some of them skipped, numbered by the machine's memory, beside the formulas in double.
+TYPED_TEST(DeviceOptimizerTest, CountsByANumberInDeviceMemory) {
+  auto const machine = this->make();
+  for (auto const& options : all_options()) {
+    std::mt19937_64 random(11);
+    auto const start = random_floats(517, random);
+    GuardedTensor<TypeParam> parameter(machine, start, DataType::f32);
+    GuardedTensor<TypeParam> gradient(machine, std::vector<float>(517), DataType::f32, 2);
+    GuardedTensor<TypeParam> found_inf(machine, {0}, DataType::f32);
+    cuda::DeviceOptimizer<TypeParam> optimizer(machine, {{{parameter.view()}, options}}, {});
+    DoubleReference reference(std::vector<double>(start.begin(), start.end()), options);
+    std::int64_t number = std::holds_alternative<SgdOptions>(options) ? 1 : 6;
+    Buffer const memory = machine.allocate(sizeof number);
+    for (int step = 0; step < 40; ++step) {
+      auto const values = random_floats(517, random, 0.1F);
+      gradient.set(values);
+      found_inf.set({step % 5 == 3 ? 1.0F : 0.0F});
+      machine.write(memory.data(), &number, sizeof number);
+      BufferView const view = gradient.view();
+      optimizer.step({&view, 1}, {.step = static_cast<std::int64_t const*>(memory.data()),
+                                  .found_inf = static_cast<float const*>(found_inf.view().data)});
+      if (step % 5 == 3) continue;
+      reference.set_steps(static_cast<int>(number) - 1);
+      reference.step({values.begin(), values.end()});
+      EXPECT_EQ(optimizer.step_count(), number);
+      number += step % 7 == 0 ? 3 : 1;
+    }
+    auto const& exact = reference.parameters();
+    ASSERT_TRUE(near(parameter.get(), std::vector<float>(exact.begin(), exact.end()), 8e-6)) << name_of(options);
   }
 }
 
