@@ -13,6 +13,15 @@
 
 namespace weft {
 
+namespace {
+
+// With NaN, of f32, bf16 and f16.
+void overwrite(BufferView const& view) {
+  if (view.count != 0) std::memset(view.data, 0xff, view.bytes());
+}
+
+}  // namespace
+
 class GradientCompressor::Impl : public std::enable_shared_from_this<Impl> {
  public:
   explicit Impl(CompressionOptions const& options) : options_(options) {}
@@ -28,14 +37,19 @@ class GradientCompressor::Impl : public std::enable_shared_from_this<Impl> {
         sharded
             ? wire.slice(static_cast<std::size_t>(bucket.communicator.rank()) * bucket.mine.count, bucket.mine.count)
             : wire;
-    Work const narrowed = enqueue_work(
-        bucket.stream, [self = shared_from_this(), whole = bucket.whole, wire,
-                        slots = bucket.plan.buckets[bucket.index].slots] { self->narrow(whole, wire, slots); });
+    Work const narrowed = enqueue_work(bucket.stream, [self = shared_from_this(), whole = bucket.whole, wire,
+                                                       slots = bucket.plan.buckets[bucket.index].slots] {
+      self->narrow(whole, wire, slots);
+      for (BucketSlot const& slot : slots) {
+        if (self->options_.poison) overwrite(whole.slice(slot.offset, slot.count));
+      }
+    });
     Work const reduced = reduce(bucket, wire, part, on_stream);
-    return enqueue_work(bucket.stream, [self = shared_from_this(), narrowed, reduced, part, mine = bucket.mine] {
+    return enqueue_work(bucket.stream, [self = shared_from_this(), narrowed, reduced, wire, part, mine = bucket.mine] {
       narrowed.wait();  // both are over: they were on this stream
       reduced.wait();
       kernels::convert(part.data, part.dtype, mine.data, mine.dtype, mine.count);
+      if (self->options_.poison) overwrite(wire);
     });
   }
 
