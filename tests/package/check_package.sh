@@ -29,6 +29,7 @@ diff <(program_of README.md 1) "$consumer/main.cpp"
 diff <(program_of README.md 2) "$consumer/data_parallel.cpp"
 diff <(program_of docs/own-trainer.md 1) "$consumer/zero_optimizer.cpp"
 diff <(program_of docs/own-trainer.md 2) "$consumer/fully_sharded.cpp"
+diff <(program_of docs/own-trainer.md 3) "$consumer/resumable.cpp"
 
 echo "-- install"
 "$cmake" --install "$build" --prefix "$scratch/prefix" >"$scratch/install.log" || {
@@ -55,6 +56,13 @@ expect "sum 3" "$scratch/by-cmake/main"
 for program in data_parallel zero_optimizer fully_sharded; do
   expect "learned 0\.(5|50[0-9]*|49[0-9]*)" "$scratch/by-cmake/$program"
 done
+
+# A run that ends and is continued prints what one does that never ended: batch, loss scale and weight.
+resumable=$scratch/by-cmake/resumable
+whole=$("$resumable" "$scratch/whole" 200)
+"$resumable" "$scratch/parts" 120 >"$scratch/half"
+expect "$whole" "$resumable" "$scratch/parts" 200
+expect "batch [0-9]+, scale [0-9]+, learned 0\.(5|50[0-9]*|49[0-9]*)" "$resumable" "$scratch/parts" 200  # nothing left
 
 echo "-- pkg-config"
 pc=$(dirname "$(find "$scratch/moved" -name weft.pc)")
