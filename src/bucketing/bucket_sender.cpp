@@ -12,11 +12,10 @@ namespace weft {
 namespace {
 
 void check_for_device(BucketerOptions const& options) {
-  char const* const what = options.hook                                                         ? "hook"
-                           : options.collective == BucketCollective::reduce_scatter_and_release ? "collective"
-                           : options.policy != BucketPolicy::caps                               ? "policy"
-                           : options.unused != UnusedGradients::zero                            ? "unused"
-                                                                                                : nullptr;
+  char const* const what = options.hook                              ? "hook"
+                           : options.policy != BucketPolicy::caps    ? "policy"
+                           : options.unused != UnusedGradients::zero ? "unused"
+                                                                     : nullptr;
   if (what == nullptr) return;
   throw Error(ErrorCode::unsupported,
               fmt::format("bucketer: options.{} is for gradients in host memory so far, not on {}", what,
@@ -66,42 +65,50 @@ void BucketSender::throw_if_failed() const {
   if (auto const failure = DeviceAccess::backend(communicator_)->failure()) std::rethrow_exception(failure);
 }
 
-Work BucketSender::collective(BufferView const& whole) {
-  if (compute_) follow(stream(), *compute_);
-  if (!sharded()) return communicator_.all_reduce(whole, whole, op_, call_);
-  return communicator_.reduce_scatter(whole, mine(whole), op_, call_);
+BufferView BucketSender::part(BucketStorage const& storage, std::size_t index) const {
+  return storage.comes_and_goes() ? storage.part(index) : mine(storage.bucket(index));
 }
 
-Work BucketSender::call_hook(BucketPlan const& plan, std::size_t index, BufferView const& whole) {
-  return hook_({index, plan, whole, mine(whole), op_, communicator_, stream()});
+Work BucketSender::collective(BufferView const& whole, BufferView const& part) {
+  if (compute_) follow(stream(), *compute_);
+  if (!sharded()) return communicator_.all_reduce(whole, whole, op_, call_);
+  return communicator_.reduce_scatter(whole, part, op_, call_);
+}
+
+Work BucketSender::call_hook(BucketPlan const& plan, std::size_t index, BufferView const& whole,
+                             BufferView const& part) {
+  return hook_({index, plan, whole, part, op_, communicator_, stream()});
 }
 
 Work BucketSender::send(BufferView const& whole) {
-  if (!has_hook()) return collective(whole);
+  if (!has_hook()) return collective(whole, mine(whole));
   BucketPlan const plan{{{whole.dtype, whole.count, {}}}};
-  return call_hook(plan, 0, whole);
+  return call_hook(plan, 0, whole, mine(whole));
 }
 
 BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t index) {
   BufferView const whole = storage.bucket(index);
+  BufferView const part = this->part(storage, index);
   Sent sent;
   if (has_hook()) {
     sent.begun = enqueue_work(stream(), [] {});
-    sent.done = call_hook(storage.plan(), index, whole);
+    sent.done = call_hook(storage.plan(), index, whole, part);
     sent.done.wait_on(stream());  // whatever a hook did elsewhere, what follows here comes after
   } else {
-    sent.done = collective(whole);
+    sent.done = collective(whole, part);
   }
   if (on_shard_ && sharded() && compute_) {
-    on_shard_(mine(whole));
+    on_shard_(part);
   } else if (on_shard_ && sharded()) {
-    stream().enqueue([part = mine(whole), done = sent.done, look = on_shard_] {
+    stream().enqueue([part, done = sent.done, look = on_shard_] {
       if (!done.error()) look(part);
     });
   }
-  if (collective_ == BucketCollective::reduce_scatter_and_release) {
+  if (storage.comes_and_goes()) {
+    storage.release(index, stream());
+  } else if (collective_ == BucketCollective::reduce_scatter_and_release) {
     // Right behind the collective, where nobody waits for it; not if it failed, for peers may still be reading.
-    stream().enqueue([&storage, index, whole, kept = mine(whole), done = sent.done] {
+    stream().enqueue([&storage, index, whole, kept = part, done = sent.done] {
       if (done.error()) return;
       release_outside(whole, kept);
       storage.note_released(index, kept.bytes());

@@ -27,6 +27,9 @@ class BucketSender {
   /// What of a bucket is reduced here: all of it, or this rank's part.
   [[nodiscard]] BufferView mine(BufferView const& whole) const noexcept;
 
+  /// The same of a bucket in memory.
+  [[nodiscard]] BufferView part(BucketStorage const& storage, std::size_t index) const;
+
   /// A bucket under way. Of one that has no elements both Works are default ones.
   struct Sent {
     Work done;
@@ -43,8 +46,9 @@ class BucketSender {
   void wait_for_followers();
 
  private:
-  [[nodiscard]] Work call_hook(BucketPlan const& plan, std::size_t index, BufferView const& whole);
-  [[nodiscard]] Work collective(BufferView const& whole);
+  [[nodiscard]] Work call_hook(BucketPlan const& plan, std::size_t index, BufferView const& whole,
+                               BufferView const& part);
+  [[nodiscard]] Work collective(BufferView const& whole, BufferView const& part);
 
   Communicator& communicator_;
   BucketCollective collective_;

@@ -1,30 +1,79 @@
 #include "bucketing/bucket_storage.hpp"
 
 #include <cstring>
+#include <utility>
 
 #include "runtime/stream_impl.hpp"
 
 namespace weft {
 
+namespace {
+
+Buffer allocate_bucket(Communicator& communicator, std::size_t count, DataType dtype, Device device) {
+  if (count == 0) return {nullptr, 0, dtype, device};
+  return communicator.allocate(count, dtype, device);
+}
+
+std::size_t tensors_in(BucketPlan const& plan) {
+  std::size_t tensors = 0;
+  for (Bucket const& bucket : plan.buckets) tensors += bucket.slots.size();
+  return tensors;
+}
+
+}  // namespace
+
 BucketStorage::BucketStorage(Communicator& communicator, BucketPlan plan, MemoryKind kind,
                              std::optional<Stream> const& on)
-    : plan_(std::move(plan)), on_(on) {
+    : plan_(std::move(plan)), on_(on), kind_(kind), tensors_(tensors_in(plan_)) {
   MemoryScope const scope(kind);
   Device const device = on ? on->device() : Device{};
-  std::size_t tensors = 0;
-  for (Bucket const& bucket : plan_.buckets) tensors += bucket.slots.size();
-  tensors_.resize(tensors);
   buffers_.reserve(plan_.buckets.size());
-  for (Bucket const& bucket : plan_.buckets) {
-    buffers_.push_back(bucket.count == 0 ? Buffer(nullptr, 0, bucket.dtype, device)
-                                         : communicator.allocate(bucket.count, bucket.dtype, device));
+  for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
+    buffers_.push_back(allocate_bucket(communicator, plan_.buckets[b].count, plan_.buckets[b].dtype, device));
     released_.emplace_back(kind, 0);
-    BufferView const whole = buffers_.back().view();
+    lay_out_tensors(b);
+  }
+}
+
+BucketStorage::BucketStorage(Communicator& communicator, BucketPlan plan, Stream const& on, std::size_t shards)
+    : plan_(std::move(plan)),
+      on_(on),
+      kind_(MemoryKind::gradients),
+      tensors_(tensors_in(plan_)),
+      bucket_of_(tensors_.size()) {
+  MemoryScope const scope(kind_);
+  for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
+    Bucket const& bucket = plan_.buckets[b];
+    parts_.push_back(allocate_bucket(communicator, bucket.count / shards, bucket.dtype, on.device()));
+    buffers_.emplace_back(nullptr, 0, bucket.dtype, on.device());
+    released_.emplace_back(kind_, 0);
     for (BucketSlot const& slot : bucket.slots) {
-      tensors_[slot.tensor] =
-          slot.count == 0 ? BufferView(nullptr, 0, bucket.dtype, device) : whole.slice(slot.offset, slot.count);
+      bucket_of_[slot.tensor] = b;
+      tensors_[slot.tensor] = BufferView(nullptr, 0, bucket.dtype, on.device());
     }
   }
+}
+
+void BucketStorage::lay_out_tensors(std::size_t bucket) const {
+  BufferView const whole = buffers_[bucket].view();
+  for (BucketSlot const& slot : plan_.buckets[bucket].slots) {
+    tensors_[slot.tensor] =
+        slot.count == 0 ? BufferView(nullptr, 0, whole.dtype, whole.device) : whole.slice(slot.offset, slot.count);
+  }
+}
+
+void BucketStorage::fetch(std::size_t index) const {
+  Bucket const& bucket = plan_.buckets[index];
+  if (bucket.count == 0 || buffers_[index].data() != nullptr) return;
+  MemoryScope const scope(kind_);
+  buffers_[index] = on_->impl().allocate(bucket.count, bucket.dtype);
+  lay_out_tensors(index);
+}
+
+void BucketStorage::release(std::size_t index, Stream const& stream) const {
+  if (buffers_[index].data() == nullptr) return;
+  stream.impl().release(
+      std::exchange(buffers_[index], Buffer(nullptr, 0, plan_.buckets[index].dtype, stream.device())));
 }
 
 void BucketStorage::note_released(std::size_t index, std::size_t kept) const {
@@ -32,7 +81,7 @@ void BucketStorage::note_released(std::size_t index, std::size_t kept) const {
 }
 
 void BucketStorage::zero(std::size_t tensor) const {
-  BufferView const& view = tensors_[tensor];
+  BufferView const view = this->tensor(tensor);
   if (view.count == 0) return;
   if (on_) return on_->impl().zero(view.data, view.bytes());
   std::memset(view.data, 0, view.bytes());
@@ -40,7 +89,8 @@ void BucketStorage::zero(std::size_t tensor) const {
 
 void BucketStorage::copy_tensors_from(BucketStorage const& other) const {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    BufferView const& view = tensors_[i];
+    if (other.comes_and_goes() && other.buffers_[other.bucket_of_[i]].data() == nullptr) continue;
+    BufferView const view = tensor(i);
     if (view.count == 0) continue;
     if (on_) {
       on_->impl().copy(view.data, other.tensors_[i].data, view.bytes());

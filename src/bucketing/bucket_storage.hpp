@@ -19,12 +19,28 @@ class BucketStorage {
   /// rank. With a stream of a GPU: there, and zero() and copy_tensors_from() are enqueued on it.
   BucketStorage(Communicator& communicator, BucketPlan plan, MemoryKind kind = MemoryKind::gradients,
                 std::optional<Stream> const& on = {});
+  /// Of a GPU, where memory is whole or not at all: symmetric memory for parts alone, each rank's of `shards`, of every
+  /// bucket. The whole of a bucket is there from its first use to its release(), in the order of `on`, zero-filled.
+  BucketStorage(Communicator& communicator, BucketPlan plan, Stream const& on, std::size_t shards);
 
   [[nodiscard]] BucketPlan const& plan() const noexcept { return plan_; }
   [[nodiscard]] std::size_t bucket_count() const noexcept { return plan_.buckets.size(); }
   /// The whole bucket, padding included.
-  [[nodiscard]] BufferView bucket(std::size_t index) const noexcept { return buffers_[index].view(); }
-  [[nodiscard]] BufferView tensor(std::size_t index) const noexcept { return tensors_[index]; }
+  [[nodiscard]] BufferView bucket(std::size_t index) const {
+    if (comes_and_goes()) fetch(index);
+    return buffers_[index].view();
+  }
+  [[nodiscard]] BufferView tensor(std::size_t index) const {
+    if (comes_and_goes()) fetch(bucket_of_[index]);
+    return tensors_[index];
+  }
+
+  /// Whole buckets are there only while they are used, and parts lie by themselves.
+  [[nodiscard]] bool comes_and_goes() const noexcept { return !parts_.empty(); }
+  /// Then: what bucket `index` is reduced to.
+  [[nodiscard]] BufferView part(std::size_t index) const noexcept { return parts_[index].view(); }
+  /// Then: the whole bucket goes once what was enqueued on `stream` so far is done. Views of it are no longer valid.
+  void release(std::size_t index, Stream const& stream) const;
 
   /// Rank `rank`'s part of a bucket that was planned for `ranks` shards.
   [[nodiscard]] BufferView shard(std::size_t index, int rank, int ranks) const noexcept {
@@ -41,10 +57,16 @@ class BucketStorage {
   void copy_tensors_from(BucketStorage const& other) const;
 
  private:
+  void fetch(std::size_t index) const;
+  void lay_out_tensors(std::size_t bucket) const;
+
   BucketPlan plan_;
   std::optional<Stream> on_;
-  std::vector<Buffer> buffers_;
-  std::vector<BufferView> tensors_;
+  MemoryKind kind_;
+  std::vector<Buffer> parts_;            ///< where whole buckets come and go
+  mutable std::vector<Buffer> buffers_;  ///< an empty one while its bucket is not there
+  mutable std::vector<BufferView> tensors_;
+  std::vector<std::size_t> bucket_of_;          ///< by tensor, where buckets come and go
   mutable std::vector<MemoryCharge> released_;  ///< by bucket
 };
 

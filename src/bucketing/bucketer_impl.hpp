@@ -60,6 +60,7 @@ class Bucketer::Impl final : FailsOnce {
   [[nodiscard]] Observation observation() const;
   void rebuild(Observation seen);
   void rebuild_before_sending();
+  [[nodiscard]] BucketStorage allocate(BucketPlan plan) const;
   void move_to(BucketPlan plan);
   void drain() noexcept;
   /// Rethrows what is being handled as an Error that names the bucket.

@@ -45,8 +45,15 @@ void Bucketer::Impl::rebuild_before_sending() {
   ready_.assign(storage_.bucket_count(), Clock::now());
 }
 
+// What others own is freed: of host memory page by page, of a GPU's by buckets.
+BucketStorage Bucketer::Impl::allocate(BucketPlan plan) const {
+  bool const releases = options_.collective == BucketCollective::reduce_scatter_and_release;
+  if (releases && sender_.compute()) return {communicator_, std::move(plan), *sender_.compute(), sender_.shards()};
+  return {communicator_, std::move(plan), MemoryKind::gradients, sender_.compute()};
+}
+
 void Bucketer::Impl::move_to(BucketPlan plan) {
-  BucketStorage storage(communicator_, std::move(plan), MemoryKind::gradients, sender_.compute());
+  BucketStorage storage = allocate(std::move(plan));
   storage.copy_tensors_from(storage_);
   storage_ = std::move(storage);
   tracker_.use(storage_.plan());

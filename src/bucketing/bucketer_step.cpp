@@ -46,7 +46,7 @@ void Bucketer::Impl::launch_next() {
 }
 
 BufferView Bucketer::Impl::shard(std::size_t bucket) const {
-  if (bucket < storage_.bucket_count()) return sender_.mine(storage_.bucket(bucket));
+  if (bucket < storage_.bucket_count()) return sender_.part(storage_, bucket);
   throw Error(ErrorCode::invalid_argument,
               fmt::format("bucketer: shard({}): there are {} buckets", bucket, storage_.bucket_count()));
 }

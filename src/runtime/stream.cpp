@@ -45,6 +45,14 @@ void Stream::Impl::zero(void* at, std::size_t bytes) {
   if (bytes != 0) enqueue([=] { std::memset(at, 0, bytes); });
 }
 
+Buffer Stream::Impl::allocate(std::size_t count, DataType dtype) {
+  return Buffer::host(count, dtype);
+}
+
+void Stream::Impl::release(Buffer memory) {
+  enqueue([kept = memory.owner()] {});
+}
+
 void Stream::Impl::defer(std::weak_ptr<DeferredWork> const& work) {
   std::scoped_lock const lock(deferred_mutex_);
   auto const same = [&](auto const& other) { return !other.owner_before(work) && !work.owner_before(other); };

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "weft/buffer.hpp"
 #include "weft/stream.hpp"
 
 namespace weft {
@@ -54,6 +55,11 @@ class Stream::Impl : public std::enable_shared_from_this<Stream::Impl> {
   /// bytes. The defaults are tasks on the host.
   virtual void copy(void* to, void const* from, std::size_t bytes);
   virtual void zero(void* at, std::size_t bytes);
+
+  /// Zero-filled memory in the stream's order: for what is enqueued from now on. The default is host memory.
+  [[nodiscard]] virtual Buffer allocate(std::size_t count, DataType dtype);
+  /// Gives back what allocate() of any stream of this device returned, once what was enqueued here so far is done.
+  virtual void release(Buffer memory);
 
   /// Has `work` launched before anything else comes to this stream.
   void defer(std::weak_ptr<DeferredWork> const& work);

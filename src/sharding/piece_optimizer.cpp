@@ -22,11 +22,15 @@ PieceOptimizer::PieceOptimizer(char const* who, std::vector<ParameterGroup> cons
 void PieceOptimizer::use_plan(BucketPlan const& plan, int rank, int ranks) {
   bucket_of_.assign(group_of_.size(), 0);
   shards_.assign(group_of_.size(), {});
+  offsets_.assign(group_of_.size(), 0);
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     for (BucketSlot const& slot : plan.buckets[b].slots) bucket_of_[slot.tensor] = b;
   }
   pieces_ = pieces_of(plan, rank, ranks);
-  for (ShardPiece const& piece : pieces_) shards_[piece.tensor] = {piece.first, piece.count};
+  for (ShardPiece const& piece : pieces_) {
+    shards_[piece.tensor] = {piece.first, piece.count};
+    offsets_[piece.tensor] = piece.offset;
+  }
   by_bucket_.clear();
   auto first = pieces_.cbegin();
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {

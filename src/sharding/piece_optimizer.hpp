@@ -38,6 +38,10 @@ class PieceOptimizer {
   /// The same, bucket by bucket.
   [[nodiscard]] std::span<std::span<ShardPiece const> const> by_bucket() const noexcept { return by_bucket_; }
   [[nodiscard]] ShardRange shard(std::size_t index) const noexcept { return shards_[index]; }
+  /// What is owned of parameter `index`, of this rank's part of its bucket.
+  [[nodiscard]] BufferView in_part(BufferView const& part, std::size_t index) const noexcept {
+    return part.slice(offsets_[index], shards_[index].count);
+  }
   [[nodiscard]] std::size_t bucket_of(std::size_t index) const noexcept { return bucket_of_[index]; }
 
   [[nodiscard]] std::size_t group_count() const noexcept { return options_.size(); }
@@ -90,6 +94,7 @@ class PieceOptimizer {
   std::vector<OptimizerOptions> options_;
   std::vector<std::size_t> bucket_of_;  ///< by parameter
   std::vector<ShardRange> shards_;      ///< by parameter
+  std::vector<std::size_t> offsets_;    ///< of what is owned, in this rank's part of the bucket
   std::vector<ShardPiece> pieces_;
   std::vector<std::span<ShardPiece const>> by_bucket_;  ///< into pieces_
   std::optional<Optimizer> optimizer_;                  ///< of the pieces; none before shards are fixed

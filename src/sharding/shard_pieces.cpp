@@ -13,7 +13,7 @@ std::vector<ShardPiece> pieces_of(BucketPlan const& plan, int rank, int ranks) {
     for (BucketSlot const& slot : bucket.slots) {
       std::size_t const first = std::max(start, slot.offset);
       std::size_t const last = std::min(start + part, slot.offset + slot.count);
-      if (first < last) pieces.push_back({slot.tensor, b, first - slot.offset, last - first});
+      if (first < last) pieces.push_back({slot.tensor, b, first - slot.offset, last - first, first - start});
     }
   }
   return pieces;

@@ -13,6 +13,7 @@ struct ShardPiece {
   std::size_t bucket = 0;
   std::size_t first = 0;
   std::size_t count = 0;
+  std::size_t offset = 0;  ///< elements from the start of the rank's part of the bucket
 
   friend bool operator==(ShardPiece const&, ShardPiece const&) = default;
 };

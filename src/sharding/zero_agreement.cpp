@@ -29,7 +29,7 @@ void check_apart(int rank, std::vector<ParameterGroup> const& groups) {
 
 void check_for_device(int rank, std::vector<ParameterGroup> const& groups, ZeroOptions const& options, Device device) {
   DeviceJudge::check(options.gradients, device);
-  char const* what = options.stage == ZeroStage::gradients ? "stage 2; take ZeroStage::optimizer_states" : nullptr;
+  char const* what = nullptr;
   for (ParameterGroup const& group : groups) {
     if (needs_norms(group.options)) what = "Lamb, whose norms are of whole tensors; take AdamW";
   }

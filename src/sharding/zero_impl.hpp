@@ -38,8 +38,7 @@ class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
     return parameters_.tensor(index).slice(mine.first, mine.count);
   }
   [[nodiscard]] BufferView gradient_shard(std::size_t index) const override {
-    ShardRange const mine = shards_.shard(index);
-    return bucketer_.gradient(index).slice(mine.first, mine.count);
+    return shards_.in_part(bucketer_.shard(shards_.bucket_of(index)), index);
   }
 
   void mark_ready(std::size_t index) {
@@ -78,7 +77,7 @@ class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
   void launch_gathers();
 
   [[nodiscard]] BufferView gradient_of(ShardPiece const& piece) const override {
-    return bucketer_.gradient(piece.tensor).slice(piece.first, piece.count);
+    return bucketer_.shard(piece.bucket).slice(piece.offset, piece.count);
   }
   void wait_for_gradient(ShardPiece const& piece) override {
     if (!reduced_) bucketer_.wait(piece.tensor);

@@ -6,6 +6,7 @@
 
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cuda_mark.hpp"
+#include "runtime/cuda/memory_pool.hpp"
 #include "weft/error.hpp"
 
 namespace weft::cuda {
@@ -72,6 +73,14 @@ void CudaStream::zero(void* at, std::size_t bytes) {
   if (bytes == 0) return;
   DeviceGuard const guard(device_, cuda_);
   check(cuda_, cuda_.memset_async(at, 0, bytes, handle_), "cudaMemsetAsync");
+}
+
+Buffer CudaStream::allocate(std::size_t count, DataType dtype) {
+  return cuda::allocate(count, dtype, Stream(shared_from_this()));
+}
+
+void CudaStream::release(Buffer memory) {
+  free_on(memory, Stream(shared_from_this()));
 }
 
 CudaStream* as_cuda(Stream const& stream) noexcept {

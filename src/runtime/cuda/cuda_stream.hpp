@@ -30,6 +30,8 @@ class CudaStream final : public Stream::Impl {
 
   void copy(void* to, void const* from, std::size_t bytes) override;
   void zero(void* at, std::size_t bytes) override;
+  [[nodiscard]] Buffer allocate(std::size_t count, DataType dtype) override;
+  void release(Buffer memory) override;
 
   [[nodiscard]] CudaFunctions const& cuda() const noexcept { return cuda_; }
   [[nodiscard]] cudaStream_t handle() const noexcept { return handle_; }

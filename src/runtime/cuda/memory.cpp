@@ -62,6 +62,7 @@ class StreamOrderedFree {
     if (known == uses_->end()) known = uses_->insert(known, {handle, Event()});
     known->last.record(stream);
   }
+  void free_on(Stream const& stream) { stream_ = stream; }
   [[nodiscard]] Device device() const noexcept { return stream_.device(); }
 
  private:
@@ -129,18 +130,30 @@ Buffer allocate(std::size_t count, DataType dtype, Stream const& stream) {
                            });
 }
 
-void use_on(Buffer const& buffer, Stream const& stream) {
-  auto const* const release = std::get_deleter<StreamOrderedFree>(buffer.owner());
+namespace {
+
+StreamOrderedFree& release_of(Buffer const& buffer, Stream const& stream, char const* call) {
+  auto* const release = std::get_deleter<StreamOrderedFree>(buffer.owner());
   if (release == nullptr) {
-    throw Error(ErrorCode::invalid_argument,
-                "cuda::use_on: the buffer, " + describe(buffer.view()) + ", was not allocated in a stream's order");
+    throw Error(ErrorCode::invalid_argument, std::string(call) + ": the buffer, " + describe(buffer.view()) +
+                                                 ", was not allocated in a stream's order");
   }
-  auto const& on = cuda_stream_of(stream, "cuda::use_on");
+  auto const& on = cuda_stream_of(stream, call);
   if (on.device() != release->device()) {
-    throw Error(ErrorCode::invalid_argument, "cuda::use_on: the stream is on " + to_string(on.device()) +
+    throw Error(ErrorCode::invalid_argument, std::string(call) + ": the stream is on " + to_string(on.device()) +
                                                  ", the buffer on " + to_string(release->device()));
   }
-  release->use_on(stream);
+  return *release;
+}
+
+}  // namespace
+
+void use_on(Buffer const& buffer, Stream const& stream) {
+  release_of(buffer, stream, "cuda::use_on").use_on(stream);
+}
+
+void free_on(Buffer const& buffer, Stream const& stream) {
+  release_of(buffer, stream, "cuda::free_on").free_on(stream);
 }
 
 MemoryPool::MemoryPool(int device, std::size_t keep_bytes)

@@ -25,6 +25,10 @@ class MemoryPool::Impl : public std::enable_shared_from_this<MemoryPool::Impl> {
   cudaMemPool_t pool_ = nullptr;
 };
 
+/// `buffer`, which was allocated in a stream's order, is to be freed in that of `stream` instead; what any other stream
+/// does with it is then the caller's concern, or use_on()'s. @throws Error{invalid_argument} as use_on().
+void free_on(Buffer const& buffer, Stream const& stream);
+
 /// cuda::allocate() of another table's memory.
 [[nodiscard]] Buffer allocate(std::size_t count, DataType dtype, int device, CudaFunctions const& cuda);
 

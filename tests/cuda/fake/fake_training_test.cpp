@@ -157,7 +157,6 @@ TEST_F(FakeTraining, WhatIsNotThereOnAGpuIsNamed) {
         EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
       }
     };
-    refused({.collective = BucketCollective::reduce_scatter_and_release}, "collective");
     refused({.policy = BucketPolicy::optimal}, "policy");
     refused({.unused = UnusedGradients::find}, "unused");
     refused({.hook = [](GradientBucket const&) { return Work(); }}, "hook");

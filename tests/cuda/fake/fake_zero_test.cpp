@@ -8,6 +8,7 @@
 #include "cuda/fake/fake_nccl.hpp"
 #include "sharding/zero_training.hpp"
 #include "weft/error.hpp"
+#include "weft/memory.hpp"
 
 namespace weft::test {
 namespace {
@@ -101,14 +102,16 @@ TEST_F(FakeZero, HasTheBitsOfTheCpuWithoutWaiting) {
   for (int const ranks : {1, 2, 4}) {
     run_thread_ranks(ranks, [&](Communicator& world) {
       FakeNccl::connect(world);
-      for (std::size_t const cap : {1U, 9000U, 1U << 20U}) {
-        for (bool const rebuild : {true, false}) {
-          ZeroOptions options{.stage = ZeroStage::optimizer_states};
-          options.buckets.limits = {cap, cap, 1};
-          options.buckets.rebuild = rebuild;
-          EXPECT_EQ(train_on_gpu(world, gpu, training, options, backward_of(training, world.rank())),
-                    train_sharded(world, training, options))
-              << ranks << " ranks, cap " << cap << ", rebuild " << rebuild;
+      for (ZeroStage const stage : {ZeroStage::optimizer_states, ZeroStage::gradients}) {
+        for (std::size_t const cap : {1U, 9000U, 1U << 20U}) {
+          for (bool const rebuild : {true, false}) {
+            ZeroOptions options{.stage = stage};
+            options.buckets.limits = {cap, cap, 1};
+            options.buckets.rebuild = rebuild;
+            EXPECT_EQ(train_on_gpu(world, gpu, training, options, backward_of(training, world.rank())),
+                      train_sharded(world, training, options))
+                << ranks << " ranks, stage " << static_cast<int>(stage) << ", cap " << cap << ", rebuild " << rebuild;
+          }
         }
       }
     });
@@ -124,13 +127,15 @@ TEST_F(FakeZero, SurvivesUnusedGradientsAccumulationAndSixteenBitParameters) {
     training.settings.zero_gradients = true;
     run_thread_ranks(2, [&](Communicator& world) {
       FakeNccl::connect(world);
-      for (bool const overlap : {true, false}) {
-        ZeroOptions options{.stage = ZeroStage::optimizer_states};
-        options.buckets.limits = {3000, 9000, 1000};
-        options.buckets.overlap = overlap;
-        EXPECT_EQ(train_on_gpu(world, gpu, training, options, backward_of(training, world.rank())),
-                  train_sharded(world, training, options))
-            << "overlap " << overlap << ", passes " << passes;
+      for (ZeroStage const stage : {ZeroStage::optimizer_states, ZeroStage::gradients}) {
+        for (bool const overlap : {true, false}) {
+          ZeroOptions options{.stage = stage};
+          options.buckets.limits = {3000, 9000, 1000};
+          options.buckets.overlap = overlap;
+          EXPECT_EQ(train_on_gpu(world, gpu, training, options, backward_of(training, world.rank())),
+                    train_sharded(world, training, options))
+              << "stage " << static_cast<int>(stage) << ", overlap " << overlap << ", passes " << passes;
+        }
       }
     });
   }
@@ -167,10 +172,11 @@ TEST_F(FakeZero, AScalersOverflowsSkipOnAllRanksAsOnTheCpu) {
       if (overflows && gradient.count != 0) values[gradient.count - 1] = std::numeric_limits<float>::infinity();
     };
     for (bool const clips : {false, true}) {
+      ZeroStage const stage = clips ? ZeroStage::gradients : ZeroStage::optimizer_states;
       GradScalerOptions const scaling{.init_scale = 1024, .growth_interval = 2};
       GradScaler on_host(scaling);
       GradScaler on_gpu(scaling, kGpu);
-      ZeroOptions options{.stage = ZeroStage::optimizer_states};
+      ZeroOptions options{.stage = stage};
       options.buckets.limits = {3000, 9000, 1000};
       options.gradients.max_norm = clips ? std::optional(0.5) : std::nullopt;
       options.gradients.scaler = &on_host;
@@ -221,6 +227,44 @@ TEST_F(FakeZero, AParameterWaitsForItsOwnBucket) {
     EXPECT_EQ(gpu.count_here("cudaStreamWaitEvent"), waits + 1);
     gpu.release(compute);
     compute.synchronize();
+  });
+}
+
+// The account is of what the host has asked for and given back.
+TEST_F(FakeZero, StageTwoKeepsPartsOfGradientsAndABucketOnlyWhileItIsUsed) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    std::size_t const each = 4096;
+    Training const t{.specs = std::vector<TensorSpec>(8, TensorSpec{each, DataType::f32}),
+                     .first = SgdOptions{.lr = 0.1},
+                     .second = SgdOptions{.lr = 0.1}};
+    Parameters const values(t.specs);
+    Copies const parameters(gpu, values);
+    MemoryAccount const account;
+    MemoryAccount::Binding const bound(account);
+    ZeroOptions options;
+    options.buckets.limits = {1, 1, 1};
+    options.buckets.rebuild = false;
+    options.buckets.compute = gpu.make_stream();
+    ZeroOptimizer zero(world, parameters.groups(t), options);
+    std::size_t const all = 8 * each * sizeof(float);
+    EXPECT_EQ(account.usage(MemoryKind::gradients).live, all / 2);
+    for (int step = 0; step < 2; ++step) {
+      zero.wait_parameters();
+      for (std::size_t i = 8; i-- > 0;) {
+        launch(gpu, *options.buckets.compute, [to = zero.gradient(i)] {
+          for (float& value : floats(to)) value += 1;  // what is new is zero
+        });
+        zero.mark_ready(i);
+      }
+      zero.step();
+      EXPECT_EQ(account.usage(MemoryKind::gradients).live, all / 2);
+    }
+    EXPECT_EQ(account.usage(MemoryKind::gradients).peak, all / 2 + each * sizeof(float));
+    Stream(*options.buckets.compute).synchronize();
+    for (std::size_t e = 0; e < each; ++e) {
+      ASSERT_EQ(static_cast<float const*>(zero.gradient_shard(3).data)[e % zero.shard(3).count], 1.0F);
+    }
   });
 }
 
