@@ -46,6 +46,9 @@ record() {
   echo "== $1: $2${4:+ ($4)}"
 }
 
+# One communication program for each operation.
+perf_programs() { echo {all_reduce,all_gather,reduce_scatter,broadcast,reduce,alltoall,gather,scatter,sendrecv,hypercube}_perf; }
+
 smi() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -n 1; }
 
 step gpu 20 nvidia-smi -L
@@ -53,7 +56,8 @@ architecture=$(smi compute_cap | tr -d .)
 bin=build/cuda/bin
 trainer=$(pkg-config --exists openblas && echo train_gpt)  # it needs OpenBLAS
 step configure 60 cmake --preset cuda ${architecture:+-DCMAKE_CUDA_ARCHITECTURES=$architecture}
-step build 270 cmake --build build/cuda --target cuda_tests cuda_kernels_perf $trainer -j "$(nproc)"
+step build 270 cmake --build build/cuda --target cuda_tests cuda_kernels_perf cuda_host_cost_perf $(perf_programs) $trainer \
+  -j "$(nproc)"
 rm -rf build/cuda/test-results
 step tests 150 ctest --test-dir build/cuda -L cuda --output-on-failure --no-tests=error
 if [[ -n $trainer ]]; then
@@ -67,6 +71,14 @@ if [[ -n $(command -v python3) ]] && python3 -c 'import torch' 2>/dev/null; then
 else
   record compare_torch "not run" 0 "python3 has no torch"
 fi
+# Ranks that share a GPU show that results are right; their times say nothing.
+step host_cost 40 $bin/cuda_host_cost_perf --gpu --json "$out/host_cost.jsonl"
+for ranks in 2 4; do
+  for program in $(perf_programs); do
+    step "${program}_$ranks" 20 $bin/$program -t $ranks --device cuda --share-gpus -b 8 -e 1M -f 64 -n 5 -w 1 --rounds 1
+  done
+done
+step all_reduce_compare 30 $bin/all_reduce_perf --device cuda --compare nccl --cost -b 8 -e 64M -f 16 --json "$out/collectives.jsonl"
 # The same tests, without their runs on the host.
 for tool in memcheck racecheck; do
   for test in cuda_optim_test cuda_model_test; do

@@ -57,7 +57,7 @@ def faults(found):
         yield "no test ran"
     if found["tests"]["skipped"]:
         yield f"{len(found['tests']['skipped'])} tests were skipped: {found['tests']['skipped'][0]} …"
-    for row in found["kernels"] + found["torch"]:
+    for row in found["kernels"] + found["torch"] + found["host_cost"]:
         if not row.get("holds", True):
             yield f"bar missed: {row['name']}"
 
@@ -90,6 +90,12 @@ def markdown(found):
                        [(r["name"], f"{r['ms']:.4f}", f"{r['host_us']:.1f}", f"{r.get('weft_ms', float('nan')):.4f}",
                          f"{r.get('weft_host_us', float('nan')):.1f}", f"{r.get('speedup', float('nan')):.2f}", verdict(r))
                         for r in found["torch"]])]
+    if found["host_cost"]:
+        page += ["\n## Host time of a call beside NCCL's own\n\n",
+                 table(("call", "ranks", "Weft µs", "NCCL µs", "more µs", ""),
+                       [(r["name"], str(r["ranks"]), f"{r['weft_us']:.3f}", f"{r.get('nccl_us', float('nan')):.3f}",
+                         f"{r['own_us']:.3f}", "PASS" if r["holds"] else f"FAIL (bar {r['bar_us']:g})")
+                        for r in found["host_cost"]])]
     page += ["\n## What did not pass, or was not run\n\n"] + [f"- {fault}\n" for fault in found["faults"] or ["nothing"]]
     return "".join(page)
 
@@ -118,6 +124,7 @@ def main():
         "tests": count_tests(options.results),
         "kernels": read_lines(options.folder / "kernels.jsonl"),
         "torch": read_lines(options.folder / "torch.jsonl"),
+        "host_cost": read_lines(options.folder / "host_cost.jsonl"),
     }
     found["faults"] = list(faults(found))
     (options.folder / "gpu_check.json").write_text(json.dumps(found, indent=1) + "\n")

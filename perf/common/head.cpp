@@ -22,6 +22,16 @@ std::string options_text(Options const& options) {
       options.loop.iterations, options.aggregate, options.checks, options.unalign);
 }
 
+std::string memory_text(Options const& options) {
+  if (options.device == DeviceType::cuda) {
+    return fmt::format("# Memory: on GPUs, {}, untouched between calls; best of {} rounds, timed by events\n",
+                       to_string(options.memory), options.rounds);
+  }
+  return fmt::format("# Memory: {}, {}; best of {} undisturbed rounds\n", to_string(options.memory),
+                     options.loop.touch ? "written before and read after every call" : "untouched between calls",
+                     options.rounds);
+}
+
 }  // namespace
 
 std::string cpu_name() {
@@ -47,7 +57,8 @@ std::vector<RankPlace> rank_places(Communicator& communicator) {
   communicator.all_gather(mine.view(), all.view()).wait();
   std::vector<RankPlace> places(static_cast<std::size_t>(communicator.size()));
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
-    places[rank] = {all.as<std::int64_t>()[2 * rank], all.as<std::int64_t>()[2 * rank + 1]};
+    auto const cpu = all.as<std::int64_t>()[2 * rank + 1];
+    places[rank] = {all.as<std::int64_t>()[2 * rank], cpu, fmt::format("cpu {}", cpu), cpu_name()};
   }
   return places;
 }
@@ -57,16 +68,14 @@ std::string head_text(Case const& what, Options const& options, std::vector<Rank
   text += fmt::format("# Collective test starting: {}_perf\n", what.name()) + options_text(options);
   if (options.blocking == 1) text += "# Blocking Enabled: a barrier after each collective\n";
   for (auto const& note : options.notes) text += fmt::format("# Note: {}\n", note);
-  text += fmt::format("# Memory: {}, {}; best of {} undisturbed rounds\n", to_string(options.memory),
-                      options.loop.touch ? "written before and read after every call" : "untouched between calls",
-                      options.rounds);
+  text += memory_text(options);
   if (options.link) text += fmt::format("# Link: {}\n", options.link->describe());
   text += "#\n# Using devices\n";
-  auto const cpu = cpu_name();
   auto const host = host_name();
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
-    text += fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [cpu {}] {}\n", rank, 0,
-                        places[rank].pid, host, places[rank].cpu, places[rank].cpu, cpu);
+    auto const& place = places[rank];
+    text += fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [{}] {}\n", rank, 0, place.pid, host,
+                        place.device, place.bus_id, place.name);
   }
   return text;
 }

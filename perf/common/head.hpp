@@ -11,10 +11,12 @@ namespace weft::perf {
 /// Where a rank runs.
 struct RankPlace {
   std::int64_t pid = 0;
-  std::int64_t cpu = 0;
+  std::int64_t device = 0;  ///< the CPU or GPU
+  std::string bus_id;       ///< "cpu 3", or as nccl-tests has it of a GPU
+  std::string name;         ///< of the model
 };
 
-/// Collective: every rank's place, in rank order.
+/// Collective: every rank's place on the CPUs of its host, in rank order.
 [[nodiscard]] std::vector<RankPlace> rank_places(Communicator& communicator);
 
 /// nccl-tests' opening lines: the program, the options, the devices (here: ranks and the CPUs they run on); then notes

@@ -25,6 +25,7 @@ struct Texts {
   std::string root = "0";
   std::string memory;
   std::string compare;
+  std::string device = "cpu";
   std::string link;
   int across = static_cast<int>(Across::max);
   int registered = -1;
@@ -35,15 +36,20 @@ struct Texts {
 struct Inapplicable {
   char const* names;
   char const* value;
-  char const* reason;
+  char const* on_cpu;
+  char const* on_gpu;  ///< null: has its effect there
 };
+constexpr char const* kParallelInit = "ranks are processes and always initialise at the same time";
+constexpr char const* kCtas = "NCCL chooses how many CTAs a call gets";
 constexpr std::array kInapplicable{
-    Inapplicable{"-p,--parallel_init", "0/1", "ranks are processes and always initialise at the same time"},
-    Inapplicable{"-y,--stream_null", "0/1", "there is no null stream on a CPU"},
-    Inapplicable{"-G,--cudagraph", "launches", "there are no CUDA graphs on a CPU"},
-    Inapplicable{"-x,--cta_policy", "0/1/2", "there are no CTAs on a CPU"},
-    Inapplicable{"-D,--device_implementation", "number", "there is no device-side implementation on a CPU"},
-    Inapplicable{"-V,--device_cta_count", "number", "there are no CTAs on a CPU"},
+    Inapplicable{"-p,--parallel_init", "0/1", kParallelInit, kParallelInit},
+    Inapplicable{"-y,--stream_null", "0/1", "there is no null stream on a CPU", nullptr},
+    Inapplicable{"-G,--cudagraph", "launches", "there are no CUDA graphs on a CPU",
+                 "calls are launched one by one; graphs are not timed"},
+    Inapplicable{"-x,--cta_policy", "0/1/2", "there are no CTAs on a CPU", kCtas},
+    Inapplicable{"-D,--device_implementation", "number", "there is no device-side implementation on a CPU",
+                 "calls are NCCL's from the host"},
+    Inapplicable{"-V,--device_cta_count", "number", "there are no CTAs on a CPU", kCtas},
 };
 
 [[noreturn]] void refuse(std::string const& message) {
@@ -116,7 +122,7 @@ void add_sizes(CLI::App& app, Options& options, Texts& texts) {
   add_number(app, "-t,--nthreads,--ranks", options.threads, 1, kMostLocalRanks,
              "local ranks to start, each a process; under mpirun its ranks are used");
   add_number(app, "-g,--ngpus", options.gpus, 1, kMostLocalRanks,
-             "ranks per thread: there are no GPUs here, so it multiplies -t");
+             "ranks per thread: each is a process, so it multiplies -t");
   app.add_option("-b,--minbytes", texts.min_bytes, "smallest message, bytes (K M G)")->capture_default_str();
   app.add_option("-e,--maxbytes", texts.max_bytes, "largest message, bytes (K M G)")->capture_default_str();
   app.add_option("-i,--stepbytes", texts.step_bytes, "distance between messages, bytes (K M G)")->capture_default_str();
@@ -152,20 +158,29 @@ void add_measurement(CLI::App& app, Options& options, Texts& texts) {
 void add_inapplicable(CLI::App& app, std::array<int, kInapplicable.size()>& values) {
   for (std::size_t i = 0; i < kInapplicable.size(); ++i) {
     auto const& known = kInapplicable[i];
-    app.add_option(known.names, values[i], fmt::format("accepted, no effect: {}", known.reason))
-        ->type_name(known.value);
+    auto const text = known.on_gpu == nullptr ? fmt::format("with --device cuda; else {}", known.on_cpu)
+                                              : fmt::format("accepted, no effect: {}", known.on_cpu);
+    app.add_option(known.names, values[i], text)->type_name(known.value);
   }
 }
 
 void add_own_options(CLI::App& app, Options& options, Texts& texts) {
   auto constexpr kGroup = "Beyond nccl-tests";
+  app.add_option("--device", texts.device, "where buffers are: cpu, or cuda: a GPU for each rank, times by its events")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str()
+      ->group(kGroup);
+  app.add_flag("--share-gpus", options.share_gpus, "ranks may outnumber GPUs: to see that results are right, not times")
+      ->group(kGroup);
   app.add_option("--touch", options.loop.touch, "0/1: write all input before and read all output after every call")
       ->capture_default_str()
       ->group(kGroup);
-  app.add_flag("--cost", options.cost, "column: what a call costs the loop around it")->group(kGroup);
+  app.add_flag("--cost", options.cost, "column: what a call costs the loop around it; of a GPU, the host")
+      ->group(kGroup);
   app.add_flag("--limit", options.limit, "columns: the machine's limit, and time over it")->group(kGroup);
-  app.add_option("--compare", texts.compare, "columns: another library in the same rounds; mpi (needs mpirun)")
-      ->check(CLI::IsMember({"mpi"}))
+  app.add_option("--compare", texts.compare,
+                 "columns: another library in the same rounds; mpi (needs mpirun), or with --device cuda nccl")
+      ->check(CLI::IsMember({"mpi", "nccl"}))
       ->group(kGroup);
   app.add_flag("--overlap", options.overlap, "column: share of the time that computation hides, on a stream")
       ->group(kGroup);
@@ -218,7 +233,37 @@ void check_ranks(Case const& what, Options const& options) {
   if (!what.supports(ranks)) refuse(fmt::format("{}_perf needs a power of 2 ranks, not {}", what.name(), ranks));
 }
 
-void finish(Case const& what, Options& options, Texts const& texts) {
+/// What is about host memory means nothing on a GPU, and the other way round.
+void check_device(CLI::App const& app, Options const& options) {
+  if (options.device == DeviceType::cpu) {
+    if (options.compare_nccl) refuse("--compare nccl: NCCL moves memory of GPUs; add --device cuda");
+    if (options.share_gpus) refuse("--share-gpus: there are none without --device cuda");
+    return;
+  }
+#if !WEFT_WITH_NCCL
+  refuse(
+      "--device cuda: this Weft was built without CUDA and NCCL; build it with -DWEFT_WITH_CUDA=ON where nvcc and "
+      "NCCL's nccl.h are, or leave --device out");
+#endif
+  for (auto const* name : {"--touch", "--limit", "--overlap", "--link"}) {
+    if (app.get_option(name)->count() > 0) refuse(fmt::format("{}: is about host memory; leave it out here", name));
+  }
+  if (options.compare_mpi) refuse("--compare mpi: measures host memory; with --device cuda there is nccl");
+}
+
+void add_notes(Options& options, Texts const& texts) {
+  if (options.device == DeviceType::cuda) {
+    if (texts.registered == 1) options.notes.emplace_back("-R 1: memory is private; ncclCommRegister is not called");
+    if (options.share_gpus) options.notes.emplace_back("--share-gpus: ranks share GPUs; times say nothing");
+    return;
+  }
+  if (options.gpus > 1) options.notes.emplace_back("-g: there are no GPUs here; its ranks are processes like -t's");
+  if (options.blocking == 2) options.notes.emplace_back("-z 2: calls block in any case");
+  if (texts.registered == 1) options.notes.emplace_back("-R 1: there is nothing to register private memory with");
+}
+
+void finish(CLI::App const& app, Case const& what, Options& options, Texts const& texts) {
+  options.device = texts.device == "cuda" ? DeviceType::cuda : DeviceType::cpu;
   options.min_bytes = bytes_of("-b", texts.min_bytes);
   options.max_bytes = bytes_of("-e", texts.max_bytes);
   options.step_bytes = bytes_of("-i", texts.step_bytes);
@@ -226,7 +271,8 @@ void finish(Case const& what, Options& options, Texts const& texts) {
   options.ops = ops_of(texts.op);
   options.roots = roots_of(texts.root);
   options.memory = memory_of(texts);
-  options.compare_mpi = !texts.compare.empty();
+  options.compare_mpi = texts.compare == "mpi";
+  options.compare_nccl = texts.compare == "nccl";
   options.loop.across = static_cast<Across>(texts.across);
   options.loop.cost = options.cost || !options.json.empty();
   if (texts.timeout_seconds > 0) options.timeout = std::chrono::seconds(texts.timeout_seconds);
@@ -234,15 +280,17 @@ void finish(Case const& what, Options& options, Texts const& texts) {
   check_sizes(options);
   check_combination(what, options);
   check_ranks(what, options);
-  if (options.gpus > 1) options.notes.emplace_back("-g: there are no GPUs here; its ranks are processes like -t's");
-  if (options.blocking == 2) options.notes.emplace_back("-z 2: calls block in any case");
-  if (texts.registered == 1) options.notes.emplace_back("-R 1: there is nothing to register private memory with");
+  check_device(app, options);
+  add_notes(options, texts);
 }
 
 void note_inapplicable(CLI::App const& app, Options& options) {
   for (auto const& known : kInapplicable) {
     auto const name = std::string(known.names).substr(0, 2);
-    if (app.get_option(name)->count() > 0) options.notes.push_back(fmt::format("{}: {}", name, known.reason));
+    auto const* const reason = options.device == DeviceType::cpu ? known.on_cpu : known.on_gpu;
+    if (app.get_option(name)->count() == 0) continue;
+    if (reason != nullptr) options.notes.push_back(fmt::format("{}: {}", name, reason));
+    if (reason == nullptr) options.null_stream = app.get_option(name)->as<int>() != 0;  // -y
   }
 }
 
@@ -279,7 +327,7 @@ ParsedOptions parse_options(Case const& what, int argc, char const* const* argv)
   add_own_options(app, options, texts);
   try {
     app.parse(argc, argv);
-    finish(what, options, texts);
+    finish(app, what, options, texts);
     note_inapplicable(app, options);
   } catch (CLI::Success const& done) {
     parsed.exit_code = app.exit(done);

@@ -40,9 +40,13 @@ struct Options {
   std::vector<ReduceOp> ops{ReduceOp::sum};
   LoopSettings loop;
 
+  DeviceType device = DeviceType::cpu;
+  bool share_gpus = false;   ///< ranks may outnumber GPUs
+  bool null_stream = false;  ///< -y, on a GPU
   MemoryKind memory = MemoryKind::symmetric;
   bool in_place = true;
   bool compare_mpi = false;
+  bool compare_nccl = false;
   bool cost = false;
   bool limit = false;
   bool overlap = false;

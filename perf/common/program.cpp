@@ -7,8 +7,24 @@
 #include "common/sweep.hpp"
 #include "weft/error.hpp"
 #include "weft/launch.hpp"
+#if WEFT_WITH_NCCL
+#include "cuda/gpu.hpp"
+#endif
 
 namespace weft::perf {
+namespace {
+
+int run_rank(Case const& tested, Options const& options, MpiPeer const* peer, Communicator& communicator) {
+#if WEFT_WITH_NCCL
+  if (options.device == DeviceType::cuda) {
+    auto const gpu = open_gpu(options, *communicator.options().config, communicator.rank(), communicator.size());
+    return DeviceSweep(tested, options, gpu, communicator).run();
+  }
+#endif
+  return Sweep(tested, options, peer, communicator).run();
+}
+
+}  // namespace
 
 int run_program(Op what, int argc, char const* const* argv) {
   auto const tested = make_case(what);
@@ -24,7 +40,7 @@ int run_program(Op what, int argc, char const* const* argv) {
     if (options.timeout) launch_options.communicator.config->timeout = *options.timeout;
     launch_options.communicator.emulated_link = options.link;
     return launch(launch_options,
-                  [&](Communicator& communicator) { return Sweep(*tested, options, peer.get(), communicator).run(); });
+                  [&](Communicator& communicator) { return run_rank(*tested, options, peer.get(), communicator); });
   } catch (Error const& error) {
     report_failure(fmt::format("{}_perf: {}", tested->name(), error.what()));
     return error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::unsupported ? 2 : 1;

@@ -64,6 +64,11 @@ std::string table_line(Line const& line) {
   return text + "\n";
 }
 
+std::string closing_text(double wrong, double average_gbps) {
+  return fmt::format("# {:<20} : {:g} {}\n# {:<20} : {:g} \n#\n", "Out of bounds values", wrong,
+                     wrong == 0 ? "OK" : "FAILED", "Avg bus bandwidth", average_gbps);
+}
+
 std::string us_text(double seconds) {
   if (!(seconds > 0)) return "n/a";
   double const us = seconds * kMicro;

@@ -47,6 +47,9 @@ struct TableLayout {
 /// nccl-tests' row, and the columns behind it.
 [[nodiscard]] std::string table_line(Line const& line);
 
+/// nccl-tests' closing lines: elements that were wrong, and the mean of the bus bandwidths.
+[[nodiscard]] std::string closing_text(double wrong, double average_gbps);
+
 /// `value` with two decimals, fewer where it would be wider than `width`.
 [[nodiscard]] std::string number_text(double value, int width);
 /// Microseconds with three significant digits at least; "n/a" for what came out of a difference and drowned in noise.

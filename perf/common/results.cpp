@@ -54,6 +54,12 @@ void set_us(nlohmann::json& line, char const* key, std::optional<double> const& 
 
 std::vector<Column> extra_columns(Options const& options) {
   std::vector<Column> columns;
+  if (options.device == DeviceType::cuda) {
+    if (options.cost) columns.push_back({"host", "(us)"});
+    if (options.compare_nccl) columns.insert(columns.end(), {{"nccl", "(us)"}, {"nccl/t", ""}});
+    if (options.compare_nccl && options.cost) columns.push_back({"nccl host", "(us)"});
+    return columns;
+  }
   if (options.cost) columns.push_back({"cost", "(us)"});
   if (options.limit) columns.insert(columns.end(), {{"limit", "(us)"}, {"t/limit", ""}});
   if (options.compare_mpi) columns.insert(columns.end(), {{"mpi", "(us)"}, {"mpi/t", ""}});
@@ -69,6 +75,11 @@ std::vector<std::string> extra_texts(Options const& options, Detail const& detai
     texts.push_back(ratio_text(ratio(a.value_or(0), b.value_or(0))));
   };
   if (options.cost) us(detail.cost);
+  if (options.compare_nccl) {
+    us(detail.peer_call);
+    over(detail.peer_call, detail.call);
+    if (options.cost) us(detail.peer_cost);
+  }
   if (options.limit) {
     us(detail.limit);
     over(detail.call, detail.limit);
@@ -90,6 +101,7 @@ nlohmann::json json_line(Case const& what, Options const& options, int ranks, Li
   nlohmann::json result{{"library", "weft"},
                         {"version", WEFT_VERSION_STRING},
                         {"op", what.name()},
+                        {"device", options.device == DeviceType::cuda ? "cuda" : "cpu"},
                         {"memory", to_string(options.memory)},
                         {"ranks", ranks},
                         {"bytes", line.bytes},
@@ -136,9 +148,9 @@ JsonDocument::JsonDocument(Case const& what, Options const& options, std::vector
                        {"group", 0},
                        {"pid", places[rank].pid},
                        {"hostname", host_name()},
-                       {"device", places[rank].cpu},
-                       {"device_hex", fmt::format("cpu {}", places[rank].cpu)},
-                       {"device_info", cpu_name()}});
+                       {"device", places[rank].device},
+                       {"device_hex", places[rank].bus_id},
+                       {"device_info", places[rank].name}});
   }
   document_ = {{"version", kNcclTestsFormat},    {"start_time", now_text()},
                {"args", options.arguments},      {"weft_version", WEFT_VERSION_STRING},

@@ -14,7 +14,7 @@ namespace weft::perf {
 /// Everything measured at one size beside the table's thirteen columns, seconds. Absent: not asked for.
 struct Detail {
   double call = 0;
-  std::optional<double> cost;
+  std::optional<double> cost;  ///< of a call on a GPU: the host's time
   std::optional<double> limit;
   std::optional<double> peer_call;
   std::optional<double> peer_cost;

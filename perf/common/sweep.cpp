@@ -67,8 +67,7 @@ int Sweep::run() {
 
 void Sweep::print_close() {
   double const average = bus_lines_ == 0 ? 0.0 : bus_sum_ / bus_lines_;
-  print(fmt::format("# {:<20} : {:g} {}\n# {:<20} : {:g} \n#\n", "Out of bounds values", wrong_,
-                    wrong_ == 0 ? "OK" : "FAILED", "Avg bus bandwidth", average));
+  print(closing_text(wrong_, average));
   if (options_.limit)
     print(fmt::format("# Geometric mean of time over limit: {:.2f}\n", geometric_mean(limit_ratios_)));
   if (peer_ != nullptr) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "common/reference.hpp"
+#include "runtime/stream_impl.hpp"
 
 namespace weft::perf {
 namespace {
@@ -15,20 +17,17 @@ Work start_send_recv(Communicator& communicator, Operands const& on, CollectiveO
   return communicator.send_recv(on.send, next, on.recv, previous, options);
 }
 
-void place_own_part(Operands const& on, int rank) {
+void place_own_part(Operands const& on, int rank, std::optional<Stream> const& stream) {
   auto const own = on.recv.slice(static_cast<std::size_t>(rank) * on.send.count, on.send.count);
-  if (own.data != on.send.data && on.send.count > 0) std::memcpy(own.data, on.send.data, on.send.bytes());
+  if (own.data == on.send.data || on.send.count == 0) return;
+  if (stream) return stream->impl().copy(own.data, on.send.data, on.send.bytes());
+  std::memcpy(own.data, on.send.data, on.send.bytes());
 }
 
 /// Calls on one stream run in order, so the last one's Work stands for all.
 Work start_hypercube(Communicator& communicator, Operands const& on, CollectiveOptions const& options) {
   int const rank = communicator.rank();
-  auto stream = options.stream;
-  if (stream) {
-    stream->enqueue([on, rank] { place_own_part(on, rank); });
-  } else {
-    place_own_part(on, rank);
-  }
+  place_own_part(on, rank, options.stream);
   Work last;
   for (int mask = 1; mask < communicator.size(); mask *= 2) {
     auto const mine = static_cast<std::size_t>(rank & ~(mask - 1));

@@ -135,6 +135,16 @@ TEST(Programs, TakeEveryOptionOfNcclTests) {
   EXPECT_EQ(lines[0].size(), 15U) << outcome.output;  // a date and a time behind the thirteen
 }
 
+#if !WEFT_WITH_NCCL
+TEST(Programs, SayInOneLineThatThisBuildHasNoCuda) {
+  auto const outcome = run("all_reduce_perf -t 2 --device cuda", true);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(lines_of(outcome.output).size(), 1U) << outcome.output;
+  EXPECT_NE(outcome.output.find("built without CUDA"), std::string::npos) << outcome.output;
+  EXPECT_EQ(run("all_reduce_perf --compare nccl").code, 2);
+}
+#endif
+
 TEST(Programs, WriteTheDocumentOfDashJ) {
   auto const path = ::testing::TempDir() + "weft_perf_document.json";
   ASSERT_EQ(run("gather_perf -t 2 -b 64 -e 256 -f 2 -n 1 --rounds 1 -J " + path).code, 0);

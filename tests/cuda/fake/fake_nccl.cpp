@@ -320,6 +320,8 @@ struct FakeNcclCalls {
       case ncclUint64: return as(std::uint64_t{});
       case ncclFloat32: return as(float{});
       case ncclFloat64: return as(double{});
+      case ncclFloat8e4m3: return static_cast<double>(to_float(Float8E4M3{*static_cast<std::uint8_t const*>(scalar)}));
+      case ncclFloat8e5m2: return static_cast<double>(to_float(Float8E5M2{*static_cast<std::uint8_t const*>(scalar)}));
       default: break;
     }
     std::uint16_t bits = 0;

@@ -41,6 +41,8 @@ class FakeNccl {
   bool init_hangs = false;
   /// ncclCommWindowRegister succeeds without giving a window, as where GPUs do not reach one another.
   bool without_windows = false;
+  /// Results of collectives have a wrong byte.
+  bool corrupts = false;
 
   /// Communicators that were made and neither destroyed nor aborted.
   [[nodiscard]] std::size_t live() const;

@@ -103,7 +103,9 @@ void perform(Parts const& parts) {
   for (auto const& [rank, part] : parts) results[rank] = result_of(parts, rank);
   for (auto const& [rank, part] : parts) {
     auto const& bytes = results[rank];
-    if (!bytes.empty()) std::memcpy(part.recv, bytes.data(), bytes.size());
+    if (bytes.empty()) continue;
+    std::memcpy(part.recv, bytes.data(), bytes.size());
+    if (FakeNccl::current().corrupts) static_cast<std::byte*>(part.recv)[0] ^= std::byte{0x11};
   }
 }
 

@@ -1,0 +1,274 @@
+#include "cuda/device_sweep.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "collectives/device_access.hpp"
+#include "collectives/nccl/nccl_backend.hpp"
+#include "collectives/nccl/nccl_factory.hpp"
+#include "common/head.hpp"
+#include "common/names.hpp"
+#include "common/verify.hpp"
+#include "common/weft_calls.hpp"
+#include "runtime/cuda/check.hpp"
+#include "runtime/cuda/memory_pool.hpp"
+#include "weft/error.hpp"
+#include "weft/group.hpp"
+
+namespace weft::perf {
+namespace {
+
+Stream make_stream(Options const& options, nccl::Libraries const& libraries) {
+  auto const& cuda = *libraries.cuda;
+  if (options.null_stream) return Stream(std::make_shared<cuda::CudaStream>(nullptr, libraries.device, cuda));
+  return Stream(
+      std::make_shared<cuda::CudaStream>(cuda::StreamOptions{.device = libraries.device, .high_priority = true}, cuda));
+}
+
+}  // namespace
+
+DeviceSweep::DeviceSweep(Case const& what, Options const& options, Gpu const& gpu, Communicator& communicator)
+    : case_(what),
+      options_(options),
+      gpu_(gpu),
+      communicator_(communicator),
+      board_(meeting_of(communicator)),
+      stream_(make_stream(options, gpu.libraries)) {
+  if (!options.roots.empty() && options.roots.front() >= board_.ranks()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("-r: there is no rank {} among {}", options.roots.front(), board_.ranks()));
+  }
+  if (!what.supports(board_.ranks())) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}_perf needs a power of 2 ranks, not {}", what.name(), board_.ranks()));
+  }
+  DeviceAccess::connect(communicator, *nccl::factory_of(gpu.libraries));
+  auto& backend = dynamic_cast<nccl::NcclBackend&>(*DeviceAccess::backend(communicator));
+  if (options.compare_nccl) nccl_.emplace(backend.communicator(), stream_);
+}
+
+void DeviceSweep::print(std::string const& text) const {
+  if (board_.rank() != 0) return;
+  fmt::print("{}", text);
+  std::fflush(stdout);
+}
+
+/// The same words on every rank: launch() says them once.
+void DeviceSweep::check_files() {
+  for (auto const& [option, path] : {std::pair{"-J", options_.output_file}, std::pair{"--json", options_.json}}) {
+    bool const refused = board_.rank() == 0 && !path.empty() && !can_append(path);
+    if (board_.max(refused ? 1 : 0) == 0) continue;
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: cannot write {}", option, path));
+  }
+}
+
+std::vector<RankPlace> DeviceSweep::places() {
+  struct Told {
+    std::int64_t pid = 0;
+    std::int64_t device = 0;
+    char bus_id[32] = {};
+    char name[96] = {};
+  };
+  Told mine{getpid(), gpu_.libraries.device, {}, {}};
+  gpu_.bus_id.copy(mine.bus_id, sizeof mine.bus_id - 1);
+  gpu_.name.copy(mine.name, sizeof mine.name - 1);
+  std::vector<Told> all(static_cast<std::size_t>(board_.ranks()));
+  communicator_.all_gather({&mine, sizeof mine, DataType::u8}, {all.data(), all.size() * sizeof mine, DataType::u8});
+  std::vector<RankPlace> places;
+  for (auto const& one : all) places.push_back({one.pid, one.device, one.bus_id, one.name});
+  return places;
+}
+
+int DeviceSweep::run() {
+  check_files();
+  auto const where = places();
+  print(head_text(case_, options_, where));
+  if (!options_.output_file.empty()) document_.emplace(case_, options_, where);
+  print(table_header({options_.cpu_time, options_.timestamps, extra_columns(options_)}));
+  for (int cycle = 0; options_.cycles == 0 || cycle < options_.cycles; ++cycle) {
+    for (auto const dtype : options_.dtypes) run_type(dtype);
+  }
+  print_close();
+  return wrong_ == 0 ? 0 : 1;
+}
+
+void DeviceSweep::print_close() {
+  double const average = bus_lines_ == 0 ? 0.0 : bus_sum_ / bus_lines_;
+  print(closing_text(wrong_, average));
+  if (nccl_) print(fmt::format("# Geometric mean of nccl over weft: {:.2f}\n", geometric_mean(ratios_)));
+  if (options_.memory_report) {
+    print(fmt::format("# {:<20} : buffers {:.1f} MB of a GPU\n", "Memory usage",
+                      static_cast<double>(memory_.send.view().bytes() + memory_.recv.view().bytes()) / (1 << 20)));
+  }
+  print(fmt::format("# Collective test concluded: {}_perf\n#\n", case_.name()));
+  if (board_.rank() != 0) return;
+  if (document_) document_->write(options_.output_file, wrong_, average);
+  if (!options_.json.empty()) append_json_lines(options_.json, json_lines_);
+}
+
+std::vector<int> DeviceSweep::roots() const {
+  if (!case_.rooted()) return {0};
+  if (!options_.roots.empty()) return options_.roots;
+  std::vector<int> all(static_cast<std::size_t>(board_.ranks()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+void DeviceSweep::run_type(DataType dtype) {
+  memory_ = allocate(dtype);
+  for (auto const op : case_.reduces() ? options_.ops : std::vector<ReduceOp>{ReduceOp::sum}) {
+    if (case_.reduces() && !supports(dtype, op)) continue;
+    for (int const root : roots()) run_choice({dtype, op, root});
+  }
+}
+
+DeviceSweep::Memory DeviceSweep::allocate(DataType dtype) {
+  memory_ = {};
+  auto const most = case_.room(case_.counts(options_.max_bytes / size_of(dtype), board_.ranks()));
+  auto const elements = std::max<std::size_t>(1, most + static_cast<std::size_t>(options_.unalign));
+  if (options_.checks > 0) mirror_ = {Buffer::host(elements, dtype), Buffer::host(elements, dtype)};
+  auto const& libraries = gpu_.libraries;
+  auto const one = [&] {
+    if (options_.memory == MemoryKind::private_memory)
+      return cuda::allocate(elements, dtype, libraries.device, *libraries.cuda);
+    return communicator_.allocate(elements, dtype, {DeviceType::cuda, libraries.device});
+  };
+  auto send = one();
+  return {std::move(send), one()};
+}
+
+Operands DeviceSweep::operands(Memory const& memory, Counts counts, Choice const& choice, bool in_place) const {
+  auto const first = static_cast<std::size_t>(options_.unalign);
+  auto const room = case_.room(counts);
+  return case_.operands(memory.send.view().slice(first, room), memory.recv.view().slice(first, room), counts,
+                        place(choice.root), in_place);
+}
+
+std::function<void()> DeviceSweep::weft_call(Operands const& on, Choice const& choice) {
+  CallOptions const options{choice.op, choice.root, {stream_, {}}};
+  return [this, on, options] { static_cast<void>(start_weft(case_.op(), communicator_, on, options)); };
+}
+
+std::function<void()> DeviceSweep::blocking(std::function<void()> call) {
+  if (options_.blocking != 1) return call;
+  return [this, call = std::move(call)] {
+    call();
+    stream_.synchronize();
+  };
+}
+
+DeviceSide DeviceSweep::weft_side(Counts counts, Choice const& choice, bool in_place) {
+  auto const on = operands(memory_, counts, choice, in_place);
+  int const calls = options_.aggregate;
+  if (calls == 1) return {"weft", on, blocking(weft_call(on, choice)), 1};
+  CallOptions const options{choice.op, choice.root, {}};
+  auto const together = [this, on, options, calls] {
+    Group group(communicator_, {.stream = stream_});
+    for (int i = 0; i < calls; ++i) static_cast<void>(start_weft(case_.op(), communicator_, on, options));
+    static_cast<void>(group.end());
+  };
+  return {"weft", on, blocking(together), calls};
+}
+
+DeviceSide DeviceSweep::nccl_side(Counts counts, Choice const& choice) {
+  auto const on = operands(memory_, counts, choice, false);
+  auto const one = nccl_->call(case_, on, choice.op, place(choice.root));
+  return {"nccl", on, blocking(nccl_->grouped(one, options_.aggregate)), options_.aggregate};
+}
+
+DeviceRounds DeviceSweep::sides_of(std::size_t bytes, Choice const& choice, Entry& entry) {
+  entry.counts = case_.counts(bytes / size_of(choice.dtype), board_.ranks());
+  std::vector<DeviceSide> sides{weft_side(entry.counts, choice, false)};
+  if (nccl_) {
+    entry.nccl = sides.size();
+    sides.push_back(nccl_side(entry.counts, choice));
+  }
+  if (options_.in_place) {
+    entry.in_place = sides.size();
+    sides.push_back(weft_side(entry.counts, choice, true));
+  }
+  return DeviceRounds(std::move(sides));
+}
+
+Timing DeviceSweep::timing_of(DeviceSample sample, Counts counts, DataType dtype) {
+  Timing timing;
+  timing.seconds = options_.cpu_time ? sample.host : sample.device;
+  auto const bytes = case_.algorithm_elements(counts, board_.ranks()) * size_of(dtype);
+  if (timing.seconds > 0) timing.algorithm_gbps = static_cast<double>(bytes) / timing.seconds / 1e9;
+  timing.bus_gbps = timing.algorithm_gbps * case_.bus_factor(board_.ranks());
+  bus_sum_ += timing.bus_gbps;
+  ++bus_lines_;
+  return timing;
+}
+
+double DeviceSweep::wrong_in(Entry const& entry, Choice const& choice, bool in_place) {
+  auto const call = weft_call(operands(memory_, entry.counts, choice, in_place), choice);
+  auto& to = stream_.impl();
+  auto const& [device_send, device_recv] = memory_;
+  auto const checked = [&] {
+    to.copy(device_send.data(), mirror_.send.data(), device_send.view().bytes());
+    to.copy(device_recv.data(), mirror_.recv.data(), device_recv.view().bytes());
+    call();
+    to.copy(mirror_.recv.data(), device_recv.data(), device_recv.view().bytes());
+    // A broadcast's root has its result in what it sends.
+    to.copy(mirror_.send.data(), device_send.data(), device_send.view().bytes());
+    stream_.synchronize();
+  };
+  return count_wrong(board_, case_, operands(mirror_, entry.counts, choice, in_place), entry.counts, place(choice.root),
+                     choice.op, options_.checks, checked);
+}
+
+void DeviceSweep::finish_line(DeviceRounds const& rounds, Entry const& entry, Choice const& choice) {
+  Line line;
+  line.bytes = std::max(entry.counts.send, entry.counts.recv) * size_of(choice.dtype);
+  line.count = entry.counts.parameter;
+  line.dtype = choice.dtype;
+  line.op = case_.reduces() ? nccl_name(choice.op) : "none";
+  line.root = case_.rooted() ? choice.root : -1;
+  auto const checked = [&](Timing& timing, bool in_place) {
+    if (options_.checks == 0 || (in_place && !case_.checks_in_place())) return;
+    timing.wrong = wrong_in(entry, choice, in_place);
+    wrong_ += *timing.wrong;
+  };
+  auto const best = rounds.best(0);
+  checked(line.out_of_place.emplace(timing_of(best, entry.counts, choice.dtype)), false);
+  if (entry.in_place) {
+    checked(line.in_place.emplace(timing_of(rounds.best(*entry.in_place), entry.counts, choice.dtype)), true);
+  }
+  Detail detail;
+  detail.call = best.device;
+  detail.cost = best.host;
+  detail.rounds = detail.rounds_kept = static_cast<std::size_t>(options_.rounds);
+  if (entry.nccl) {
+    detail.peer_call = rounds.best(*entry.nccl).device;
+    detail.peer_cost = rounds.best(*entry.nccl).host;
+    ratios_.push_back(ratio(*detail.peer_call, detail.call));
+  }
+  line.extras = extra_texts(options_, detail);
+  if (options_.timestamps) line.timestamp = now_text();
+  print(table_line(line));
+  if (document_) document_->add(line, options_.loop.iterations);
+  if (!options_.json.empty()) json_lines_.push_back(json_line(case_, options_, board_.ranks(), line, detail, {}));
+}
+
+void DeviceSweep::run_choice(Choice const& choice) {
+  DeviceTimer timer(board_, stream_, options_.loop.across);
+  std::vector<DeviceRounds> rounds;
+  std::vector<Entry> entries;
+  for (auto const bytes : options_.sizes()) {
+    rounds.push_back(sides_of(bytes, choice, entries.emplace_back()));
+    rounds.back().warm_up(timer, options_.warmup);
+  }
+  for (int round = 0; round < options_.rounds; ++round) {
+    for (auto& size : rounds) size.measure(timer, options_.loop.iterations);
+  }
+  for (std::size_t i = 0; i < rounds.size(); ++i) finish_line(rounds[i], entries[i], choice);
+}
+
+}  // namespace weft::perf

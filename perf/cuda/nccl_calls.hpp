@@ -1,0 +1,39 @@
+#pragma once
+
+#include <functional>
+
+#include "collectives/nccl/nccl_communicator.hpp"
+#include "common/cases.hpp"
+#include "weft/reduce_op.hpp"
+#include "weft/stream.hpp"
+
+namespace weft::perf {
+
+/// The same operations made of NCCL's own calls, enqueued on one stream: what Weft is compared with.
+class NcclCalls {
+ public:
+  /// `communicator` must outlive it and the calls.
+  NcclCalls(nccl::NcclCommunicator& communicator, Stream const& stream);
+
+  /// What enqueues the operation of `what` on `on`. @throws Error{unsupported} for a reduction or type NCCL has not.
+  [[nodiscard]] std::function<void()> call(Case const& what, Operands const& on, ReduceOp op, Place place) const;
+  /// `calls` of them, grouped as NCCL groups.
+  [[nodiscard]] std::function<void()> grouped(std::function<void()> const& one, int calls) const;
+
+ private:
+  void check(ncclResult_t result, char const* call) const {
+    if (result != ncclSuccess) [[unlikely]]
+      nccl::check(nccl_, result, call, handle_);
+  }
+  [[nodiscard]] std::function<void()> reducing_call(Op what, Operands const& on, ReduceOp op, Place place) const;
+  [[nodiscard]] std::function<void()> moving_call(Op what, Operands const& on, Place place) const;
+  void exchange(BufferView send, int to, BufferView recv, int from) const;
+  void hypercube(Operands const& on, Place place) const;
+
+  nccl::NcclFunctions const& nccl_;
+  ncclComm_t handle_;
+  Stream stream_;
+  cudaStream_t on_;
+};
+
+}  // namespace weft::perf
