@@ -102,8 +102,11 @@ struct FullyShardedMemory {
 ///                  are undefined.
 /// All ranks make the same calls in the same order, about the same units; units may be used in any order, several times
 /// a step, or not at all (then none of their parameters has a gradient). Where ranks use units in other orders, or
-/// other units, all throw Error{mismatch} naming the units and whether they were meant for forward or backward, before
-/// any of them moves; about a backward under no_sync() at the end of the step.
+/// other units, all throw Error{mismatch} naming the units and whether they were meant for forward or backward. A unit
+/// or gradient that ranks do not all send for moves nowhere; others, gathered or reduced ahead, may have. It is thrown
+/// by what first waits for that gather or reduction: before_forward() or before_backward() of the unit, one that needs
+/// its room, reduce() or step(). A step() without options.gradients may have updated units by then; a backward under
+/// no_sync() is compared at the end of the step. After any mismatch the model is of no use: load a checkpoint.
 ///
 /// Several passes before a step() accumulate: each is reduced and its average added to the shard, in the reduce type.
 /// Within no_sync() whole gradients add up locally instead.
@@ -149,7 +152,10 @@ class FullySharded : public ShardedOptimizer {
 
   /// Ends the step: updates this rank's shard of each unit as soon as its gradients have arrived (with
   /// options.gradients: once all of them have), and sends for the first units as soon as they are updated. Within
-  /// no_sync() it ends a micro-step and does nothing. All ranks call it, with inputs of equal value.
+  /// no_sync() it ends a micro-step and does nothing. All ranks call it, with inputs of equal value: these, learning
+  /// rates, steps applied and the scaler's state are compared as ranks announce the end of the step. Where they differ
+  /// all throw Error{mismatch} naming which and both values: with options.gradients before anything is updated, else
+  /// once what arrives has been.
   /// @throws Error{invalid_argument} while a unit is in use, without a backward since the last one, and for inputs that
   /// options.gradients decides; once the step has ended, naming a parameter whose gradient is missing against what
   /// UnusedGradients::fixed has found out (it counted as zero).

@@ -58,6 +58,8 @@ class GradScaler {
   /// Ends a step: the scale falls after an overflow, and grows after growth_interval steps without one. found_inf is 0
   /// again. `stream`: where a GPU does so; null: its legacy default stream.
   void update(Stream const* stream = nullptr);
+  /// Calls of update(), by which a GradientPolicy notices one that was forgotten.
+  [[nodiscard]] std::uint64_t update_count() const noexcept { return updates_; }
 
   /// For checkpoints.
   struct State {
@@ -75,6 +77,7 @@ class GradScaler {
 
  private:
   GradScalerOptions options_;
+  std::uint64_t updates_ = 0;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -13,7 +13,8 @@ namespace weft {
 /// gradient has arrived.
 struct GradientPolicy {
   /// Unscales by it, and sets its found_inf() on every rank where the step is skipped; found_inf() set before on one
-  /// rank counts for all. Call its update() after each step. Outlives the optimizer.
+  /// rank counts for all. Call its update() after each step, else the next one throws Error{invalid_argument}. Outlives
+  /// the optimizer.
   GradScaler* scaler = nullptr;
   /// Clips unscaled gradients to this norm over all parameters and ranks: see clip_factor().
   std::optional<double> max_norm{};

@@ -88,7 +88,12 @@ class ZeroOptimizer : public ShardedOptimizer {
   [[nodiscard]] bool has_gradient(std::size_t index) const;
 
   /// Ends the step: reduces what is left, updates this rank's shard and returns while the parameters still travel.
-  /// Within no_sync() it ends a micro-step and sends nothing. All ranks call it, with inputs of equal value.
+  /// Within no_sync() it ends a micro-step and sends nothing. All ranks call it, with inputs of equal value: these,
+  /// learning rates, steps applied and the scaler's state are compared by the tag of a call that is made anyway. Where
+  /// they differ all throw Error{mismatch} naming which and both values: step() before it updates anything, with
+  /// options.gradients; else (which updates shards while gradients still arrive) whatever first waits for parameters,
+  /// before any was sent; step() itself without options.buckets.overlap and, once it has updated moments, with Lamb.
+  /// On a GPU nothing of this is compared.
   /// A parameter that this rank has no gradient of counts as zero here. One that no rank has: by default its gradient
   /// is zero, so decay and momentum go on; under options.buckets.unused = UnusedGradients::find or fixed it is not
   /// updated, and its state stays as it is. @throws before anything is sent Error{invalid_argument} for inputs that

@@ -87,6 +87,7 @@ StepInputs GradScaler::inputs() const noexcept {
 }
 
 void GradScaler::update(Stream const* stream) {
+  ++updates_;
   impl_->update({options_.growth_factor, options_.backoff_factor, options_.growth_interval, options_.hysteresis,
                  options_.enabled},
                 stream);

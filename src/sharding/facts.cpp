@@ -69,7 +69,7 @@ char const* name_of(UnusedGradients unused) noexcept {
   return unused == UnusedGradients::find ? "find" : "fixed";
 }
 
-void compare(Communicator& communicator, Facts const& facts, char const* who) {
+std::optional<std::string> first_difference(Communicator& communicator, Facts const& facts) {
   std::vector<std::uint64_t> mine;
   for (auto const& fact : facts) mine.push_back(digest_of(fact.second));
   std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(communicator.size()));
@@ -80,11 +80,16 @@ void compare(Communicator& communicator, Facts const& facts, char const* who) {
     auto const& [name, value] = facts[which];
     std::size_t const rank = i / facts.size();
     std::vector<std::string> const values = gather_texts(communicator, value);
-    throw Error(ErrorCode::mismatch,
-                fmt::format("{0}: rank {1} differs from rank 0: {2} (rank 0: {3}, rank {1}: {4}); build the same "
-                            "optimizer on every rank",
-                            who, rank, name, values[0], values[rank]));
+    return fmt::format("rank {0} differs from rank 0: {1} (rank 0: {2}, rank {0}: {3})", rank, name, values[0],
+                       values[rank]);
   }
+  return std::nullopt;
+}
+
+void compare(Communicator& communicator, Facts const& facts, char const* who) {
+  auto const difference = first_difference(communicator, facts);
+  if (!difference) return;
+  throw Error(ErrorCode::mismatch, fmt::format("{}: {}; build the same optimizer on every rank", who, *difference));
 }
 
 }  // namespace weft

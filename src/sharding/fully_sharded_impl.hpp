@@ -7,6 +7,7 @@
 
 #include "sharding/shard_groups.hpp"
 #include "sharding/sharded_core.hpp"
+#include "sharding/step_close.hpp"
 #include "sharding/unit_gatherer.hpp"
 #include "sharding/unit_layout.hpp"
 #include "sharding/unit_reducer.hpp"
@@ -58,7 +59,8 @@ class FullySharded::Impl final : public ShardedOptimizer::Core {
   void take_parameter(Communicator& world, std::size_t index, BufferView const& values, Buffer const& chunk);
   void begin_gradients(Use const& use);
   void note_gradients(std::size_t unit);
-  void launch_reductions();
+  void launch_reductions(std::uint32_t settings_tag);
+  void announce_close(std::uint32_t settings_tag);
   void judge_flat(std::size_t flat);
   [[nodiscard]] StepInputs judged(StepInputs const& inputs);
   void update_unit(std::size_t unit);
@@ -93,6 +95,7 @@ class FullySharded::Impl final : public ShardedOptimizer::Core {
   GradScaler* scaler_;
   UnitGatherer gatherer_;
   UnitReducer reducer_;
+  StepClose close_;
   std::vector<UnitState> units_;
   std::vector<char> updated_;  ///< by unit, in the step() under way
   bool sync_ = true;

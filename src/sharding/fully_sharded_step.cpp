@@ -15,19 +15,24 @@ void FullySharded::Impl::reduce() {
   if (reduced_ || !sync_) return;
   check_idle("reduce");
   guarded([this] {
-    launch_reductions();
+    launch_reductions(0);
     wait_for_reductions();
+    close_.wait(layout_, settings_);
   });
   reduced_ = true;
 }
 
 // What is left of them, and whatever ends the exchanges of a step.
-void FullySharded::Impl::launch_reductions() {
+void FullySharded::Impl::launch_reductions(std::uint32_t settings_tag) {
   reducer_.send_held();
   presence_.begin(written_);
-  gatherer_.close();
+  announce_close(settings_tag);
   reducer_.close(presence_);
   reducer_.zero_unsent();
+}
+
+void FullySharded::Impl::announce_close(std::uint32_t settings_tag) {
+  close_.announce(groups_, gatherer_.stream(), reducer_.stream(), settings_tag);
 }
 
 bool FullySharded::Impl::has_gradient(ShardPiece const& piece) const {
@@ -53,7 +58,12 @@ void FullySharded::Impl::step(StepInputs const& inputs) {
   bool const judges = judge_.is_wanted();
   judge_.check(inputs);
   guarded([&] {
-    if (!reduced_) launch_reductions();
+    settings_.take(shards_, scaler_, inputs);
+    if (reduced_) {
+      announce_close(settings_.tag());  // of reduce() the settings were not final
+    } else {
+      launch_reductions(settings_.tag());
+    }
     gatherer_.release_all();
     shards_.begin_step(judges ? judged(inputs) : judge_.without_judging(inputs));
     updates_.clear();
@@ -68,7 +78,7 @@ void FullySharded::Impl::step(StepInputs const& inputs) {
     } else {
       update_as_they_arrive();
     }
-    gatherer_.wait_for_close();
+    close_.wait(layout_, settings_);
     reducer_.end_step();
   });
   end_step();
@@ -94,6 +104,7 @@ void FullySharded::Impl::judge_flat(std::size_t flat) {
 // Shards were judged as they arrived, but for those that may have changed since.
 StepInputs FullySharded::Impl::judged(StepInputs const& inputs) {
   wait_for_reductions();
+  close_.wait(layout_, settings_);  // before anything is updated
   for (std::size_t flat = 0; reduced_ && flat < layout_.flat_count(); ++flat) judge_flat(flat);
   judge_.begin();
   for (NormParts const& piece : judged_) judge_.add(piece);
@@ -102,7 +113,7 @@ StepInputs FullySharded::Impl::judged(StepInputs const& inputs) {
     std::span<float> const found(&scaler_->found_inf(), 1);
     groups_.replicated->all_reduce(found, found, ReduceOp::max).wait();
   }
-  return judge_.decide(groups_.gathers, inputs);
+  return judge_.decide(groups_.gathers, inputs, {});
 }
 
 std::span<ShardPiece const> FullySharded::Impl::pieces_of_unit(std::size_t unit) const noexcept {

@@ -28,6 +28,11 @@ GradientJudge::GradientJudge(GradientPolicy const& policy) : policy_(policy) {
 }
 
 void GradientJudge::check(StepInputs const& inputs) const {
+  if (policy_.scaler != nullptr && updates_ == policy_.scaler->update_count()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("step: the scaler has had no update() since the last step{}; call it after each step",
+                            found_inf_ != 0 ? ", whose overflow would skip this one too" : ""));
+  }
   bool const both_scale = policy_.scaler != nullptr && (inputs.inv_scale != nullptr || inputs.found_inf != nullptr);
   bool const both_clip = policy_.max_norm && inputs.clip != nullptr;
   bool const both_limit = policy_.max_value && inputs.clip_value;
@@ -53,13 +58,16 @@ void GradientJudge::add(NormParts const& shard) noexcept {
   weft::add(parts_, shard, policy_.norm_type);
 }
 
-StepInputs GradientJudge::decide(Communicator& communicator, StepInputs const& inputs) {
+StepInputs GradientJudge::decide(Communicator& communicator, StepInputs const& inputs, CollectiveOptions const& how) {
   if (policy_.scaler != nullptr && policy_.scaler->found_inf() != 0) parts_.not_finite = 1;
-  norm_ = norm_of(parts_of_all(communicator, parts_, policy_.norm_type), policy_.norm_type);
+  norm_ = norm_of(parts_of_all(communicator, parts_, policy_.norm_type, how), policy_.norm_type);
   begin();
   if (policy_.scaler == nullptr) norm_.norm *= std::abs(value_or(inputs.inv_scale, 1));
   found_inf_ = norm_.finite ? value_or(inputs.found_inf, 0) : 1;
-  if (policy_.scaler != nullptr) policy_.scaler->found_inf() = found_inf_;
+  if (policy_.scaler != nullptr) {
+    policy_.scaler->found_inf() = found_inf_;
+    updates_ = policy_.scaler->update_count();
+  }
   StepInputs decided = without_judging(inputs);
   decided.found_inf = &found_inf_;
   if (policy_.scaler != nullptr) decided.inv_scale = policy_.scaler->inputs().inv_scale;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "optim/gradient_parts.hpp"
 #include "weft/communicator.hpp"
 #include "weft/gradient_policy.hpp"
@@ -16,7 +19,8 @@ class GradientJudge {
 
   /// Whether shards are to be looked at. If not, nothing but this, check() and without_judging() is called.
   [[nodiscard]] bool is_wanted() const noexcept { return policy_.scaler != nullptr || policy_.max_norm; }
-  /// @throws Error{invalid_argument} where the policy decides what the caller passes as well.
+  /// @throws Error{invalid_argument} where the policy decides what the caller passes as well, and where the scaler's
+  /// update() did not follow the last decide().
   void check(StepInputs const& inputs) const;
   /// With what the policy asks for besides.
   [[nodiscard]] StepInputs without_judging(StepInputs inputs) const noexcept;
@@ -29,8 +33,9 @@ class GradientJudge {
   [[nodiscard]] NormParts measure(BufferView shard) const;
   void add(NormParts const& shard) noexcept;
 
-  /// Collective: by everything that was looked at, on all ranks. The result's pointers are good until the next call.
-  [[nodiscard]] StepInputs decide(Communicator& communicator, StepInputs const& inputs);
+  /// Collective, by one all_reduce: by everything that was looked at, on all ranks. The result's pointers are good
+  /// until the next call.
+  [[nodiscard]] StepInputs decide(Communicator& communicator, StepInputs const& inputs, CollectiveOptions const& how);
   /// What decide() found, unscaled.
   [[nodiscard]] GradientNorm const& norm() const noexcept { return norm_; }
 
@@ -40,6 +45,7 @@ class GradientJudge {
   GradientNorm norm_;
   float clip_ = 1;
   float found_inf_ = 0;
+  std::optional<std::uint64_t> updates_;  ///< of the scaler, at the last decide()
 };
 
 }  // namespace weft

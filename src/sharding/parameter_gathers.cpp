@@ -17,16 +17,22 @@ void ParameterGathers::resize(std::size_t buckets) {
   timings_.reserve(buckets);
 }
 
-void ParameterGathers::launch(BucketStorage const& parameters, std::size_t bucket) {
+void ParameterGathers::launch(BucketStorage const& parameters, std::size_t bucket, std::uint32_t tag) {
   BufferView const whole = parameters.bucket(bucket);
   if (whole.count == 0) return;
   BufferView const mine = parameters.shard(bucket, communicator_.rank(), communicator_.size());
+  CollectiveOptions const how{.stream = stream_, .timeout = {}, .tag = launched_.empty() ? tag : 0};
   launched_.push_back({bucket, whole.bytes(), std::chrono::steady_clock::now()});
   if (compute_) follow(stream_, *compute_);
-  works_[bucket] = communicator_.all_gather(mine, whole, {stream_, {}});
+  works_[bucket] = communicator_.all_gather(mine, whole, how);
 }
 
 void ParameterGathers::wait_for(std::size_t bucket) const {
+  if (!launched_.empty() && !compute_) wait_for_one(launched_.front().bucket);
+  wait_for_one(bucket);
+}
+
+void ParameterGathers::wait_for_one(std::size_t bucket) const {
   try {
     if (compute_) {
       works_[bucket].wait_on(*compute_);

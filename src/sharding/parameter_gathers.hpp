@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
@@ -23,10 +24,12 @@ class ParameterGathers {
   void resize(std::size_t buckets);
 
   /// Collective, and all ranks launch the same buckets in the same order, each once between two wait_for_all(). Sends
-  /// bucket `bucket`, of which this rank's part is up to date; returns at once.
-  void launch(BucketStorage const& parameters, std::size_t bucket);
+  /// bucket `bucket`, of which this rank's part is up to date; returns at once. `tag` goes with the first one only, so
+  /// that the others may be fused.
+  void launch(BucketStorage const& parameters, std::size_t bucket, std::uint32_t tag = 0);
 
-  /// Blocks (on a GPU: compute does) until the bucket has arrived, if it is under way. @throws Error naming the bucket.
+  /// Blocks (on a GPU: compute does) until the bucket has arrived, if it is under way, and on the host the first one:
+  /// where tags differ no bucket has. @throws Error naming the bucket.
   void wait_for(std::size_t bucket) const;
   /// Until all have; then timings() are theirs, but on a GPU.
   void wait_for_all();
@@ -37,6 +40,8 @@ class ParameterGathers {
   void drain(bool log_failures) const;
 
  private:
+  void wait_for_one(std::size_t bucket) const;
+
   Communicator& communicator_;
   Stream stream_;
   std::optional<Stream> compute_;

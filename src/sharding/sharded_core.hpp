@@ -8,6 +8,7 @@
 #include "sharding/device_judge.hpp"
 #include "sharding/gradient_judge.hpp"
 #include "sharding/piece_optimizer.hpp"
+#include "sharding/step_settings.hpp"
 #include "weft/communicator.hpp"
 #include "weft/sharded_optimizer.hpp"
 
@@ -86,6 +87,7 @@ class ShardedOptimizer::Core : protected FailsOnce {
   GradientPolicy policy_;
   PieceOptimizer shards_;
   GradientJudge judge_;                      ///< streams use it
+  StepSettings settings_;                    ///< of the last step(); on a GPU not taken
   std::optional<Stream> compute_;            ///< on a GPU: where parameters and gradients are written and used
   std::optional<DeviceJudge> device_judge_;  ///< there, if the policy asks for anything, once shards are fixed
   std::vector<Interval> updates_;            ///< on the host

@@ -114,18 +114,6 @@ void UnitGatherer::end(Use const& use) {
   carry_out();
 }
 
-void UnitGatherer::close() {
-  closing_ = communicator_.barrier({.stream = options_.stream});
-}
-
-void UnitGatherer::wait_for_close() {
-  try {
-    closing_.wait();
-  } catch (Error const& error) {
-    throw Error(error.code(), fmt::format("no more units in this step: {}", name_units(error.what(), layout_)));
-  }
-}
-
 void UnitGatherer::release_all() {
   planner_.release_all();
   carry_out();

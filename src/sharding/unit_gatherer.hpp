@@ -32,10 +32,6 @@ class UnitGatherer {
   void begin(Use const& use);
   void wait_for(std::size_t unit);
   void end(Use const& use);
-  /// No more is needed in this step. Collective: who gathered fewer units than others, or more, is found out.
-  void close();
-  /// After close(), anywhere in the step: waits until all ranks have.
-  void wait_for_close();
   /// Gives up every unit. Once it returns shards may be written.
   void release_all();
   /// Closes the record of this step, and decides which units are sent for first in the next one.
@@ -47,6 +43,8 @@ class UnitGatherer {
   /// Waits for what is under way; failures are logged if `log_failures`. False: there was one.
   bool drain(bool log_failures) noexcept;
 
+  /// Gathers run on it.
+  [[nodiscard]] Stream const& stream() const noexcept { return options_.stream; }
   /// Where a parameter lies while its unit is gathered.
   [[nodiscard]] BufferView parameter(std::size_t index) const noexcept;
   [[nodiscard]] GatherPlanner const& planner() const noexcept { return planner_; }
@@ -77,7 +75,6 @@ class UnitGatherer {
   Buffer shard_memory_;
   std::vector<BufferView> shards_;     ///< by flat
   std::vector<Work> works_;            ///< by flat: its last gather
-  Work closing_;                       ///< of close()
   std::vector<Launch> launches_;       ///< since the step began
   std::vector<BucketTiming> timings_;  ///< of the last step
 };

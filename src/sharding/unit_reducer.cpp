@@ -131,9 +131,6 @@ void UnitReducer::send_held() {
 }
 
 void UnitReducer::close(GradientPresence& presence) {
-  CollectiveOptions const how{.stream = options_.stream};
-  closing_.push_back(groups_.reductions.barrier(how));
-  if (groups_.replicated) closing_.push_back(groups_.replicated->barrier(how));
   compare(groups_.reductions, presence);
   bool const is_all_ranks = groups_.rank_order || !groups_.replicated;
   if (!is_all_ranks) compare(*groups_.replicated, presence);
@@ -235,14 +232,6 @@ void UnitReducer::zero_unsent() const noexcept {
 
 void UnitReducer::end_step() {
   while (!sending_.empty()) retire_oldest();
-  for (Work const& work : closing_) {
-    try {
-      work.wait();
-    } catch (Error const& error) {
-      throw Error(error.code(), fmt::format("no more gradients in this step: {}", name_units(error.what(), layout_)));
-    }
-  }
-  closing_.clear();
   held_turns_.end_step(layout_);
   timings_.clear();
   for (Launch const& launched : launches_) {

@@ -39,8 +39,8 @@ class UnitReducer {
   void end(std::size_t unit);
   /// Sends what is held. Collective.
   void send_held();
-  /// No more is sent in this step; `presence` finds out which parameters have gradients. Collective: who sent or
-  /// held other units than others is found out.
+  /// No more is sent in this step; `presence` finds out which parameters have gradients. Collective: who held other
+  /// units than others is found out by end_step().
   void close(GradientPresence& presence);
   /// Collective, once: memory to hold gradients in.
   void make_holdable();
@@ -55,6 +55,8 @@ class UnitReducer {
   [[nodiscard]] std::vector<std::size_t> const& sent() const noexcept { return sent_; }
   /// Of a unit without gradients they are zeros.
   void zero_unsent() const noexcept;
+  /// Reductions run on it.
+  [[nodiscard]] Stream const& stream() const noexcept { return options_.stream; }
   /// This rank's part of a flat's averages.
   [[nodiscard]] BufferView shard(std::size_t flat) const noexcept { return shards_[flat]; }
   /// The shards are used up; closes the record of this step. After close().
@@ -110,7 +112,6 @@ class UnitReducer {
   std::vector<BufferView> shards_;         ///< by flat
   std::vector<State> states_;              ///< by unit
   HeldTurns held_turns_;
-  std::vector<Work> closing_;    ///< of close()
   std::deque<Sending> sending_;  ///< in the pool, oldest first
   std::vector<std::size_t> sent_;
   std::vector<Launch> launches_;

@@ -43,10 +43,12 @@ class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
 
   void mark_ready(std::size_t index) {
     check_not_reduced("mark_ready", index);
+    any_marked_ = true;
     bucketer_.mark_ready(index);
   }
   void mark_unused(std::size_t index) {
     check_not_reduced("mark_unused", index);
+    any_marked_ = true;
     bucketer_.mark_unused(index);
   }
   void reduce();
@@ -74,7 +76,10 @@ class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
   [[nodiscard]] StepInputs judged_on_device(StepInputs const& inputs, bool again);
   void zero_rest();
   void zero_rest_on_device();
-  void launch_gathers();
+  void launch_gathers(std::uint32_t tag);
+  /// `can_ask`: all ranks have made the same calls since the step.
+  template <typename Wait>
+  auto explained(bool can_ask, Wait&& wait);
 
   [[nodiscard]] BufferView gradient_of(ShardPiece const& piece) const override {
     return bucketer_.shard(piece.bucket).slice(piece.offset, piece.count);
@@ -98,6 +103,7 @@ class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
   BucketStorage parameters_;
   ParameterGathers gathers_;
   std::unordered_map<void const*, std::size_t> judged_as_;  ///< by address: the bucket whose shard it is, on a GPU
+  bool any_marked_ = false;              ///< since step(): buckets may be on their way, here more than elsewhere
   bool reduced_ = false;                 ///< reduce() came, step() did not: gradients may have been changed
   std::optional<BrokenPromise> broken_;  ///< by this rank, in this step
 };

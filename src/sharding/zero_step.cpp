@@ -74,10 +74,21 @@ StepInputs ZeroOptimizer::Impl::judged_on_device(StepInputs const& inputs, bool 
   return decided;
 }
 
+// Of what fails because ranks brought other settings to the step.
+template <typename Wait>
+auto ZeroOptimizer::Impl::explained(bool can_ask, Wait&& wait) {
+  try {
+    return wait();
+  } catch (Error const& error) {
+    if (can_ask) settings_.explain(error, communicator_, "ZeroOptimizer::step");
+    throw Error(error.code(), StepSettings::name_tags(error.what()));
+  }
+}
+
 StepInputs ZeroOptimizer::Impl::judged(StepInputs const& inputs, bool again) {
   if (compute_) return judged_on_device(inputs, again);
   if (again) judge_again();
-  return judge_.decide(communicator_, inputs);
+  return explained(true, [&] { return judge_.decide(communicator_, inputs, {{}, {}, settings_.tag()}); });
 }
 
 // Gradients may have changed since they were reduced.
@@ -102,19 +113,21 @@ void ZeroOptimizer::Impl::step(StepInputs const& inputs) {
         reduced_ = true;
       }
     }
+    if (!compute_) settings_.take(shards_, policy_.scaler, inputs);
     shards_.begin_step(judges ? judged(inputs, again) : judge_.without_judging(inputs));
     updates_.clear();
     if (judges && options_.overlap && !shards_.needs_norms()) {
       update_and_gather_from_the_last();
     } else {
       if (shards_.needs_norms()) {
-        update_with_norms({options_.stream, {}});
+        explained(true, [&] { update_with_norms({options_.stream, {}, settings_.tag()}); });
       } else {
         update_as_they_arrive();
       }
       if (!reduced_) finish_reductions();
-      launch_gathers();
+      launch_gathers(settings_.tag());
     }
+    any_marked_ = false;
     if (zero_gradients_) zero_rest();
     if (!options_.overlap) wait_parameters();
   });
@@ -173,19 +186,19 @@ void ZeroOptimizer::Impl::zero_rest_on_device() {
 }
 
 // From the last bucket on: backward finished it last, so the next forward needs it first.
-void ZeroOptimizer::Impl::launch_gathers() {
-  for (std::size_t b = parameters_.bucket_count(); b-- > 0;) gathers_.launch(parameters_, b);
+void ZeroOptimizer::Impl::launch_gathers(std::uint32_t tag) {
+  for (std::size_t b = parameters_.bucket_count(); b-- > 0;) gathers_.launch(parameters_, b, tag);
 }
 
 void ZeroOptimizer::Impl::wait_parameter(std::size_t index) {
   check_usable();
   check_index(index, "wait_parameter");
-  guarded([&] { gathers_.wait_for(shards_.bucket_of(index)); });
+  guarded([&] { explained(!any_marked_, [&] { gathers_.wait_for(shards_.bucket_of(index)); }); });
 }
 
 void ZeroOptimizer::Impl::wait_parameters() {
   check_usable();
-  guarded([this] { gathers_.wait_for_all(); });
+  guarded([this] { explained(!any_marked_, [this] { gathers_.wait_for_all(); }); });
 }
 
 }  // namespace weft

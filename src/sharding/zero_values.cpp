@@ -10,7 +10,7 @@ void ZeroOptimizer::Impl::set_whole(std::size_t index, std::span<float const> va
 
 void ZeroOptimizer::Impl::share_parameters() {
   wait_parameters();
-  guarded([this] { launch_gathers(); });
+  guarded([this] { launch_gathers(0); });
 }
 
 }  // namespace weft

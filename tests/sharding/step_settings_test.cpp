@@ -1,0 +1,250 @@
+// Ranks that come to a step with other learning rates, step numbers, loss scales or inputs than the others.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sharding/fully_sharded_training.hpp"
+#include "weft/error.hpp"
+
+namespace weft::test {
+namespace {
+
+/// What rank 1 brings to its second step, and no other rank.
+struct Oddity {
+  char const* name;
+  std::function<void(ShardedOptimizer&)> set = [](ShardedOptimizer&) {};
+  GradScaler::State scale{.scale = 64, .growth_tracker = 1};
+  std::optional<float> lr{};
+  std::optional<float> clip{};
+  std::string told;  ///< of the difference
+};
+
+std::vector<Oddity> oddities(bool with_scaler) {
+  std::vector<Oddity> all{
+      {.name = "lr",
+       .set = [](ShardedOptimizer& one) { one.set_lr(1, 0.25); },
+       .told = "the learning rate of group 1 (rank 0: 0.5, rank 1: 0.25)"},
+      {.name = "steps",
+       .set = [](ShardedOptimizer& one) { one.set_step_count(7); },
+       .told = "the number of steps applied (rank 0: 1, rank 1: 7)"},
+      {.name = "lr in memory", .lr = 0.125F, .told = "inputs.lr (rank 0: not given, rank 1: 0.125)"},
+  };
+  if (!with_scaler) all.push_back({.name = "clip", .clip = 2, .told = "inputs.clip (rank 0: not given, rank 1: 2)"});
+  if (with_scaler) {
+    all.push_back({.name = "scale", .scale = {.scale = 32, .growth_tracker = 1}, .told = "the loss scale (rank 0: 64"});
+    all.push_back({.name = "growth tracker",
+                   .scale = {.scale = 64, .growth_tracker = 0},
+                   .told = "the scaler's growth_tracker (rank 0: 1, rank 1: 0)"});
+  }
+  return all;
+}
+
+Training three_groups(OptimizerOptions const& options) {
+  return {.specs = model(6, 3), .first = options, .second = options};
+}
+
+/// What `call` throws: a mismatch, from then on always the same.
+std::string mismatch_of(std::function<void()> const& call) {
+  try {
+    call();
+  } catch (Error const& error) {
+    EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+void expect_told(std::string const& what, std::string const& begin, std::string const& told) {
+  EXPECT_EQ(what.find(begin + ": rank 1 differs from rank 0: " + told), 0U) << what;
+}
+
+std::vector<std::byte> shards_of(ShardedOptimizer const& one) {
+  return bytes_of(one.parameter_count(), [&](std::size_t i) { return one.parameter_shard(i); });
+}
+
+struct Way {
+  char const* name;
+  OptimizerOptions options = SgdOptions{.lr = 0.5};
+  bool judged = false;
+  bool reduce_first = false;
+  bool overlap = true;
+  int ranks = 2;
+  int shard_size = 0;
+  HybridSum hybrid_sum = HybridSum::rank_order;
+};
+
+StepInputs inputs_of(Oddity const& odd, bool is_odd) {
+  StepInputs inputs;
+  if (is_odd && odd.lr) inputs.lr = &*odd.lr;
+  if (is_odd && odd.clip) inputs.clip = &*odd.clip;
+  return inputs;
+}
+
+class ZeroSettings : public testing::TestWithParam<Way> {};
+
+TEST_P(ZeroSettings, WhatDiffersIsNamedAndParametersStay) {
+  Way const& way = GetParam();
+  for (Oddity const& odd : oddities(way.judged)) {
+    SCOPED_TRACE(odd.name);
+    run_thread_ranks(way.ranks, [&](Communicator& world) {
+      Training const t = three_groups(way.options);
+      Parameters const start(t.specs);
+      GradScaler scaler({.init_scale = 64});
+      ZeroOptions options;
+      options.buckets.limits = {4000, 4000};
+      options.buckets.overlap = way.overlap;
+      if (way.judged) options.gradients = {.scaler = &scaler, .max_norm = 1};
+      ZeroOptimizer zero(world, start.groups(t.first, t.second), options);
+      auto const backward = [&](std::size_t step) {
+        for (std::size_t i = t.specs.size(); i-- > 0;) {
+          zero.wait_parameter(i);
+          write_gradient(zero.gradient(i), zero.parameter(i), world.rank(), step, i);
+          zero.mark_ready(i);
+        }
+        if (way.reduce_first) zero.reduce();
+      };
+      backward(0);
+      zero.step();
+      scaler.update();
+      zero.wait_parameters();
+      ASSERT_GT(zero.plan().buckets.size(), 2U);
+      bool const is_odd = world.rank() == 1;
+      if (is_odd) odd.set(zero);
+      if (is_odd && way.judged) scaler.set_state(odd.scale);
+      auto const before = shards_of(zero);
+      backward(1);
+      std::string const what = mismatch_of([&] {
+        zero.step(inputs_of(odd, is_odd));
+        EXPECT_FALSE(way.judged || !way.overlap) << "the step itself was to notice";
+        zero.set_lr(9);  // of a later step
+        zero.wait_parameter(t.specs.size() - 1);
+      });
+      expect_told(what, "ZeroOptimizer::step", odd.told);
+      if (way.judged) {
+        EXPECT_EQ(shards_of(zero), before);
+      }
+      EXPECT_EQ(mismatch_of([&] { zero.step(); }), what);
+      world.barrier();  // goes on
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, ZeroSettings,
+    testing::Values(Way{"Plain"}, Way{.name = "Three", .ranks = 3}, Way{.name = "WithoutOverlap", .overlap = false},
+                    Way{.name = "Lamb", .options = LambOptions{.lr = 0.5}, .overlap = false},
+                    Way{.name = "Judged", .judged = true},
+                    Way{.name = "JudgedAfterReduce", .judged = true, .reduce_first = true},
+                    Way{.name = "JudgedLamb", .options = LambOptions{.lr = 0.5}, .judged = true, .ranks = 4}),
+    [](auto const& way) { return way.param.name; });
+
+class FullySettings : public testing::TestWithParam<Way> {};
+
+TEST_P(FullySettings, WhatDiffersIsNamedByTheStep) {
+  Way const& way = GetParam();
+  for (Oddity const& odd : oddities(way.judged)) {
+    SCOPED_TRACE(odd.name);
+    run_thread_ranks(way.ranks, [&](Communicator& world) {
+      Training const t = three_groups(way.options);
+      GradScaler scaler({.init_scale = 64});
+      FullyShardedOptions options{.shard_size = way.shard_size, .hybrid_sum = way.hybrid_sum};
+      if (way.judged) options.gradients = {.scaler = &scaler, .max_norm = 1};
+      FullySharded model(world, units_of(Parameters(t.specs), t, 2), options);
+      run_pass(model, t, world.rank(), 0, 0);
+      if (way.reduce_first) model.reduce();
+      model.step();
+      scaler.update();
+      bool const is_odd = world.rank() == 1;
+      if (is_odd) odd.set(model);
+      if (is_odd && way.judged) scaler.set_state(odd.scale);
+      auto const before = shards_of(model);
+      run_pass(model, t, world.rank(), 1, 0);
+      if (way.reduce_first) model.reduce();
+      std::string const what = mismatch_of([&] { model.step(inputs_of(odd, is_odd)); });
+      if (way.hybrid_sum == HybridSum::rank_order) {
+        expect_told(what, "FullySharded::step", odd.told);
+      } else {  // of several communicators the first to see it says so
+        EXPECT_NE(what.find(way.shard_size == 1 ? odd.told : " differs "), std::string::npos) << what;
+      }
+      if (way.judged) {
+        EXPECT_EQ(shards_of(model), before);
+      }
+      EXPECT_EQ(mismatch_of([&] { model.before_forward(0); }), what);
+      world.barrier();
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, FullySettings,
+    testing::Values(
+        Way{"Plain"}, Way{.name = "Three", .ranks = 3}, Way{.name = "AfterReduce", .reduce_first = true},
+        Way{.name = "Lamb", .options = LambOptions{.lr = 0.5}}, Way{.name = "Judged", .judged = true},
+        Way{.name = "JudgedAfterReduce", .judged = true, .reduce_first = true},
+        Way{.name = "Replicas", .judged = true, .shard_size = 1}, Way{.name = "Hybrid", .ranks = 4, .shard_size = 2},
+        Way{.name = "HybridByGroup", .judged = true, .ranks = 4, .shard_size = 2, .hybrid_sum = HybridSum::by_group},
+        Way{.name = "ReplicasByGroup", .shard_size = 1, .hybrid_sum = HybridSum::by_group}),
+    [](auto const& way) { return way.param.name; });
+
+// Nobody can be asked then: both calls are named, and nobody waits.
+TEST(StepSettings, ARankThatIsElsewhereIsNotWaitedFor) {
+  run_thread_ranks(2, [](Communicator& world) {
+    Parameters const start(model(3, 1));
+    ZeroOptions options;
+    options.gradients.max_norm = 1;
+    ZeroOptimizer zero(world, {{start.views(), SgdOptions{}}}, options);
+    zero.reduce();
+    std::string const what = mismatch_of([&] {
+      if (world.rank() == 0) zero.step();
+      if (world.rank() == 1) world.barrier().wait();
+    });
+    EXPECT_NE(what.find("all_reduce(2 × f64, sum, "), std::string::npos) << what;
+    EXPECT_NE(what.find("made barrier"), std::string::npos) << what;
+    if (world.rank() == 0) {
+      EXPECT_NE(what.find(", sum, step settings "), std::string::npos) << what;
+    }
+    world.barrier();
+  });
+}
+
+template <typename Step>
+void expect_forgotten_update(GradScaler& scaler, Step const& step) {
+  step(0);
+  try {
+    step(1);
+    ADD_FAILURE() << "accepted";
+  } catch (Error const& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find("the scaler has had no update() since the last step"), std::string::npos)
+        << error.what();
+  }
+  scaler.update();
+  step(2);  // nothing was sent: its gradients are the ones of the step refused
+}
+
+TEST(StepSettings, AForgottenUpdateOfTheScalerIsRefused) {
+  run_thread_ranks(2, [](Communicator& world) {
+    Training const t = three_groups(SgdOptions{.lr = 0.1});
+    Parameters const start(t.specs);
+    GradScaler scaler;
+    ZeroOptions options;
+    options.gradients.scaler = &scaler;
+    ZeroOptimizer zero(world, start.groups(t.first, t.second), options);
+    expect_forgotten_update(scaler, [&](int /*step*/) { zero.step(); });
+    EXPECT_EQ(zero.step_count(), 2);
+
+    GradScaler other;
+    FullySharded model(world, units_of(start, t, 2), {.gradients = {.scaler = &other}});
+    expect_forgotten_update(other, [&](int step) {
+      if (step < 2) run_pass(model, t, world.rank(), 0, 0);
+      model.step();
+    });
+    EXPECT_EQ(model.step_count(), 2);
+  });
+}
+
+}  // namespace
+}  // namespace weft::test
