@@ -22,7 +22,8 @@ class DataParallel {
  public:
   /// Collective: checks that all ranks pass the same shapes and broadcasts every parameter from rank 0.
   /// @throws Error{mismatch} on every rank, naming the first rank and parameter that differ from rank 0's;
-  /// Error{invalid_argument} for a parameter without memory, and for options that shard results.
+  /// before anything is sent Error{invalid_argument} for a parameter without memory, for two that share some, and for
+  /// options that shard results.
   DataParallel(Communicator& communicator, std::vector<BufferView> parameters, BucketerOptions const& options = {});
   /// The parameters of all groups, counted as Optimizer counts them: one's gradient(i) is for the other's update(i).
   DataParallel(Communicator& communicator, std::vector<ParameterGroup> const& groups,

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "collectives/device_access.hpp"
+#include "optim/overlap.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -25,7 +26,16 @@ std::vector<TensorSpec> specs_of(std::vector<BufferView> const& parameters) {
   return specs;
 }
 
-BucketerOptions whole(BucketerOptions options, std::vector<BufferView> const& parameters) {
+// A tensor given twice would be updated twice.
+void check_apart(int rank, std::vector<BufferView> const& parameters) {
+  auto const overlap = find_overlap(parameters);
+  if (!overlap) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("rank {}: data parallel: parameters {} and {} share memory; pass a tensor once", rank,
+                          overlap->first, overlap->second));
+}
+
+BucketerOptions whole(int rank, BucketerOptions options, std::vector<BufferView> const& parameters) {
   if (options.collective != BucketCollective::all_reduce) {
     throw Error(
         ErrorCode::invalid_argument,
@@ -39,6 +49,7 @@ BucketerOptions whole(BucketerOptions options, std::vector<BufferView> const& pa
                 fmt::format("data parallel: parameter {} is on {}, parameter 0 on {}; use one device", i,
                             to_string(parameters[i].device), to_string(options.device)));
   }
+  check_apart(rank, parameters);
   return options;
 }
 
@@ -56,7 +67,7 @@ DataParallel::DataParallel(Communicator& communicator, std::vector<BufferView> p
                            BucketerOptions const& options)
     : communicator_(&communicator),
       parameters_(std::move(parameters)),
-      bucketer_(communicator, specs_of(parameters_), whole(options, parameters_)) {
+      bucketer_(communicator, specs_of(parameters_), whole(communicator.rank(), options, parameters_)) {
   CollectiveOptions how;
   if (!parameters_.empty() && parameters_.front().device.type != DeviceType::cpu) {
     how.stream = options.compute ? *options.compute : DeviceAccess::backend(communicator)->default_stream();

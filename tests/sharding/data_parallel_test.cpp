@@ -71,6 +71,30 @@ TEST(DataParallel, AParameterWithoutMemoryIsRefused) {
 }
 
 // Gradient descent on a quadratic: replicas stay equal and follow the serial run in double precision.
+TEST(DataParallel, ParametersThatShareMemoryAreRefused) {
+  run_thread_ranks(2, [](Communicator& world) {
+    std::vector<float> values(100);
+    std::span<float> const all(values);
+    auto const refuse = [&](std::vector<BufferView> const& parameters, std::string const& pair) {
+      try {
+        DataParallel const ddp(world, parameters);
+        ADD_FAILURE() << "accepted " << pair;
+      } catch (Error const& error) {
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+        std::string const expected =
+            "rank " + std::to_string(world.rank()) + ": data parallel: parameters " + pair + " share memory";
+        EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+      }
+    };
+    refuse({all.first(10), all.subspan(20, 10), all.first(10)}, "0 and 2");        // given twice
+    refuse({all.subspan(50, 20), all.first(10), all.subspan(10, 41)}, "0 and 2");  // by one element
+    refuse({all.subspan(90, 1), all, all.subspan(40, 0)}, "0 and 1");              // one inside another
+    DataParallel const side_by_side(world,
+                                    {all.first(50), all.subspan(50, 0), all.subspan(50)});  // what is empty is not
+    DataParallel const empty_ones(world, {all.first(0), all.first(0), all});
+  });
+}
+
 TEST(DataParallel, AParameterItDoesNotHaveIsRefused) {
   run_thread_ranks(1, [](Communicator& world) {
     Model model_here({{30}, {40}}, 0);
