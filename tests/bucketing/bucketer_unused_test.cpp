@@ -2,8 +2,8 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <string>
-#include <thread>
 
 #include "bucketing/gradients.hpp"
 #include "harness/ranks.hpp"
@@ -135,13 +135,15 @@ std::string message_of(std::function<void()> const& action) {
 
 TEST(BucketerUnused, WhatIsFixedIsLearntAndBucketsNoLongerWait) {
   run_thread_ranks(2, [](Communicator& world) {
+    Stream stream = Stream::cpu();
     BucketerOptions options = with(UnusedGradients::fixed);
     options.limits = {1, 1};
+    options.stream = stream;
     Bucketer bucketer(world, std::vector<TensorSpec>(4, TensorSpec{100}), options);
     for (std::size_t step = 0; step < 4; ++step) {
       for (float& value : floats(bucketer.gradient(3))) value = stale(world.rank(), 3);
       mark_fixed(bucketer, world.rank(), step);
-      if (step > 0) std::this_thread::sleep_for(std::chrono::milliseconds(150));
+      if (step > 0) stream.synchronize();  // whatever marks have launched is over
       auto const before_finish = std::chrono::steady_clock::now();
       bucketer.finish();
       for (std::size_t b = 0; step > 0 && b < 4; ++b) {
