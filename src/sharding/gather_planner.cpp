@@ -15,17 +15,18 @@ GatherPlanner::GatherPlanner(std::vector<PlannedUnit> units, GatherPolicy const&
 void GatherPlanner::release(std::size_t unit) {
   map_.release(states_[unit].offset, units_[unit].bytes);
   states_[unit].gathered = false;
-  actions_.push_back({GatherAction::Kind::release, unit, states_[unit].offset});
+  actions_.push_back({GatherAction::Kind::release, unit, states_[unit].offset, Phase::forward});
 }
 
 // Others make room, those that are needed last first, but none that is needed before `keep_before` more uses.
-bool GatherPlanner::try_place(std::size_t unit, std::size_t keep_before) {
+bool GatherPlanner::try_place(Use const& use, std::size_t keep_before) {
+  std::size_t const unit = use.unit;
   for (;;) {
     if (auto const offset = map_.place(units_[unit].bytes)) {
       states_[unit].gathered = true;
       states_[unit].offset = *offset;
       peak_ = std::max(peak_, map_.used());
-      actions_.push_back({GatherAction::Kind::gather, unit, *offset});
+      actions_.push_back({GatherAction::Kind::gather, unit, *offset, use.phase});
       return true;
     }
     was_short_ = true;
@@ -33,10 +34,10 @@ bool GatherPlanner::try_place(std::size_t unit, std::size_t keep_before) {
     std::size_t victims_use = keep_before;
     for (std::size_t other = 0; other < units_.size(); ++other) {
       if (!states_[other].gathered || states_[other].in_use || units_[other].bytes == 0) continue;
-      std::size_t const use = order_.next_use(other);
-      if (use < victims_use || (use == victims_use && victim != units_.size())) continue;
+      std::size_t const needed = order_.next_use(other);
+      if (needed < victims_use || (needed == victims_use && victim != units_.size())) continue;
       victim = other;
-      victims_use = use;
+      victims_use = needed;
     }
     if (victim == units_.size()) return false;
     release(victim);
@@ -54,7 +55,7 @@ std::string GatherPlanner::units_in_use() const {
 void GatherPlanner::begin(Use const& use) {
   State& state = states_[use.unit];
   order_.used(use);
-  if (!state.gathered && !try_place(use.unit, 0)) {
+  if (!state.gathered && !try_place(use, 0)) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("fully sharded: no room to gather unit '{}' of {} bytes: {} are in use, and the cap is {} "
                             "bytes; raise gather_cap or end their use first",
@@ -82,8 +83,7 @@ std::size_t GatherPlanner::uses_ahead() const noexcept {
 void GatherPlanner::prefetch() {
   auto const upcoming = order_.upcoming().first(uses_ahead());
   for (std::size_t at = 0; at < upcoming.size(); ++at) {
-    std::size_t const unit = upcoming[at].unit;
-    if (!states_[unit].gathered && !try_place(unit, at + 1)) return;
+    if (!states_[upcoming[at].unit].gathered && !try_place(upcoming[at], at + 1)) return;
   }
 }
 

@@ -26,6 +26,7 @@ struct GatherAction {
   enum class Kind { gather, release } kind;
   std::size_t unit;
   std::size_t offset;  ///< bytes into the pool: where it goes, or where it was
+  Phase phase;         ///< a gather: what it is meant for
 
   friend bool operator==(GatherAction const&, GatherAction const&) = default;
 };
@@ -66,7 +67,7 @@ class GatherPlanner {
 
   [[nodiscard]] std::size_t uses_ahead() const noexcept;
   void prefetch();
-  [[nodiscard]] bool try_place(std::size_t unit, std::size_t keep_before);
+  [[nodiscard]] bool try_place(Use const& use, std::size_t keep_before);
   [[nodiscard]] bool is_wanted_soon(std::size_t unit) const noexcept;
   void release(std::size_t unit);
   [[nodiscard]] std::string units_in_use() const;

@@ -55,9 +55,9 @@ BufferView UnitGatherer::parameter(std::size_t index) const noexcept {
   return flat_at(place.flat, planner_.offset(place.unit)).slice(place.offset, place.count);
 }
 
-void UnitGatherer::launch(std::size_t unit, std::size_t offset) {
-  CollectiveOptions const how{.stream = options_.stream, .timeout = {}, .tag = tag_of({unit, phase_})};
-  for (std::size_t flat = layout_.first_flat(unit); flat < layout_.last_flat(unit); ++flat) {
+void UnitGatherer::launch(Use const& use, std::size_t offset) {
+  CollectiveOptions const how{.stream = options_.stream, .timeout = {}, .tag = tag_of(use)};
+  for (std::size_t flat = layout_.first_flat(use.unit); flat < layout_.last_flat(use.unit); ++flat) {
     if (layout_.count(flat) == 0) continue;
     works_[flat] = communicator_.all_gather(shards_[flat], flat_at(flat, offset), how);
     launches_.push_back({flat, works_[flat]});
@@ -76,7 +76,7 @@ void UnitGatherer::poison(std::size_t unit, std::size_t offset) {
 void UnitGatherer::carry_out(GatherAction const& action) {
   if (owns_all()) return;
   if (action.kind == GatherAction::Kind::gather) {
-    launch(action.unit, action.offset);
+    launch({action.unit, action.phase}, action.offset);
   } else if (options_.poison) {
     poison(action.unit, action.offset);
   }
@@ -104,7 +104,6 @@ void UnitGatherer::wait_for_all() {
 }
 
 void UnitGatherer::begin(Use const& use) {
-  phase_ = use.phase;
   planner_.begin(use);
   carry_out();
 }
@@ -127,7 +126,6 @@ void UnitGatherer::end_step() {
     timings_.push_back({layout_.plan().buckets[launched.flat].bytes(), times.enqueued, times.started, times.finished});
   }
   launches_.clear();
-  phase_ = Phase::forward;
   planner_.end_step();
 }
 

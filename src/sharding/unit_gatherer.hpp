@@ -61,7 +61,7 @@ class UnitGatherer {
   [[nodiscard]] bool owns_all() const noexcept { return communicator_.size() == 1; }
   void carry_out();
   void carry_out(GatherAction const& action);
-  void launch(std::size_t unit, std::size_t offset);
+  void launch(Use const& use, std::size_t offset);
   void poison(std::size_t unit, std::size_t offset);
   [[nodiscard]] BufferView flat_at(std::size_t flat, std::size_t unit_offset) const noexcept;
 
@@ -69,8 +69,7 @@ class UnitGatherer {
   UnitLayout const& layout_;
   Options options_;
   GatherPlanner planner_;
-  Phase phase_ = Phase::forward;  ///< of the last turn that began; of the next step's once one has ended
-  std::size_t carried_out_ = 0;   ///< of the planner's actions
+  std::size_t carried_out_ = 0;  ///< of the planner's actions
   Buffer pool_;
   Buffer shard_memory_;
   std::vector<BufferView> shards_;     ///< by flat

@@ -106,6 +106,25 @@ TEST(FullyShardedOrder, ForwardInAnother) {
   expect_found_out(2, {.prefetch = 0}, odd, 1, {"unit 'layer 1' in forward", "unit 'layer 2' in forward"});
 }
 
+// Not before, and not by a later call: the unit that ranks sent for alike is there.
+TEST(FullyShardedOrder, TheTurnOfTheUnitThatDiffersThrows) {
+  run_thread_ranks(2, [](Communicator& world) {
+    auto model = equal_units(world, {.prefetch = 0});
+    std::size_t const mine = world.rank() == 0 ? 1 : 2;
+    model.before_forward(0);
+    model.after_forward(0);
+    try {
+      model.before_forward(mine);
+      ADD_FAILURE() << "gathered";
+    } catch (Error const& error) {
+      EXPECT_EQ(ErrorCode::mismatch, error.code());
+      EXPECT_EQ(0U, std::string(error.what()).find(fmt::format("gathering unit 'layer {}': call ", mine)))
+          << error.what();
+    }
+    world.barrier();
+  });
+}
+
 TEST(FullyShardedOrder, BackwardInAnother) {
   expect_found_out_always({.backward = {3, 1, 2, 0}},
                           {"unit 'layer 1' in backward", "unit 'layer 2' in backward", "rank 1 made "});

@@ -110,6 +110,33 @@ TEST(GatherPlanner, SendsForTheNextUnitBeforeTheLastOneIsUsedUp) {
   EXPECT_EQ(pool.log(), "+0 +1 ");  // for the next step
 }
 
+// Errors name a gather by what it is meant for, not by the turn in which it is sent.
+TEST(GatherPlanner, WhatIsGatheredAheadIsMeantForTheUseToCome) {
+  GatherPlanner planner(units_of({1, 1, 1}), {2 * kLine, 1, true});
+  std::string log;
+  auto const note = [&] {
+    for (GatherAction const& action : planner.actions()) {
+      if (action.kind == GatherAction::Kind::release) continue;
+      log += std::to_string(action.unit) + (action.phase == Phase::forward ? "f " : "b ");
+    }
+    planner.clear();
+  };
+  for (int step = 0; step < 2; ++step) {
+    log.clear();
+    for (Phase const phase : {Phase::forward, Phase::backward}) {
+      for (std::size_t unit = 0; unit < 3; ++unit) {
+        planner.begin({unit, phase});
+        planner.end({unit, phase});
+        note();
+      }
+      log += "| ";
+    }
+    planner.end_step();
+    note();
+  }
+  EXPECT_EQ(log, "2f 0b 1b | 2b | 0f 1f ");
+}
+
 TEST(GatherPlanner, WithoutPrefetchNothingComesEarly) {
   auto const units = units_of({1, 1, 1});
   Pool pool(units, {kLine, 0, true});
