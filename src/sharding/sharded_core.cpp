@@ -53,7 +53,7 @@ std::vector<float> ShardedOptimizer::Core::state(std::size_t index, std::size_t 
   check_index(index, "state");
   shards_.check_state("state", index, which);
   settle("state");
-  if (shards_.is_fixed()) return whole_of(index, shards_.state(index, which));
+  if (shards_.is_fixed()) return whole_of({index, which}, shards_.state(index, which));
   return std::vector<float>(element_count(index), state_kind(shards_.options_of(index), which).initial);
 }
 
@@ -61,12 +61,13 @@ std::vector<float> ShardedOptimizer::Core::master(std::size_t index) {
   check_usable();
   check_index(index, "master");
   settle("master");
-  if (shards_.is_fixed()) return whole_of(index, shards_.master(index));
+  if (shards_.is_fixed()) return whole_of({index, std::nullopt}, shards_.master(index));
   return read_values(unfixed(index), compute_);
 }
 
-// `mine` is this rank's part.
-std::vector<float> ShardedOptimizer::Core::whole_of(std::size_t index, std::span<float const> mine) {
+// `mine` is this rank's part. Parameters' states are all of one shape: only a tag tells which one a rank asks for.
+std::vector<float> ShardedOptimizer::Core::whole_of(Asked const& asked, std::span<float const> mine) {
+  std::size_t const index = asked.index;
   auto const [communicator, plan] = owners();
   std::vector<std::size_t> counts;
   for (int rank = 0; rank < communicator.size(); ++rank) {
@@ -77,7 +78,17 @@ std::vector<float> ShardedOptimizer::Core::whole_of(std::size_t index, std::span
   }
   std::vector<float> whole(element_count(index));
   guarded([&, &communicator = communicator] {
-    communicator.all_gather(mine, std::span<float>(whole), Parts{counts}).wait();
+    constexpr std::size_t kMostStates = 7;
+    std::size_t const which = asked.state ? *asked.state + 1 : 0;
+    CollectiveOptions const how{
+        .stream = {}, .timeout = {}, .tag = static_cast<std::uint32_t>(index * (kMostStates + 1) + which + 1)};
+    try {
+      communicator.all_gather(mine, std::span<float>(whole), Parts{counts}, how).wait();
+    } catch (Error const& error) {
+      std::string const call =
+          asked.state ? fmt::format("state({}, {})", index, *asked.state) : fmt::format("master({})", index);
+      throw Error(error.code(), fmt::format("{}::{}: {}; all ranks ask for the same", who_, call, error.what()));
+    }
   });
   return whole;
 }

@@ -78,7 +78,13 @@ class ShardedOptimizer::Core : protected FailsOnce {
   virtual void set_whole(std::size_t index, std::span<float const> values) = 0;
 
  private:
-  [[nodiscard]] std::vector<float> whole_of(std::size_t index, std::span<float const> mine);
+  /// What state() or master() was asked for.
+  struct Asked {
+    std::size_t index;
+    std::optional<std::size_t> state;  ///< absent: the master
+  };
+
+  [[nodiscard]] std::vector<float> whole_of(Asked const& asked, std::span<float const> mine);
   void check_whole(char const* call, std::size_t index, std::size_t count) const;
 
   char const* who_;

@@ -143,6 +143,33 @@ void expect_refused(std::string const& text, Call&& call) {
   }
 }
 
+// All of a parameter's states have one shape: without being told apart they would be mixed.
+TEST(ZeroValues, RanksThatAskForOtherStatesAreTold) {
+  run_thread_ranks(2, [](Communicator& world) {
+    Parameters const parameters(std::vector<TensorSpec>(2, TensorSpec{100}));
+    ZeroOptions options;
+    options.buckets.rebuild = false;
+    auto const expect_told = [&](std::string const& call, auto&& ask) {
+      ZeroOptimizer zero(world, {{parameters.views(), AdamOptions{}}}, options);
+      try {
+        ask(zero);
+        ADD_FAILURE() << "mixed";
+      } catch (Error const& error) {
+        EXPECT_EQ(error.code(), ErrorCode::mismatch);
+        EXPECT_NE(std::string(error.what()).find("ZeroOptimizer::" + call + ": call "), std::string::npos)
+            << error.what();
+      }
+    };
+    std::size_t const me = static_cast<std::size_t>(world.rank());
+    std::string const number = std::to_string(me);
+    expect_told("state(0, " + number + ")", [&](ZeroOptimizer& zero) { (void)zero.state(0, me); });
+    expect_told("state(" + number + ", 1)", [&](ZeroOptimizer& zero) { (void)zero.state(me, 1); });
+    expect_told("master(" + number + ")", [&](ZeroOptimizer& zero) { (void)zero.master(me); });
+    expect_told(me == 0 ? "master(0)" : "state(0, 0)",
+                [&](ZeroOptimizer& zero) { (void)(me == 0 ? zero.master(0) : zero.state(0, 0)); });
+  });
+}
+
 TEST(ZeroValues, ShardsThatMayMoveAreNotTold) {
   run_thread_ranks(2, [](Communicator& world) {
     Parameters const parameters(mixed_model());
