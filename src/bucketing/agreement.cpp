@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <string_view>
 
 #include "weft/error.hpp"
 
@@ -74,6 +75,23 @@ std::string spec_difference(Summary const& reference, Summary const& other, std:
                      reference[kTensors], common);
 }
 
+// An option's value as code has it.
+std::string text_of(std::size_t field, std::uint64_t value) {
+  constexpr std::array<std::string_view, 3> kCollectives{"all_reduce", "reduce_scatter", "reduce_scatter_and_release"};
+  constexpr std::array<std::string_view, 2> kPolicies{"caps", "optimal"};
+  constexpr std::array<std::string_view, 3> kWays{"zero", "find", "fixed"};
+  switch (field) {
+    case kOp: return std::string(to_string(static_cast<ReduceOp>(value)));
+    case kRebuild: return value != 0 ? "true" : "false";
+    case kCollective: return std::string(kCollectives[value]);
+    case kPolicy: return std::string(kPolicies[value]);
+    case kUnused: return std::string(kWays[value]);
+    case kGivenCost:
+    case kHook: return value != 0 ? "given" : "not given";
+    default: return std::to_string(value);
+  }
+}
+
 std::string option_difference(Summary const& reference, Summary const& other) {
   constexpr std::array<char const*, kFields> names{"",
                                                    "limits.first_bytes",
@@ -89,7 +107,8 @@ std::string option_difference(Summary const& reference, Summary const& other) {
                                                    ""};
   for (std::size_t field = kFirstBytes; field < kDigest; ++field) {
     if (reference[field] != other[field]) {
-      return fmt::format("{} is {} there but {} on rank 0", names[field], other[field], reference[field]);
+      return fmt::format("options.{} is {} there but {} on rank 0", names[field], text_of(field, other[field]),
+                         text_of(field, reference[field]));
     }
   }
   return "its description of the parameters has another digest";

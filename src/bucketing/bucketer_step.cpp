@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "bucketing/bucket_names.hpp"
 #include "bucketing/bucketer_impl.hpp"
 #include "core/log.hpp"
 #include "weft/error.hpp"
@@ -10,8 +11,8 @@ namespace weft {
 void Bucketer::Impl::rethrow_from(std::size_t bucket) {
   Bucket const& plan = storage_.plan().buckets[bucket];
   auto const describe = [&](char const* cause) {
-    std::string text = fmt::format("bucket {} of {} ({} tensors, {} bytes): {}{}", bucket, storage_.bucket_count(),
-                                   plan.slots.size(), plan.bytes(), sender_.has_hook() ? "hook: " : "", cause);
+    std::string text = fmt::format("bucket {} of {} (tensors {}; {} bytes): {}{}", bucket, storage_.bucket_count(),
+                                   name_tensors(plan), plan.bytes(), sender_.has_hook() ? "hook: " : "", cause);
     if (sender_.has_hook()) communicator_.abort(fmt::format("rank {}: {}", communicator_.rank(), text));
     return text;
   };

@@ -4,6 +4,7 @@
 
 #include <exception>
 
+#include "bucketing/bucket_names.hpp"
 #include "collectives/device_access.hpp"
 #include "core/log.hpp"
 #include "weft/error.hpp"
@@ -11,8 +12,11 @@
 
 namespace weft {
 
-void ParameterGathers::resize(std::size_t buckets) {
+void ParameterGathers::use(BucketPlan const& plan) {
+  std::size_t const buckets = plan.buckets.size();
   works_.assign(buckets, Work());
+  names_.clear();
+  for (Bucket const& bucket : plan.buckets) names_.push_back(name_tensors(bucket));
   launched_.reserve(buckets);
   timings_.reserve(buckets);
 }
@@ -41,7 +45,8 @@ void ParameterGathers::wait_for_one(std::size_t bucket) const {
     }
     works_[bucket].wait();
   } catch (Error const& error) {
-    throw Error(error.code(), fmt::format("parameters of bucket {} of {}: {}", bucket, works_.size(), error.what()));
+    throw Error(error.code(), fmt::format("sending parameters {} (bucket {} of {}): {}", names_[bucket], bucket,
+                                          works_.size(), error.what()));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "bucketing/bucket_storage.hpp"
@@ -21,7 +22,7 @@ class ParameterGathers {
       : communicator_(communicator), stream_(std::move(stream)), compute_(std::move(compute)) {}
 
   /// Of the buckets of a plan; those of an earlier one have been waited for.
-  void resize(std::size_t buckets);
+  void use(BucketPlan const& plan);
 
   /// Collective, and all ranks launch the same buckets in the same order, each once between two wait_for_all(). Sends
   /// bucket `bucket`, of which this rank's part is up to date; returns at once. `tag` goes with the first one only, so
@@ -45,7 +46,8 @@ class ParameterGathers {
   Communicator& communicator_;
   Stream stream_;
   std::optional<Stream> compute_;
-  std::vector<Work> works_;  ///< by bucket
+  std::vector<Work> works_;         ///< by bucket
+  std::vector<std::string> names_;  ///< by bucket: its parameters
   struct Launched {
     std::size_t bucket;
     std::size_t bytes;

@@ -122,7 +122,7 @@ void ZeroOptimizer::Impl::take_values(std::vector<ParameterGroup> const& groups)
 
 void ZeroOptimizer::Impl::adopt_plan() {
   shards_.use_plan(parameters_.plan(), communicator_.rank(), communicator_.size());
-  gathers_.resize(parameters_.bucket_count());
+  gathers_.use(parameters_.plan());
   updates_.reserve(2 * shards_.pieces().size());
 }
 

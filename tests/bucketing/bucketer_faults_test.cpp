@@ -57,6 +57,20 @@ void expect_loss_and_no_hang(Bucketer& bucketer) {
   EXPECT_NO_THROW(bucketer.set_sync(true));
 }
 
+TEST(BucketerFaults, ABucketThatMeetsAnotherCallNamesItsTensors) {
+  run_thread_ranks(2, [](Communicator& world) {
+    Bucketer bucketer(world, std::vector<TensorSpec>(8, TensorSpec{100}), {.rebuild = false, .stream = {}});
+    Error const error = error_of([&] {
+      if (world.rank() == 0) bucketer.finish();
+      if (world.rank() == 1) world.barrier().wait();
+    });
+    EXPECT_EQ(error.code(), ErrorCode::mismatch);
+    EXPECT_TRUE(world.rank() == 1 || mentions(error, "bucket 0 of 1 (tensors 7, 6, 5, 4, 3, 2 and 2 more; "))
+        << error.what();
+    EXPECT_TRUE(mentions(error, "made barrier")) << error.what();
+  });
+}
+
 TEST(BucketerFaults, SurvivorsOfAKilledRankGetPeerLost) {
   std::vector<RankExit> const exits = run_forked_ranks(3, [](Communicator& world) {
     Bucketer bucketer(world, model(9, 3), {.limits = {4096, 4096}, .stream = {}});
@@ -157,13 +171,16 @@ TEST(BucketerFaults, DifferentModelsOrOptionsNameRankAndDifference) {
   EXPECT_TRUE(contains(disagreement(specs, defaults, {}, defaults), "it has 0 parameters but rank 0 has 3"));
   BucketerOptions small;
   small.limits.bytes = 99;
-  EXPECT_TRUE(contains(disagreement(specs, defaults, specs, small), "limits.bytes is 99 there"));
+  EXPECT_TRUE(contains(disagreement(specs, defaults, specs, small), "options.limits.bytes is 99 there"));
   BucketerOptions sum;
   sum.op = ReduceOp::sum;
-  EXPECT_TRUE(contains(disagreement(specs, defaults, specs, sum), "op is "));
+  EXPECT_TRUE(contains(disagreement(specs, defaults, specs, sum), "options.op is sum there but avg on rank 0"));
   BucketerOptions optimal;
   optimal.policy = BucketPolicy::optimal;
-  EXPECT_TRUE(contains(disagreement(specs, defaults, specs, optimal), "policy is 1 there"));
+  EXPECT_TRUE(contains(disagreement(specs, defaults, specs, optimal), "options.policy is optimal there but caps"));
+  BucketerOptions find;
+  find.unused = UnusedGradients::find;
+  EXPECT_TRUE(contains(disagreement(specs, defaults, specs, find), "options.unused is find there but zero on rank 0"));
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ TEST(BucketerHook, RanksMustAllHaveOne) {
       ADD_FAILURE() << "accepted";
     } catch (Error const& error) {
       EXPECT_EQ(error.code(), ErrorCode::mismatch);
-      EXPECT_NE(std::string(error.what()).find("hook is 1 there"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("options.hook is given there"), std::string::npos) << error.what();
     }
   });
 }

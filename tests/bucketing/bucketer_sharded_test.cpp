@@ -106,7 +106,7 @@ TEST(BucketerSharded, DifferentCollectivesAreRefused) {
       ADD_FAILURE() << "accepted";
     } catch (Error const& error) {
       EXPECT_EQ(error.code(), ErrorCode::mismatch);
-      EXPECT_NE(std::string(error.what()).find("rank 1 differs from rank 0: collective"), std::string::npos)
+      EXPECT_NE(std::string(error.what()).find("rank 1 differs from rank 0: options.collective"), std::string::npos)
           << error.what();
     }
   });
