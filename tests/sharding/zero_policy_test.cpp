@@ -246,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, ZeroPolicy, testing::ValuesIn(all_six()),
 // By value: with a scaler behind the verdict, without one in the single pass over a shard.
 TEST_P(ZeroPolicy, ClipsByValueAsSeparatePassesDo) {
   if (std::holds_alternative<LambOptions>(GetParam().options)) return;  // within 1e-6: see above
-  for (int const ranks : {1, 2, 3}) {
+  for (int const ranks : {1, 3}) {
     run_thread_ranks(ranks, [&](Communicator& world) {
       for (DataType const dtype : {DataType::f32, DataType::bf16}) {
         for (bool const scales : {false, true}) {
