@@ -107,10 +107,12 @@ struct CollectiveOptions {
 /// device; a barrier is where its stream is. Not there: scan and exscan, what NCCL cannot reduce (Error{unsupported}
 /// says what to do), fuse() and emulated links; truth values are 0 or 1. NCCL decides the order of additions, so under
 /// Reproducibility::bitwise only what is exact in any order is reduced. premul_sum rounds the scale to the data type.
-/// Ranks that make different calls, or come late, or die, are found by a thread beside the GPU: within some
-/// milliseconds (or the timeout), but after data may have been consumed. All pending Works then fail, as do later
-/// calls, until connect(). Under stream capture calls become part of the graph; what happens when it runs is then the
-/// program's to watch. In messages and dumps the calls on a GPU are numbered by themselves.
+/// Ranks that make different calls, also messages and parts that do not fit one another, or come late, or die, are
+/// found by a thread beside the GPU: within some milliseconds (or the timeout), but after data may have been consumed.
+/// All pending Works then fail, as do later calls, until connect() or shrink(): each Work once the GPU is through with
+/// its buffers or NCCL was aborted; its error says so in the one case where it fails before, that neither ends in time.
+/// Under stream capture calls become part of the graph; what happens when it runs is then the program's to watch. In
+/// messages and dumps the calls on a GPU are numbered by themselves.
 class Communicator {
  public:
   /// Collective over the bootstrap's ranks. @throws Error{invalid_argument} naming the member of the options that is
@@ -128,6 +130,20 @@ class Communicator {
   /// With this one's options.
   [[nodiscard]] std::optional<Communicator> split(int color, int key = 0);
   static constexpr int kNoColor = -1;
+
+  /// Collective among the ranks that are left, after a failure: they become a new communicator, in the order of their
+  /// ranks here. Lost are those that died, or destroyed this communicator; where nobody is, it has all of them. Those
+  /// that are left all call it, and go on with the new one; this one is over (calls that are under way end with the
+  /// failure that it has, or else Error{aborted}), but memory that it allocated stays, and it may be destroyed before
+  /// or after. Where a rank dies meanwhile, the others form one without it. Connected where this one was: a GPU's part
+  /// is made from this one's (ncclCommShrink), or anew.
+  ///
+  /// For ranks of one host that share memory and that nobody ends when one of them dies: forked by the program, or
+  /// threads; launch(), mpirun and torchrun end them. @throws Error{timeout} naming a rank that is alive and does not
+  /// come; Error{unsupported} for back ends of MPI, with whom a lost rank ends the job.
+  [[nodiscard]] Communicator shrink(CommunicatorOptions const& options);
+  /// With this one's options.
+  [[nodiscard]] Communicator shrink();
 
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <span>
@@ -8,6 +9,7 @@
 #include "collectives/call.hpp"
 #include "collectives/message.hpp"
 #include "collectives/peer_state.hpp"
+#include "collectives/survivors.hpp"
 #include "collectives/transit.hpp"
 #include "weft/error.hpp"
 
@@ -65,6 +67,11 @@ class Backend {
   virtual void abort(std::string const& reason) noexcept = 0;
   /// The same for a failure that was found elsewhere.
   virtual void fail(ErrorCode code, std::string const& reason) noexcept = 0;
+
+  /// Collective among the ranks that are left of a communicator that has failed: who they are, and how they talk, over
+  /// this back end, while it lives. No call is under way. @throws Error{timeout} naming one that did not come;
+  /// Error{unsupported} where a lost rank ends the job.
+  [[nodiscard]] virtual std::unique_ptr<Survivors> survivors(std::chrono::milliseconds timeout);
 };
 
 }  // namespace weft

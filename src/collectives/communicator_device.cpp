@@ -70,7 +70,7 @@ void Communicator::Impl::connect_now(Device device) {
                                             to_string(device_->device()), to_string(device)));
   }
   if (device_ && !device_->failure()) return;
-  connect(*(device_ ? device_->renew() : device_factory(device, *options.config)));
+  connect(*(device_ ? device_->renew({}) : device_factory(device, *options.config)));
 }
 
 std::shared_ptr<void> Communicator::Impl::allocate_on_device(Call const& call) {

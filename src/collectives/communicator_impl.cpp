@@ -26,6 +26,10 @@ Communicator::Impl::Impl(std::unique_ptr<Backend> backend, std::shared_ptr<Fligh
 Communicator::Impl::~Impl() {
   device_.reset();  // it asks the others' back ends, which wait below
   if (group_) drop_group();
+  finish_calls();
+}
+
+void Communicator::Impl::finish_calls() noexcept {
   if (fusion_) fusion_->launch();
   await_turn(issued_.load(std::memory_order_relaxed));
   for (auto left = turn_->in_flight.load(); left > 0; left = turn_->in_flight.load()) turn_->in_flight.wait(left);

@@ -52,6 +52,11 @@ class Communicator::Impl {
   Buffer allocate(Call call);
   void abort(std::string const& reason) noexcept;
 
+  // See communicator_shrink.cpp.
+  /// Fails the communicator unless it has failed, and waits until what this rank has under way has ended.
+  void end_calls() noexcept;
+  [[nodiscard]] std::shared_ptr<Survivors> find_survivors();
+
   // Memory on a device, see communicator_device.cpp.
   /// Collective: makes the communicator ready for what `factory` is for.
   void connect(DeviceFactory& factory);
@@ -149,6 +154,8 @@ class Communicator::Impl {
   template <typename Body>
   void in_turn(Call const& call, Body&& body);
   void await_turn(std::uint64_t earlier) const noexcept;
+  /// Waits for this rank's calls on streams of the CPU.
+  void finish_calls() noexcept;
   /// Errors of a communicator that has a name end with it.
   template <typename Body>
   void with_name(Body&& body) const;

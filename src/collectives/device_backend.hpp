@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "collectives/call.hpp"
 #include "collectives/message.hpp"
@@ -52,8 +53,8 @@ class DeviceBackend {
   /// Collective, see Communicator::split(): makes the back end of the communicator that this rank becomes part of; null
   /// where it becomes part of none.
   [[nodiscard]] virtual std::unique_ptr<DeviceFactory> split(int color, int key) = 0;
-  /// Collective, of a back end that has failed: makes one like it over the same ranks, which are all there.
-  [[nodiscard]] virtual std::unique_ptr<DeviceFactory> renew() = 0;
+  /// Collective, ends this one: makes one like it over the same ranks but `lost`; the others are all there.
+  [[nodiscard]] virtual std::unique_ptr<DeviceFactory> renew(std::vector<int> const& lost) = 0;
 
   /// The failure that ends all of its calls; null without one. Any thread.
   [[nodiscard]] virtual std::exception_ptr failure() const noexcept = 0;

@@ -28,7 +28,7 @@ void require_one_host(Bootstrap& bootstrap, Config const& config) {
 std::unique_ptr<Control> Control::create(Bootstrap& bootstrap, Config const& config) {
   require_one_host(bootstrap, config);
   auto const lines = sizeof(ControlLines);
-  auto const bytes = kHeader + static_cast<std::size_t>(bootstrap.size()) * lines;
+  auto const bytes = kHeader + static_cast<std::size_t>(bootstrap.size()) * lines + Ledger::bytes(bootstrap.size());
   auto mapping = shm::create_segment(bootstrap.rank(), bootstrap.size(), bytes, lines,
                                      [&](std::span<std::byte const> mine) { return bootstrap.all_gather(mine); });
   return std::make_unique<Control>(std::move(mapping), bootstrap.rank(), bootstrap.size());

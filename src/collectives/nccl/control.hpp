@@ -7,6 +7,7 @@
 #include <string>
 
 #include "collectives/call.hpp"
+#include "collectives/nccl/ledger.hpp"
 #include "collectives/shm/cache_line.hpp"
 #include "collectives/shm/control_block.hpp"
 #include "collectives/shm/segment.hpp"
@@ -39,7 +40,10 @@ class Control {
   static std::unique_ptr<Control> create(Bootstrap& bootstrap, Config const& config);
 
   Control(std::shared_ptr<shm::Mapping> mapping, int rank, int size) noexcept
-      : mapping_(std::move(mapping)), rank_(rank), size_(size) {}
+      : mapping_(std::move(mapping)),
+        rank_(rank),
+        size_(size),
+        ledger_(mapping_->data() + kHeader + static_cast<std::size_t>(size) * sizeof(ControlLines), rank, size) {}
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
@@ -61,6 +65,9 @@ class Control {
   [[nodiscard]] std::uint64_t done(int rank) const noexcept { return lines_of(rank).done.load(); }
   /// What `rank` made as that call; empty when it is too long ago.
   [[nodiscard]] std::optional<Contract> recall(int rank, std::uint64_t sequence) const noexcept;
+
+  /// What goes from rank to rank.
+  [[nodiscard]] Ledger& ledger() noexcept { return ledger_; }
 
   /// Decides a failure for all ranks; false where another one was decided before.
   bool fail(ErrorCode code, std::string const& message) noexcept;
@@ -84,6 +91,7 @@ class Control {
   std::shared_ptr<shm::Mapping> mapping_;
   int rank_;
   int size_;
+  Ledger ledger_;
 };
 
 }  // namespace weft::nccl

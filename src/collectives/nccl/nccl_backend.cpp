@@ -74,8 +74,20 @@ bool NcclBackend::follow_last(cuda::CudaStream& on) {
 void NcclBackend::announce(Call& call) {
   call.sequence = ++issued_;
   call.on_stream = true;
+  publish(control_->ledger(), call, rank_, size_);
   control_->publish(call.sequence, call.contract);
   recorder_->enqueue(call);
+}
+
+void NcclBackend::require_supported(Call const& call) const {
+  try {
+    check_supported(call, reproducibility_);
+  } catch (Error const& error) {
+    auto named = call;
+    named.sequence = issued_ + 1;
+    throw Error(error.code(),
+                fmt::format("rank {}: {} on {}: {}", rank_, describe(named), to_string(device_), error.what()));
+  }
 }
 
 template <typename Issue>
@@ -112,7 +124,7 @@ std::shared_ptr<Work::State> NcclBackend::hand_out(std::shared_ptr<cuda::CudaWor
 
 std::shared_ptr<Work::State> NcclBackend::run(Call& call, Stream const* stream) {
   watch_->throw_if_failed();
-  check_supported(call, reproducibility_);
+  require_supported(call);
   auto& on = stream_for(stream);
   bool const captured = follow_last(on);
   announce(call);
@@ -124,10 +136,11 @@ std::shared_ptr<Work::State> NcclBackend::run(Call& call, Stream const* stream) 
 
 std::shared_ptr<Work::State> NcclBackend::run(Batch const& batch, Stream const* stream) {
   watch_->throw_if_failed();
-  for (auto const& call : batch.calls) check_supported(call, reproducibility_);
+  for (auto const& call : batch.calls) require_supported(call);
   auto& on = stream_for(stream);
   bool const captured = follow_last(on);
   for (auto& call : batch.calls) announce(call);
+  for (auto const& message : batch.messages) publish(control_->ledger(), message, rank_);
   Call transfer = batch.transfer;
   if (!batch.messages.empty()) transfer.sequence = ++transfers_;
   auto const& first = batch.calls.empty() ? transfer : batch.calls.front();
@@ -156,11 +169,10 @@ std::unique_ptr<DeviceFactory> NcclBackend::split(int color, int key) {
   return factory_of(communicator_->split(color, key));
 }
 
-std::unique_ptr<DeviceFactory> NcclBackend::renew() {
-  auto const& libraries = communicator_->libraries();
-  if (communicator_->nccl().comm_revoke == nullptr) return factory_of(libraries);  // what was aborted is gone
-  communicator_->stop();
-  return factory_of(communicator_->split(0, rank_));
+std::unique_ptr<DeviceFactory> NcclBackend::renew(std::vector<int> const& lost) {
+  fail(ErrorCode::aborted, "another communicator takes the place of this one");  // unless it has failed
+  watch_->await_dropped();
+  return factory_of_successor(communicator_, lost);
 }
 
 void NcclBackend::fail(ErrorCode code, std::string const& reason) noexcept {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "collectives/device_backend.hpp"
 #include "collectives/explainer.hpp"
@@ -36,7 +37,7 @@ class NcclBackend final : public DeviceBackend {
   [[nodiscard]] Stream make_stream() const override;
   [[nodiscard]] Stream default_stream() const override;
   [[nodiscard]] std::unique_ptr<DeviceFactory> split(int color, int key) override;
-  [[nodiscard]] std::unique_ptr<DeviceFactory> renew() override;
+  [[nodiscard]] std::unique_ptr<DeviceFactory> renew(std::vector<int> const& lost) override;
   [[nodiscard]] std::exception_ptr failure() const noexcept override { return watch_->failure()->get(); }
   void fail(ErrorCode code, std::string const& reason) noexcept override;
 
@@ -47,6 +48,8 @@ class NcclBackend final : public DeviceBackend {
   [[nodiscard]] cuda::CudaStream& stream_for(Stream const* stream) noexcept;
   /// What comes on `on` follows the calls so far, whatever stream they are on; whether it is under capture.
   bool follow_last(cuda::CudaStream& on);
+  /// @throws Error{unsupported} naming the call.
+  void require_supported(Call const& call) const;
   /// Numbers a collective and tells the others of it.
   void announce(Call& call);
   /// `issue(issuer)` makes NCCL's calls; a failure is everybody's.

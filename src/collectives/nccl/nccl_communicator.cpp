@@ -1,14 +1,17 @@
 #include "collectives/nccl/nccl_communicator.hpp"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
-#include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "collectives/outcome.hpp"
 #include "core/log.hpp"
 #include "runtime/cuda/check.hpp"
 #include "weft/error.hpp"
@@ -21,35 +24,6 @@ using Clock = std::chrono::steady_clock;
 #ifndef NCCL_REVOKE_DEFAULT
 #define NCCL_REVOKE_DEFAULT 0
 #endif
-
-/// How one rank's part of a creation went, in bytes.
-struct Outcome {
-  ErrorCode code = ErrorCode::system;
-  bool failed = false;
-  char why[240] = {};
-
-  static Outcome of(Error const& error) {
-    Outcome outcome{error.code(), true, {}};
-    std::strncpy(outcome.why, error.what(), sizeof outcome.why - 1);
-    return outcome;
-  }
-};
-
-/// The same error on all ranks where one of them has one: a cause rather than that somebody waited for it in vain.
-void agree(Bootstrap& bootstrap, Outcome const& mine) {
-  auto const bytes = bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)));
-  std::optional<Error> first;
-  for (int rank = 0; rank < bootstrap.size(); ++rank) {
-    Outcome theirs;
-    std::memcpy(static_cast<void*>(&theirs), bytes.data() + static_cast<std::size_t>(rank) * sizeof theirs,
-                sizeof theirs);
-    if (!theirs.failed || (first && first->code() != ErrorCode::timeout)) continue;
-    if (!first || theirs.code != ErrorCode::timeout) {
-      first.emplace(theirs.code, fmt::format("rank {}: {}", rank, theirs.why));
-    }
-  }
-  if (first) throw *first;
-}
 
 /// Rank 0's, on every rank.
 ncclUniqueId agree_on_id(NcclFunctions const& nccl, Bootstrap& bootstrap) {
@@ -95,7 +69,7 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::create(Libraries libraries, 
                         "ncclCommInitRankConfig");  // the others wait for this rank's word
   } catch (Error const& error) {
     outcome = Outcome::of(error);
-    if (made && made->handle_ != nullptr) made->abort();  // what is being made cannot be revoked
+    if (made && made->handle_ != nullptr) static_cast<void>(made->abort());  // what is being made cannot be revoked
   }
   agree(bootstrap, outcome);
   return made;
@@ -118,7 +92,7 @@ NcclCommunicator::~NcclCommunicator() {
   } catch (std::exception const& error) {
     log(LogLevel::warn, fmt::format("NCCL's communicator: {}; aborted", error.what()));
   }
-  abort();
+  static_cast<void>(abort());
 }
 
 ncclResult_t NcclCommunicator::poll(ncclComm_t handle, Clock::time_point deadline, bool until_stopped) {
@@ -151,39 +125,74 @@ void NcclCommunicator::settle_within(Timeout limit, ncclResult_t result, char co
   check(nccl(), result, call, handle_);
 }
 
-std::shared_ptr<NcclCommunicator> NcclCommunicator::adopt(ncclComm_t made, ncclResult_t result, char const* call) {
+std::shared_ptr<NcclCommunicator> NcclCommunicator::adopt(ncclComm_t made, ncclResult_t result, char const* call,
+                                                          Timeout limit) {
   check(nccl(), result, call, handle_);
   // The old one tells when it is through with its part.
   if (result == ncclInProgress) {
-    auto const parent = poll(handle_, Clock::now() + timeout_, false);
+    auto const parent = poll(handle_, Clock::now() + limit, false);
     check(nccl(), parent == ncclInProgress ? ncclSystemError : parent, call, handle_);
   }
   if (made == nullptr) return nullptr;
   std::shared_ptr<NcclCommunicator> child(new NcclCommunicator(libraries_, timeout_));
   child->handle_ = made;
-  child->settle(ncclInProgress, call);
+  try {
+    child->settle_within(limit, ncclInProgress, call);
+  } catch (Error const&) {
+    static_cast<void>(child->abort());  // what is being made cannot be revoked
+    throw;
+  }
   return child;
 }
 
-std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key) {
+std::shared_ptr<NcclCommunicator> NcclCommunicator::succeed(std::shared_ptr<NcclCommunicator> const& parent,
+                                                            std::span<int const> excluded, Bootstrap& bootstrap) {
+  Outcome mine;
+  std::shared_ptr<NcclCommunicator> made;
+  if (parent->aborted_) mine = Outcome::of(Error(ErrorCode::aborted, "NCCL's communicator was aborted"));
+  auto failure = first_failure(bootstrap, mine);
+  if (!failure) {
+    try {
+      auto const limit = parent->timeout_ / 2;  // the others wait for this rank's word
+      made = excluded.empty() ? parent->split(0, bootstrap.rank(), limit) : parent->shrink(excluded, limit);
+    } catch (Error const& error) {
+      mine = Outcome::of(error);
+    }
+    failure = first_failure(bootstrap, mine);
+  }
+  if (!failure) return made;
+  if (bootstrap.rank() == 0) log(LogLevel::info, fmt::format("NCCL starts anew: {}", failure->what()));
+  if (made) made->stop();  // there is nothing to finalize with the others
+  return create(parent->libraries_, bootstrap, parent->timeout_);
+}
+
+bool NcclCommunicator::is_quiet() {
+  constexpr auto kPatience = std::chrono::milliseconds(500);
+  return !is_stopped() || poll(handle_, Clock::now() + kPatience, false) != ncclInProgress;
+}
+
+std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Timeout limit) {
   Use const use(*this);
+  if (!is_quiet()) {
+    throw Error(ErrorCode::timeout, "ncclCommSplit: what was revoked has not come to rest; its streams are stuck");
+  }
   cuda::DeviceGuard const guard(libraries_.device, *libraries_.cuda);
   auto config = communicator_config();
   ncclComm_t made = nullptr;
   auto const result = nccl().comm_split(handle_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &made, &config);
-  return adopt(made, result, "ncclCommSplit");
+  return adopt(made, result, "ncclCommSplit", limit);
 }
 
-std::shared_ptr<NcclCommunicator> NcclCommunicator::shrink(std::span<int const> excluded) {
+std::shared_ptr<NcclCommunicator> NcclCommunicator::shrink(std::span<int const> excluded, Timeout limit) {
   Use const use(*this);
   cuda::DeviceGuard const guard(libraries_.device, *libraries_.cuda);
   auto config = communicator_config();
   std::vector<int> ranks(excluded.begin(), excluded.end());
   ncclComm_t made = nullptr;
-  auto const flags = is_stopped() ? NCCL_SHRINK_DEFAULT : NCCL_SHRINK_ABORT;
+  auto const flags = is_stopped() && is_quiet() ? NCCL_SHRINK_DEFAULT : NCCL_SHRINK_ABORT;
   auto const result = nccl().comm_shrink(handle_, ranks.data(), static_cast<int>(ranks.size()), &made, &config, flags);
   stopped_.store(true, std::memory_order_release);
-  return adopt(made, result, "ncclCommShrink");
+  return adopt(made, result, "ncclCommShrink", limit);
 }
 
 ncclResult_t NcclCommunicator::async_error() noexcept {
@@ -198,24 +207,47 @@ ncclResult_t NcclCommunicator::async_error() noexcept {
 }
 
 void NcclCommunicator::stop() noexcept {
+  std::scoped_lock const lock(stopping_);  // who comes second finds it stopped
   if (handle_ == nullptr || stopped_.exchange(true)) return;
   if (nccl().comm_revoke != nullptr) {
     auto const result = nccl().comm_revoke(handle_, NCCL_REVOKE_DEFAULT);
     if (result == ncclSuccess || result == ncclInProgress) return;
     log(LogLevel::warn, fmt::format("ncclCommRevoke: {}; aborted instead", nccl().get_error_string(result)));
   }
-  abort();
+  static_cast<void>(abort());
 }
 
 // Who is inside of NCCL comes out soon: nothing there waits, but for the GPU, which the abort sets free.
-void NcclCommunicator::abort() noexcept {
+void NcclCommunicator::begin_abort() noexcept {
   constexpr int kPatience = 1000;  // ms
   if (aborted_.exchange(true)) return;
   for (int waited = 0; users_.load(std::memory_order_acquire) > 0 && waited < kPatience; ++waited)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  auto const result = nccl().comm_abort(handle_);
-  if (result == ncclSuccess || result == ncclInProgress) return;
-  log(LogLevel::warn, fmt::format("ncclCommAbort: {}", nccl().get_error_string(result)));
+  auto const end = [library = libraries_.nccl, handle = handle_, ended = abort_ended_] {
+    auto const result = library->functions.comm_abort(handle);
+    if (result != ncclSuccess && result != ncclInProgress)
+      log(LogLevel::warn, fmt::format("ncclCommAbort: {}", library->functions.get_error_string(result)));
+    ended->store(true, std::memory_order_release);
+  };
+  try {
+    // It waits for the GPU, which may be stuck for good.
+    std::thread([end] {
+      sigset_t all;
+      sigfillset(&all);
+      pthread_sigmask(SIG_BLOCK, &all, nullptr);
+      end();
+    }).detach();
+  } catch (std::system_error const&) {
+    end();
+  }
+}
+
+bool NcclCommunicator::abort(std::function<bool()> const& enough) noexcept {
+  begin_abort();
+  auto const ended = [&] { return abort_ended_->load(std::memory_order_acquire); };
+  for (auto const deadline = Clock::now() + timeout_; !ended() && Clock::now() < deadline && !(enough && enough());)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  return ended();
 }
 
 }  // namespace weft::nccl

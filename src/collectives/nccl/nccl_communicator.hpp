@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -37,11 +38,18 @@ class NcclCommunicator {
   NcclCommunicator(NcclCommunicator const&) = delete;
   NcclCommunicator& operator=(NcclCommunicator const&) = delete;
 
+  /// Collective over `bootstrap`, whose ranks are those of `parent` without `excluded`, and which has been stopped: one
+  /// that is made from it, or anew where a rank has aborted it, or NCCL cannot.
+  [[nodiscard]] static std::shared_ptr<NcclCommunicator> succeed(std::shared_ptr<NcclCommunicator> const& parent,
+                                                                 std::span<int const> excluded, Bootstrap& bootstrap);
+
   /// Collective: of the ranks that pass the same color, ranked by key; null where it is negative. Also of one that was
   /// revoked.
-  [[nodiscard]] std::shared_ptr<NcclCommunicator> split(int color, int key);
+  [[nodiscard]] std::shared_ptr<NcclCommunicator> split(int color, int key) { return split(color, key, timeout_); }
   /// Collective over all ranks but `excluded`, which may be gone: what is under way ends with it.
-  [[nodiscard]] std::shared_ptr<NcclCommunicator> shrink(std::span<int const> excluded);
+  [[nodiscard]] std::shared_ptr<NcclCommunicator> shrink(std::span<int const> excluded) {
+    return shrink(excluded, timeout_);
+  }
 
   [[nodiscard]] Libraries const& libraries() const noexcept { return libraries_; }
   [[nodiscard]] NcclFunctions const& nccl() const noexcept { return libraries_.nccl->functions; }
@@ -69,6 +77,9 @@ class NcclCommunicator {
   /// Ends what is under way. Never waits long. The first time counts.
   void stop() noexcept;
   [[nodiscard]] bool is_stopped() const noexcept { return stopped_.load(std::memory_order_acquire); }
+  /// The last resort where something under way does not end: nobody can use the communicator any more. Waits until NCCL
+  /// is through with that, up to the time limit or until `enough()`; whether it is. Any thread.
+  bool abort(std::function<bool()> const& enough = {}) noexcept;
 
  private:
   NcclCommunicator(Libraries libraries, Timeout timeout) : libraries_(std::move(libraries)), timeout_(timeout) {}
@@ -77,15 +88,22 @@ class NcclCommunicator {
   /// Polls until NCCL is through with what it does for `handle`.
   [[nodiscard]] ncclResult_t poll(ncclComm_t handle, std::chrono::steady_clock::time_point deadline,
                                   bool until_stopped);
-  [[nodiscard]] std::shared_ptr<NcclCommunicator> adopt(ncclComm_t made, ncclResult_t result, char const* call);
-  void abort() noexcept;
+  [[nodiscard]] std::shared_ptr<NcclCommunicator> split(int color, int key, Timeout limit);
+  [[nodiscard]] std::shared_ptr<NcclCommunicator> shrink(std::span<int const> excluded, Timeout limit);
+  [[nodiscard]] std::shared_ptr<NcclCommunicator> adopt(ncclComm_t made, ncclResult_t result, char const* call,
+                                                        Timeout limit);
+  void begin_abort() noexcept;
+  /// What was revoked takes calls again once it has come to rest.
+  [[nodiscard]] bool is_quiet();
 
   Libraries const libraries_;
   Timeout const timeout_;
   ncclComm_t handle_ = nullptr;
   std::atomic<int> users_{0};
+  std::mutex stopping_;
   std::atomic<bool> stopped_{false};  // revoked or aborted
   std::atomic<bool> aborted_{false};
+  std::shared_ptr<std::atomic<bool>> const abort_ended_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 /// What Weft asks of every communicator.

@@ -25,7 +25,26 @@ class Factory final : public DeviceFactory {
   std::shared_ptr<NcclCommunicator> communicator_;
 };
 
+class SuccessorFactory final : public DeviceFactory {
+ public:
+  SuccessorFactory(std::shared_ptr<NcclCommunicator> parent, std::vector<int> excluded) noexcept
+      : parent_(std::move(parent)), excluded_(std::move(excluded)) {}
+
+  [[nodiscard]] std::unique_ptr<DeviceBackend> create(DeviceSetup const& setup) override {
+    return std::make_unique<NcclBackend>(NcclCommunicator::succeed(parent_, excluded_, setup.bootstrap), setup);
+  }
+
+ private:
+  std::shared_ptr<NcclCommunicator> parent_;
+  std::vector<int> excluded_;
+};
+
 }  // namespace
+
+std::unique_ptr<DeviceFactory> factory_of_successor(std::shared_ptr<NcclCommunicator> parent,
+                                                    std::vector<int> excluded) {
+  return std::make_unique<SuccessorFactory>(std::move(parent), std::move(excluded));
+}
 
 std::unique_ptr<DeviceFactory> factory(int device, Config const& config) {
   cuda::DeviceGuard const guard(device);  // refuses a device that is not there

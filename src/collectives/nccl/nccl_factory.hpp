@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "collectives/device_backend.hpp"
 #include "collectives/nccl/nccl_communicator.hpp"
@@ -14,5 +15,9 @@ namespace weft::nccl {
 [[nodiscard]] std::unique_ptr<DeviceFactory> factory_of(Libraries libraries);
 /// With one that exists already; null where it is.
 [[nodiscard]] std::unique_ptr<DeviceFactory> factory_of(std::shared_ptr<NcclCommunicator> communicator);
+
+/// Makes the one that succeeds `parent`, see NcclCommunicator::succeed().
+[[nodiscard]] std::unique_ptr<DeviceFactory> factory_of_successor(std::shared_ptr<NcclCommunicator> parent,
+                                                                  std::vector<int> excluded);
 
 }  // namespace weft::nccl

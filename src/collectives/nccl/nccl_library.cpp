@@ -16,7 +16,7 @@ void check(NcclFunctions const& nccl, ncclResult_t result, char const* call, ncc
   char const* const details = nccl.get_last_error(communicator);
   auto const code = result == ncclRemoteError ? ErrorCode::peer_lost : ErrorCode::system;
   auto const more = details == nullptr || *details == '\0' ? std::string() : fmt::format(": {}", details);
-  throw Error(code, fmt::format("{}: {}{}", call, nccl.get_error_string(result), more));
+  throw Error(code, fmt::format("{}: {}{}; NCCL_DEBUG=WARN says more", call, nccl.get_error_string(result), more));
 }
 
 }  // namespace weft::nccl

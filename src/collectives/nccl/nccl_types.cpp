@@ -62,10 +62,8 @@ std::optional<ncclRedOp_t> boolean_operator_of(ReduceOp op) noexcept {
 }
 
 [[noreturn]] void refuse(Call const& call, std::string const& advice) {
-  throw Error(
-      ErrorCode::unsupported,
-      fmt::format("{} on {}: NCCL has no {} of {}; {}", to_string(call.contract.operation), to_string(call.device),
-                  to_string(call.contract.reduce), to_string(call.contract.dtype), advice));
+  throw Error(ErrorCode::unsupported, fmt::format("NCCL has no {} of {}; {}", to_string(call.contract.reduce),
+                                                  to_string(call.contract.dtype), advice));
 }
 
 bool reduces(Operation operation) noexcept {
@@ -108,9 +106,7 @@ void check_supported(Call const& call, Reproducibility reproducibility) {
   auto const operation = call.contract.operation;
   if (operation == Operation::scan || operation == Operation::exscan) {
     throw Error(ErrorCode::unsupported,
-                fmt::format("{} on {}: NCCL has none; copy the buffer to host memory and scan it "
-                            "there",
-                            to_string(operation), to_string(call.device)));
+                fmt::format("NCCL has no {}; copy the buffer to host memory and scan it there", to_string(operation)));
   }
   if (!reduces(operation)) return;
   static_cast<void>(elements_to_reduce(call));

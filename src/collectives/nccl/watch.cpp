@@ -29,6 +29,20 @@ std::thread start_quietly(std::function<void()> body) {
   return thread;
 }
 
+/// The failure of a call whose buffers the GPU still has.
+std::exception_ptr in_use(std::exception_ptr const& error, Call const& call) {
+  try {
+    std::rethrow_exception(error);
+  } catch (Error const& why) {
+    return std::make_exception_ptr(
+        Error(why.code(), fmt::format("{} ({} did not stop: the buffers of {} are still in use; neither free nor use "
+                                      "them until its stream is through)",
+                                      why.what(), to_string(call.device), describe(call))));
+  } catch (...) {
+    return error;
+  }
+}
+
 }  // namespace
 
 Watch::Watch(Setup setup)
@@ -133,7 +147,9 @@ void Watch::compare_contracts() {
   auto const mine = control.issued(control.rank());
   for (int peer = 0; peer < control.size(); ++peer) {
     if (peer == control.rank()) continue;
-    auto& compared = compared_[static_cast<std::size_t>(peer)];
+    auto& [compared, given, expected] = compared_[static_cast<std::size_t>(peer)];
+    compare_pieces(control.rank(), peer, given);
+    compare_pieces(peer, control.rank(), expected);
     auto const theirs = control.issued(peer);
     auto const last = std::min(mine, theirs);
     // What one of us has overwritten cannot be compared any more.
@@ -157,6 +173,34 @@ void Watch::compare_contract(int peer, std::uint64_t sequence) {
   fail(ErrorCode::mismatch, describe_mismatch(sequence, first, of_first, second, of_second));
 }
 
+void Watch::compare_pieces(int giver, int taker, std::uint64_t& compared) {
+  using Side = Ledger::Side;
+  auto const& ledger = setup_.control->ledger();
+  auto const given = ledger.count(Side::given, giver, taker);
+  auto const expected = ledger.count(Side::expected, taker, giver);
+  auto const last = std::min(given, expected);
+  auto const newest = std::max(given, expected);
+  auto const oldest = newest >= Ledger::kRemembered ? newest - Ledger::kRemembered + 2 : 1;
+  for (auto number = std::max(compared + 1, oldest); number <= last && !failure_->is_set(); ++number) {
+    auto const gives = ledger.recall(Side::given, giver, taker, number);
+    auto const expects = ledger.recall(Side::expected, taker, giver, number);
+    if (!gives || !expects || *gives == *expects) continue;
+    fail(ErrorCode::mismatch,
+         fmt::format(
+             "what rank {} gives rank {} on GPUs for the {}. time is {}, but rank {} expects {}; make both equal, "
+             "in the same order",
+             giver, taker, number, describe(*gives, Side::given), taker, describe(*expects, Side::expected)));
+  }
+  compared = std::max(compared, last);
+}
+
+std::string Watch::where(Call const& call, int peer) const {
+  auto const& control = *setup_.control;
+  auto const made = control.issued(peer);
+  return fmt::format("{} on {} (it made {} collective call{} there; rank {} waited)", describe(call),
+                     to_string(call.device), made, made == 1 ? "" : "s", control.rank());
+}
+
 void Watch::look_at_peers(Pending const& first) {
   auto const now = Clock::now();
   if (now - peers_seen_ < kPeerLooks) return;
@@ -169,40 +213,61 @@ void Watch::look_at_peers(Pending const& first) {
     if (state == PeerState::present) continue;
     bool const made = message ? state == PeerState::left : control.issued(peer) >= first.call.sequence;
     if (state == PeerState::died && (message || control.done(peer) < first.call.sequence)) {
-      return fail(ErrorCode::peer_lost, fmt::format("rank {} died before completing {}; see its output for the cause",
-                                                    peer, describe(first.call)));
+      return fail(ErrorCode::peer_lost,
+                  fmt::format("rank {} died before completing {}; see its output for the cause, or "
+                              "go on without it by shrink()",
+                              peer, where(first.call, peer)));
     }
     if (state == PeerState::left && !made) {
       return fail(ErrorCode::peer_lost, fmt::format("rank {} left (its communicator was destroyed) before completing "
                                                     "{}; every rank must make the same calls",
-                                                    peer, describe(first.call)));
+                                                    peer, where(first.call, peer)));
     }
   }
 }
 
-std::string Watch::name_late(Call const& call, int& rank) const {
+std::string Watch::name_late_peer() const {
+  using Side = Ledger::Side;
+  auto& control = *setup_.control;
+  auto const& ledger = control.ledger();
+  auto const me = control.rank();
+  for (int peer = 0; peer < control.size(); ++peer) {
+    auto const received = ledger.count(Side::expected, peer, me);
+    if (received < ledger.count(Side::given, me, peer)) {
+      return fmt::format("rank {} did not receive all that rank {} sends it (it received {} times)", peer, me,
+                         received);
+    }
+    auto const sent = ledger.count(Side::given, peer, me);
+    if (sent < ledger.count(Side::expected, me, peer)) {
+      return fmt::format("rank {} did not send all that rank {} expects of it (it sent {} times)", peer, me, sent);
+    }
+  }
+  return {};
+}
+
+std::string Watch::name_late(Call const& call) const {
   auto const& control = *setup_.control;
-  if (is_point_to_point(call.contract.operation)) return {};
-  for (rank = 0; rank < control.size(); ++rank) {
+  if (is_point_to_point(call.contract.operation)) return name_late_peer();
+  for (int rank = 0; rank < control.size(); ++rank) {
     auto const made = control.issued(rank);
-    if (made < call.sequence) return fmt::format("did not make it (it made {})", made);
+    if (made < call.sequence) return fmt::format("rank {} did not make it (it made {})", rank, made);
   }
-  for (rank = 0; rank < control.size(); ++rank) {
-    if (rank != control.rank() && control.done(rank) < call.sequence) return "enqueued it and is not through either";
+  for (int rank = 0; rank < control.size(); ++rank) {
+    if (rank != control.rank() && control.done(rank) < call.sequence)
+      return fmt::format("rank {} enqueued it and is not through either", rank);
   }
-  rank = control.rank();
-  return "is not through, though the other ranks are";
+  return fmt::format("rank {} is not through, though the other ranks are", control.rank());
 }
 
 void Watch::look_at_time(Pending const& first) {
   if (Clock::now() - first_since_ < first.call.timeout) return;
-  int late = setup_.control->rank();
-  auto const how = name_late(first.call, late);
+  auto const late = name_late(first.call);
   fail(ErrorCode::timeout,
-       fmt::format("rank {}: {} on {} is not through after {} ms{}; it, or what its stream does before it, is stuck or "
-                   "slow: look there, or raise WEFT_TIMEOUT",
-                   setup_.control->rank(), describe(first.call), to_string(first.call.device),
-                   first.call.timeout.count(), how.empty() ? "" : fmt::format(": rank {} {}", late, how)));
+       fmt::format(
+           "rank {}: {} on {} is not through after {} ms{}{}; it, or what its stream does before it, is stuck or "
+           "slow: look there, or raise WEFT_TIMEOUT",
+           setup_.control->rank(), describe(first.call), to_string(first.call.device), first.call.timeout.count(),
+           late.empty() ? "" : ": ", late));
 }
 
 void Watch::look_at_nccl(Call const& call) {
@@ -210,8 +275,10 @@ void Watch::look_at_nccl(Call const& call) {
   if (state == ncclSuccess || state == ncclInProgress) return;
   auto const& nccl = setup_.communicator->nccl();
   fail(state == ncclRemoteError ? ErrorCode::peer_lost : ErrorCode::system,
-       fmt::format("rank {}: NCCL failed during {}: {} (NCCL_DEBUG=WARN says more)", setup_.control->rank(),
-                   call.sequence == 0 ? "a CUDA graph" : describe(call), nccl.get_error_string(state)));
+       fmt::format("rank {}: NCCL failed during {} on {}: {}; NCCL_DEBUG=WARN says more", setup_.control->rank(),
+                   call.sequence == 0 ? "a CUDA graph" : describe(call),
+                   to_string(Device{DeviceType::cuda, setup_.communicator->libraries().device}),
+                   nccl.get_error_string(state)));
 }
 
 void Watch::hear() {
@@ -244,29 +311,40 @@ void Watch::end_with(Error const& error) {
   changed_.notify_all();
 }
 
-// Whoever's Work has failed may free the buffers, so the GPU should be through with them; but where its stream is stuck
-// for another reason nobody learns of the failure if this waits for it.
-void Watch::drop_all() {
+// Whoever's Work has failed may free the buffers, so the GPU must be through with them. Where its stream is stuck, the
+// abort of NCCL is what ends their use; where that is stuck too, nobody would learn of the failure if this waited on.
+bool Watch::await_release(Pending const& pending) {
   constexpr auto kPatience = 500ms;
+  auto const reached = [&] { return pending.captured || pending.work->completion.reached(); };
+  for (auto const deadline = stopped_at_ + kPatience; !reached() && Clock::now() < deadline;)
+    std::this_thread::sleep_for(50us);
+  if (reached()) return true;
+  return setup_.communicator->abort([&] { return reached(); }) || reached();
+}
+
+void Watch::drop_all() {
   if (!setup_.communicator->is_stopped()) retire();  // what is through by now did succeed
   setup_.communicator->stop();
-  auto const deadline = Clock::now() + kPatience;
+  if (stopped_at_ == Clock::time_point()) stopped_at_ = Clock::now();
   auto const error = failure_->get();
   for (auto taken = taken_.load(std::memory_order_relaxed); taken != added_.load(std::memory_order_acquire); ++taken) {
     auto& pending = ring_[taken % kMostPending];
-    auto const& work = pending.work;
-    while (!pending.captured && !work->completion.reached() && Clock::now() < deadline)
-      std::this_thread::sleep_for(50us);
+    auto const why = await_release(pending) ? error : in_use(error, pending.call);
     try {
-      std::rethrow_exception(error);
-    } catch (std::exception const& why) {
+      std::rethrow_exception(why);
+    } catch (std::exception const& said) {
       setup_.recorder->start(pending.call);
-      setup_.recorder->fail(pending.call, why);
+      setup_.recorder->fail(pending.call, said);
     }
-    if (!pending.captured) work->state.complete_once(error);
+    if (!pending.captured) pending.work->state.complete_once(why);
     pending.work = nullptr;
     taken_.store(taken + 1, std::memory_order_release);
   }
+  dropped_.store(true, std::memory_order_release);
+}
+
+void Watch::await_dropped() const {
+  while (!dropped_.load(std::memory_order_acquire)) std::this_thread::sleep_for(100us);
 }
 
 }  // namespace weft::nccl

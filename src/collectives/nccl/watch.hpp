@@ -49,6 +49,9 @@ class Watch {
   /// A call that is enqueued, or `captured`. Several may share a `work`.
   void add(Call const& call, std::shared_ptr<cuda::CudaWork> work, bool captured);
 
+  /// Waits until what was pending when there was a failure has been dropped.
+  void await_dropped() const;
+
   /// Any rank's failure.
   void throw_if_failed() {
     if (failure_->is_set() || setup_.control->has_failed()) [[unlikely]]
@@ -76,6 +79,8 @@ class Watch {
   void retire_first();
   void compare_contracts();
   void compare_contract(int peer, std::uint64_t sequence);
+  /// What `giver` gives `taker`, one of whom this rank is, is what that one expects.
+  void compare_pieces(int giver, int taker, std::uint64_t& compared);
   void look_at_peers(Pending const& first);
   void look_at_time(Pending const& first);
   void look_at_nccl(Call const& call);
@@ -85,21 +90,34 @@ class Watch {
   [[noreturn]] void throw_failure();
   /// Once there is a failure: stops NCCL, and fails what is pending when the GPU is through with it.
   void drop_all();
-  /// Who is behind in `call`: "rank 2 has not made it", "…".
-  [[nodiscard]] std::string name_late(Call const& call, int& rank) const;
+  /// Waits until the GPU no longer uses a call's buffers: it is through, or NCCL was aborted. False where neither comes
+  /// in time.
+  [[nodiscard]] bool await_release(Pending const& pending);
+  /// Who is behind in `call`: "rank 2 did not make it (it made 5)", "…"; of messages, who has not made the other side.
+  [[nodiscard]] std::string name_late(Call const& call) const;
+  [[nodiscard]] std::string name_late_peer() const;
+  /// "all_reduce(4 × f32, sum), call 2 on cuda:0 (it made 1 of the calls there; rank 0 waited)", `it` being `peer`.
+  [[nodiscard]] std::string where(Call const& call, int peer) const;
 
   Setup const setup_;
   std::shared_ptr<cuda::SharedFailure> const failure_ = std::make_shared<cuda::SharedFailure>();
   std::vector<Pending> ring_;
   std::atomic<std::uint64_t> added_{0};
   std::atomic<std::uint64_t> taken_{0};
+  std::atomic<bool> dropped_{false};   // of a failure: what was pending when it was found
   std::atomic<bool> captures_{false};  // some call is part of a graph, which may run at any time
 
   // The thread's own.
-  std::vector<std::uint64_t> compared_;  // by rank: up to which call contracts were equal
+  struct Compared {
+    std::uint64_t calls = 0;     ///< up to which one contracts were equal
+    std::uint64_t given = 0;     ///< up to which piece for that rank
+    std::uint64_t expected = 0;  ///< and from it
+  };
+  std::vector<Compared> compared_;  // by rank
   std::uint64_t first_ = ~std::uint64_t{0};
   Clock::time_point first_since_;  // when the oldest pending call became it
   Clock::time_point peers_seen_;
+  Clock::time_point stopped_at_;  // after a failure
 
   std::mutex mutex_;  // of ending_
   std::condition_variable changed_;

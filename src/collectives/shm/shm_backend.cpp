@@ -163,7 +163,8 @@ std::unique_ptr<ShmBackend> ShmBackend::assemble(Bootstrap& bootstrap, Plan cons
   auto const rank = bootstrap.rank();
   auto const size = bootstrap.size();
   Exchange const exchange = [&](std::span<std::byte const> bytes) { return bootstrap.all_gather(bytes); };
-  auto control = create_segment(rank, size, sizeof(ControlBlock) + Mailbox::bytes(size), sizeof(RankLines), exchange);
+  auto const control_bytes = sizeof(ControlBlock) + Mailbox::bytes(size) + Muster::bytes(size);
+  auto control = create_segment(rank, size, control_bytes, sizeof(RankLines), exchange);
   auto const ring_bytes = plan.tuning.ring_bytes;
   auto staging = create_segment(rank, size, ring_bytes * static_cast<std::size_t>(size), ring_bytes, exchange);
   auto const swap_bytes = size == 2 ? plan.tuning.swap_bytes : 0;
@@ -182,6 +183,7 @@ ShmBackend::ShmBackend(Segments segments, int rank, int size, Plan const& plan, 
       costs_(plan.costs),
       explainer_(plan.explains && rank == 0 ? std::make_unique<Explainer>("shm", size) : nullptr),
       channel_(segments.control, rank, size, {tuning_.inline_patience, tuning_.stream_patience, progress}),
+      muster_(segments.control, sizeof(ControlBlock) + Mailbox::bytes(size), channel_),
       mailbox_(std::move(segments.control), sizeof(ControlBlock), channel_),
       feeds_(std::move(segments.feeds), channel_),
       ring_(std::move(segments.staging), tuning_.ring_bytes),

@@ -12,6 +12,7 @@
 #include "collectives/shm/cost_model.hpp"
 #include "collectives/shm/feeds.hpp"
 #include "collectives/shm/mailbox.hpp"
+#include "collectives/shm/muster.hpp"
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/peer_heaps.hpp"
 #include "collectives/shm/pull.hpp"
@@ -68,6 +69,9 @@ class ShmBackend final : public Backend {
   std::shared_ptr<void> allocate(Call const& call) override;
   void abort(std::string const& reason) noexcept override;
   void fail(ErrorCode code, std::string const& reason) noexcept override { channel_.fail(code, reason); }
+  [[nodiscard]] std::unique_ptr<Survivors> survivors(std::chrono::milliseconds timeout) override {
+    return std::make_unique<ShmSurvivors>(muster_, rank(), timeout);
+  }
 
   [[nodiscard]] int rank() const noexcept { return channel_.rank(); }
   [[nodiscard]] int size() const noexcept { return channel_.size(); }
@@ -229,6 +233,7 @@ class ShmBackend final : public Backend {
   CostModel costs_;                       // why, for explanations
   std::unique_ptr<Explainer> explainer_;  // rank 0's, where asked for
   Channel channel_;
+  Muster muster_;
   Mailbox mailbox_;
   Feeds feeds_;
   StagingRing ring_;

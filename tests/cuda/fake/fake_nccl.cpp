@@ -91,7 +91,7 @@ struct FakeNcclCalls {
     }
     {
       std::scoped_lock const lock(comm->group->mutex);
-      ++comm->group->arrived;
+      comm->group->arrived = fake().others_are_elsewhere ? ranks : comm->group->arrived + 1;
     }
     *made = add(std::move(comm));
     return ncclInProgress;
@@ -139,10 +139,16 @@ struct FakeNcclCalls {
     return true;
   }
 
+  static bool is_quiet(Comm const& comm, char const* name) {
+    if (!comm.revoked || comm.polls_left == 0) return true;
+    gpu().violate(std::string(name) + " of a revoked communicator that has not come to rest");
+    return false;
+  }
   static ncclResult_t split(ncclComm_t handle, int color, int key, ncclComm_t* made, ncclConfig_t* /*config*/) {
     auto const failure = begin("ncclCommSplit", handle);
     auto const comm = comm_of(handle, "ncclCommSplit");
     if (failure != ncclSuccess || !comm) return failure != ncclSuccess ? failure : ncclInvalidArgument;
+    if (!is_quiet(*comm, "ncclCommSplit")) return ncclInvalidUsage;
     *made = divide(*comm, color, key, static_cast<std::size_t>(comm->group->size));
     return ncclSuccess;
   }
@@ -153,6 +159,7 @@ struct FakeNcclCalls {
     if (failure != ncclSuccess || !comm) return failure != ncclSuccess ? failure : ncclInvalidArgument;
     if (count <= 0 || std::count(excluded, excluded + count, comm->rank) != 0) return ncclInvalidArgument;
     if (flags == NCCL_SHRINK_ABORT) comm->stopped = true;
+    if (flags != NCCL_SHRINK_ABORT && !is_quiet(*comm, "ncclCommShrink")) return ncclInvalidUsage;
     *made = divide(*comm, 0, comm->rank, static_cast<std::size_t>(comm->group->size - count));
     return ncclSuccess;
   }
@@ -160,6 +167,7 @@ struct FakeNcclCalls {
     auto const failure = begin("ncclCommRevoke", handle);
     auto const comm = comm_of(handle, "ncclCommRevoke");
     if (failure != ncclSuccess || !comm || flags != 0) return failure != ncclSuccess ? failure : ncclInvalidArgument;
+    comm->polls_left = fake().polls;  // until it has come to rest
     comm->revoked = true;
     comm->stopped = true;
     return ncclInProgress;
@@ -176,7 +184,10 @@ struct FakeNcclCalls {
     return ncclInProgress;
   }
   static ncclResult_t destroy(ncclComm_t handle) { return end("ncclCommDestroy", handle); }
-  static ncclResult_t abort(ncclComm_t handle) { return end("ncclCommAbort", handle); }
+  static ncclResult_t abort(ncclComm_t handle) {
+    while (fake().abort_hangs) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return end("ncclCommAbort", handle);
+  }
   static ncclResult_t end(char const* name, ncclComm_t handle) {
     auto const failure = begin(name, handle);
     auto const comm = comm_of(handle, name);

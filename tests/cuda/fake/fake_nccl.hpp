@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -41,6 +42,10 @@ class FakeNccl {
   bool init_hangs = false;
   /// ncclCommWindowRegister succeeds without giving a window, as where GPUs do not reach one another.
   bool without_windows = false;
+  /// ncclCommAbort waits until this is false again.
+  std::atomic<bool> abort_hangs{false};
+  /// The other ranks are of other processes, and are taken to have come: only calls of one rank end.
+  bool others_are_elsewhere = false;
   /// Results of collectives have a wrong byte.
   bool corrupts = false;
 

@@ -4,8 +4,10 @@
 
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <span>
 #include <thread>
@@ -58,6 +60,14 @@ class FakeNcclFailures : public ::testing::Test {
     expect([&] { work.wait(); });
     std::vector<float> values(4);
     expect([&] { static_cast<void>(reduce(world, values, stream)); });
+  }
+
+  /// The same where the call in question may have been through before: later ones fail.
+  static void expect_over(Communicator& world, Stream const& stream, ErrorCode code,
+                          std::vector<std::string> const& words) {
+    std::vector<float> values(4);
+    Work const later = reduce_or_fail(world, values, stream);
+    expect_failed(world, later, stream, code, words);
   }
 
   static CommunicatorOptions with_timeout(std::chrono::milliseconds timeout) {
@@ -269,6 +279,246 @@ TEST_F(FakeNcclFailures, SurvivorsShrinkToACommunicatorOfTheirOwn) {
     });
     EXPECT_EQ(gpu.count(revoked ? "ncclCommShrink" : "ncclCommShrink(abort)"), 2U);
   }
+}
+
+TEST_F(FakeNcclFailures, MessagesThatDifferNameBothSides) {
+  run_thread_ranks(3, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(8, 1.0F);
+    auto const some = on_gpu(values).slice(0, world.rank() == 0 ? 4 : 5);
+    try {
+      if (world.rank() == 0) {
+        world.send(on_gpu(values), 1, {.stream = stream});  // this one is received as it is sent
+        world.send(some, 1, {.stream = stream});
+      } else if (world.rank() == 1) {
+        world.recv(on_gpu(values), 0, {.stream = stream});
+        world.recv(some, 0, {.stream = stream});
+      }
+    } catch (Error const& error) {  // it is known already
+      EXPECT_EQ(error.code(), ErrorCode::mismatch);
+    }
+    expect_over(world, stream, ErrorCode::mismatch,
+                {"rank 0 gives rank 1", "2. time", "send(4 × f32)", "recv(5 × f32)"});
+    Stream(stream).synchronize();
+  });
+}
+
+TEST_F(FakeNcclFailures, PartsThatDifferNameWhoGivesAndWhoExpects) {
+  using Body = std::function<Work(Communicator&, BufferView, BufferView, CollectiveOptions const&)>;
+  // Rank 2 and the root, or each other rank, are of different opinions about rank 2's part.
+  std::array<std::size_t, 3> const counts{1, 2, 3};
+  std::array<std::size_t, 3> const twos{2, 2, 2};
+  std::array<std::size_t, 3> const others{2, 2, 1};
+  std::vector<std::pair<char const*, Body>> const cases{
+      {"gather_v(",
+       [&](Communicator& world, BufferView send, BufferView recv, CollectiveOptions const& how) {
+         std::size_t const mine = world.rank() == 2 ? 4 : counts[static_cast<std::size_t>(world.rank())];
+         return world.gather(send.slice(0, mine), recv.slice(0, 6), {counts, {}}, 0, how);
+       }},
+      {"scatter_v(",
+       [&](Communicator& world, BufferView send, BufferView recv, CollectiveOptions const& how) {
+         std::size_t const mine = world.rank() == 2 ? 4 : counts[static_cast<std::size_t>(world.rank())];
+         return world.scatter(send.slice(0, 6), {counts, {}}, recv.slice(0, mine), 0, how);
+       }},
+      {"all_to_all_v(",
+       [&](Communicator& world, BufferView send, BufferView recv, CollectiveOptions const& how) {
+         auto const& given = world.rank() == 0 ? others : twos;
+         return world.all_to_all(send.slice(0, world.rank() == 0 ? 5 : 6), {given, {}}, recv.slice(0, 6), {twos, {}},
+                                 how);
+       }},
+  };
+  for (auto const& [name, body] : cases) {
+    run_thread_ranks(3, [&, call = name, make = body](Communicator& world) {
+      FakeNccl::connect(world);
+      Stream const stream = gpu.make_stream();
+      std::vector<float> from(8, 1.0F);
+      std::vector<float> to(8);
+      try {
+        static_cast<void>(make(world, on_gpu(from), on_gpu(to), {.stream = stream}));
+      } catch (Error const& error) {  // it is known already
+        EXPECT_EQ(error.code(), ErrorCode::mismatch);
+      }
+      expect_over(world, stream, ErrorCode::mismatch, {"rank 0", "rank 2", call, "1. time"});
+      Stream(stream).synchronize();
+    });
+  }
+}
+
+TEST_F(FakeNcclFailures, ATimeoutOfAMessageNamesWhoDidNotMakeTheOtherSide) {
+  run_thread_ranks(3, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(4, 1.0F);
+    if (world.rank() == 0) {
+      Work const work = world.recv(on_gpu(values), 2, {.stream = stream, .timeout = 50ms});
+      expect_failed(world, work, stream, ErrorCode::timeout,
+                    {"rank 0: recv", "50 ms", "rank 2 did not send all that rank 0 expects of it (it sent 0 times)"});
+    }
+    world.barrier();
+  });
+}
+
+TEST_F(FakeNcclFailures, WhatIsRefusedNamesRankAndCall) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    std::vector<float> values(4, 1.0F);
+    world.all_reduce(on_gpu(values), on_gpu(values), ReduceOp::sum);
+    std::vector<std::int32_t> whole(4, 1);
+    BufferView const view(whole.data(), 4, DataType::i32, kGpu);
+    try {
+      world.all_reduce(view, view, ReduceOp::band);
+      ADD_FAILURE();
+    } catch (Error const& error) {
+      EXPECT_EQ(error.code(), ErrorCode::unsupported);
+      auto const wanted =
+          "rank " + std::to_string(world.rank()) + ": all_reduce(4 × i32, band), call 2 on cuda:0: NCCL has";
+      EXPECT_NE(std::string(error.what()).find(wanted), std::string::npos) << error.what();
+    }
+  });
+}
+
+// A stream that is stuck before NCCL's kernel: revoking does not end it, so NCCL is aborted before the Work fails.
+TEST_F(FakeNcclFailures, AWorkOfAStuckStreamFailsOnlyOnceNcclWasAborted) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(4, 1.0F);
+    if (world.rank() == 1) {
+      nccl.abort_hangs = true;
+      gpu.hold(stream);
+    }
+    world.barrier();
+    Work const work = reduce_or_fail(world, values, stream);
+    if (world.rank() == 1) {
+      DeviceAccess::backend(world)->fail(ErrorCode::aborted, "enough");
+      EXPECT_FALSE(work.wait_for(900ms)) << "the GPU may still write";
+      nccl.abort_hangs = false;
+    }
+    expect_failed(world, work, stream, ErrorCode::aborted, {"enough"});
+    if (world.rank() == 1) {
+      EXPECT_EQ(values[0], 1.0F);
+      gpu.release(stream);
+    }
+    Stream(stream).synchronize();
+    world.barrier();
+    // One rank has no communicator to split: all begin anew.
+    world.connect(kGpu);
+    std::vector<float> again(3, 1.0F);
+    reduce(world, again, stream).wait();
+    EXPECT_EQ(again[0], 2.0F);
+  });
+  EXPECT_EQ(gpu.count("ncclCommAbort"), 1U);
+  EXPECT_EQ(gpu.count("ncclCommInitRankConfig"), 4U);
+}
+
+TEST_F(FakeNcclFailures, WhereTheAbortHangsTooTheErrorSaysThatBuffersAreInUse) {
+  run_thread_ranks(
+      1,
+      [&](Communicator& world) {
+        FakeNccl::connect(world);
+        Stream const stream = gpu.make_stream();
+        std::vector<float> values(4, 1.0F);
+        nccl.abort_hangs = true;
+        gpu.hold(stream);
+        Work const work = reduce(world, values, stream);
+        world.abort("enough");
+        try {
+          work.wait();
+          ADD_FAILURE();
+        } catch (Error const& error) {
+          EXPECT_EQ(error.code(), ErrorCode::aborted);
+          EXPECT_NE(std::string(error.what()).find("the buffers of all_reduce(4 × f32, sum), call 1 are still in use"),
+                    std::string::npos)
+              << error.what();
+        }
+        nccl.abort_hangs = false;
+        while (nccl.live() > 0) std::this_thread::sleep_for(1ms);
+        gpu.release(stream);
+        Stream(stream).synchronize();
+      },
+      with_timeout(200ms));
+}
+
+TEST_F(FakeNcclFailures, CommunicatorsShrinkWithTheirGpus) {
+  for (bool const with_revoke : {true, false}) {
+    gpu.forget_calls();
+    run_thread_ranks(4, [&](Communicator& world) {
+      FakeNccl::connect(world, 0, with_revoke);
+      Stream const stream = gpu.make_stream();
+      std::vector<float> values(4, 1.0F);
+      reduce(world, values, stream).wait();
+      auto const number = world.rank();
+      if (number == 2) return;
+      Work const work = reduce_or_fail(world, values, stream);
+      expect_failed(world, work, stream, ErrorCode::peer_lost, {"rank 2 left"});
+      auto rest = world.shrink();
+      EXPECT_EQ(rest.size(), 3);
+      EXPECT_EQ(rest.rank(), number == 3 ? 2 : number);
+      std::vector<float> again(5, 1.0F);
+      reduce(rest, again, stream).wait();
+      EXPECT_EQ(again[4], 3.0F);
+      EXPECT_THROW(static_cast<void>(reduce(world, values, stream)), Error);
+    });
+    EXPECT_EQ(gpu.count("ncclCommShrink"), with_revoke ? 3U : 0U);
+    EXPECT_EQ(gpu.count("ncclCommInitRankConfig"), with_revoke ? 4U : 7U);
+  }
+}
+
+TEST_F(FakeNcclFailures, WhereNcclCannotShrinkTheRanksBeginAnew) {
+  run_thread_ranks(
+      3,
+      [&](Communicator& world) {
+        FakeNccl::connect(world);
+        if (world.rank() == 0) {
+          nccl.fail_next("ncclCommShrink", ncclInternalError);
+          return;
+        }
+        auto rest = world.shrink();
+        Stream const stream = gpu.make_stream();
+        std::vector<float> again(5, 1.0F);
+        reduce(rest, again, stream).wait();
+        EXPECT_EQ(again[4], 2.0F);
+      },
+      with_timeout(4000ms));
+}
+
+// Ranks as processes, each with a GPU of its own: one is killed while the other waits for it on the GPU.
+TEST(FakeNcclKilled, TheOthersAreToldAndGoOn) {
+  auto const exits = run_forked_ranks(2, [](Communicator& world) {
+    auto& gpu = *new FakeGpu;  // outlives the communicator, as does what follows
+    auto& nccl = *new FakeNccl;
+    nccl.others_are_elsewhere = true;
+    FakeNccl::connect(world);
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(4, 1.0F);
+    BufferView const view(values.data(), 4, DataType::f32, kGpu);
+    Work const work = world.all_reduce(view, view, ReduceOp::sum, {.stream = stream});
+    if (world.rank() == 1) {
+      std::this_thread::sleep_for(100ms);
+      ::kill(::getpid(), SIGKILL);
+    }
+    auto const began = std::chrono::steady_clock::now();
+    try {
+      work.wait();
+      ADD_FAILURE();
+    } catch (Error const& error) {
+      EXPECT_EQ(error.code(), ErrorCode::peer_lost);
+      for (auto const* word : {"rank 1 died before completing all_reduce(4 × f32, sum), call 1 on cuda:0",
+                               "it made 1 collective call there; rank 0 waited", "shrink()"})
+        EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 5s);
+    auto rest = world.shrink();
+    EXPECT_EQ(rest.size(), 1);
+    rest.all_reduce(view, view, ReduceOp::sum, {.stream = stream}).wait();
+    EXPECT_EQ(values[0], 1.0F);
+    EXPECT_EQ(gpu.count("ncclCommShrink"), 1U);
+    EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
+    return 0;
+  });
+  EXPECT_EQ(exits[1].signal, SIGKILL) << exits[1].output;
+  EXPECT_EQ(exits[0].code, 0) << exits[0].output;
 }
 
 TEST_F(FakeNcclFailures, TheFlightRecorderWritesDownWhatFailedOnTheGpu) {

@@ -8,6 +8,7 @@
 
 #include "collectives/cases/attempt.hpp"
 #include "collectives/device_access.hpp"
+#include "cuda/device_cases.hpp"
 #include "cuda/fake/fake_nccl.hpp"
 #include "harness/ranks.hpp"
 #include "weft/error.hpp"
@@ -86,6 +87,13 @@ TEST_F(FakeNcclTest, EveryCallGivesTheSerialResult) {
        {"ncclAllReduce", "ncclReduce", "ncclReduceScatter", "ncclAllGather", "ncclBroadcast", "ncclAlltoAll",
         "ncclGather", "ncclScatter", "ncclSend", "ncclRecv", "ncclRedOpCreatePreMulSum"}) {
     EXPECT_GT(gpu.count(name), 5U) << name;
+  }
+}
+
+// What cuda_nccl_test does on a GPU.
+TEST_F(FakeNcclTest, CallsGiveWhatTheyGiveOnTheHost) {
+  for (int const ranks : {1, 3}) {
+    run(ranks, [](Communicator& world) { expect_as_on_host(world, kGpu); });
   }
 }
 

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "collectives/call.hpp"
+#include "collectives/message.hpp"
+#include "collectives/shm/cache_line.hpp"
+
+namespace weft::nccl {
+
+/// What one rank gives another, or expects of it: a message, or a part of a call with unequal parts of which the other
+/// ranks need not know.
+struct Piece {
+  Operation operation = Operation::send;  ///< send for either side of a message
+  DataType dtype = DataType::u8;
+  std::uint64_t count = 0;
+
+  friend bool operator==(Piece const&, Piece const&) = default;
+};
+
+/// What every rank gives and expects, told in memory that all map: one rank's nth piece for another is that one's nth
+/// from it. Zero-filled memory is its initial state. publish() is for one thread, the rest for any.
+class Ledger {
+ public:
+  enum class Side : std::uint8_t { given, expected };
+  static constexpr std::size_t kRemembered = 64;
+
+  [[nodiscard]] static constexpr std::size_t bytes(int size) noexcept {
+    return static_cast<std::size_t>(size) * static_cast<std::size_t>(size) * 2 * sizeof(Lines);
+  }
+  Ledger(std::byte* memory, int rank, int size) noexcept
+      : lines_(reinterpret_cast<Lines*>(memory)), rank_(rank), size_(size) {}
+
+  /// This rank gives `peer` the piece, or expects it of it; its number, from 1.
+  std::uint64_t publish(Side side, int peer, Piece const& piece) noexcept;
+
+  /// How many pieces `rank` has given to, or expected of, `peer`.
+  [[nodiscard]] std::uint64_t count(Side side, int rank, int peer) const noexcept {
+    return of(side, rank, peer).count.load(std::memory_order_acquire);
+  }
+  /// Empty when it is too long ago.
+  [[nodiscard]] std::optional<Piece> recall(Side side, int rank, int peer, std::uint64_t number) const noexcept;
+
+ private:
+  struct Entry {
+    std::atomic<std::uint64_t> what;  ///< number << 32 | operation << 8 | type; 0 while it is written
+    std::atomic<std::uint64_t> count;
+  };
+  struct alignas(shm::kLinePair) Lines {
+    std::atomic<std::uint64_t> count;
+    Entry entries[kRemembered];
+  };
+  [[nodiscard]] Lines& of(Side side, int rank, int peer) const noexcept {
+    auto const pair = static_cast<std::size_t>(rank) * static_cast<std::size_t>(size_) + static_cast<std::size_t>(peer);
+    return lines_[2 * pair + static_cast<std::size_t>(side)];
+  }
+
+  Lines* lines_;
+  int rank_;
+  int size_;
+};
+
+/// What `rank` of `size` gives and expects in a call with unequal parts; nothing of others, whose contract has it all.
+void publish(Ledger& ledger, Call const& call, int rank, int size) noexcept;
+/// What `rank` sends or receives; what it sends to itself is nobody else's.
+void publish(Ledger& ledger, Message const& message, int rank) noexcept;
+
+/// "send(5 × f32)", "gather_v(0 × u8)"
+[[nodiscard]] std::string describe(Piece const& piece, Ledger::Side side);
+
+}  // namespace weft::nccl
