@@ -32,6 +32,9 @@ struct GradientBucket {
 /// is to do (conversions, say) goes to the stream by enqueue_work(). Buffers live on until their last use has
 /// completed. The Bucketer itself, and a Work of a bucket that was not waited for, are out of bounds.
 ///
+/// Of gradients on a GPU the host waits for nothing: what a hook enqueues on the stream (collectives, kernels) is part
+/// of sending the bucket, and its Work is for what it does elsewhere; a failure there surfaces from later calls.
+///
 /// What a hook throws, or its Work, fails that step on every rank: the communicator is aborted with a reason that names
 /// rank, bucket and cause. While BucketPolicy::optimal measures what transfers cost, a hook is given buckets of a plan
 /// without tensors.

@@ -45,8 +45,8 @@ class GradientCompressor {
   [[nodiscard]] BucketHook hook() const;
 
   /// Of a tensor of the Bucketer's; empty where there are none: without error feedback, of other types, and before the
-  /// first step.
-  [[nodiscard]] std::span<float const> residual(std::size_t tensor) const noexcept;
+  /// first step. Of gradients on a GPU a copy, for which it waits for the GPU.
+  [[nodiscard]] std::span<float const> residual(std::size_t tensor) const;
   /// As many as the tensor has elements, else the step fails; or none: they are zeros. Without error feedback they are
   /// ignored.
   void set_residual(std::size_t tensor, std::vector<float> values);

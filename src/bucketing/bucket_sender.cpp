@@ -12,8 +12,7 @@ namespace weft {
 namespace {
 
 void check_for_device(BucketerOptions const& options) {
-  char const* const what = options.hook                              ? "hook"
-                           : options.policy != BucketPolicy::caps    ? "policy"
+  char const* const what = options.policy != BucketPolicy::caps      ? "policy"
                            : options.unused != UnusedGradients::zero ? "unused"
                                                                      : nullptr;
   if (what == nullptr) return;
@@ -91,9 +90,14 @@ BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t 
   BufferView const part = this->part(storage, index);
   Sent sent;
   if (has_hook()) {
-    sent.begun = enqueue_work(stream(), [] {});
+    if (compute_) {
+      follow(stream(), *compute_);
+    } else {
+      sent.begun = enqueue_work(stream(), [] {});
+    }
     sent.done = call_hook(storage.plan(), index, whole, part);
     sent.done.wait_on(stream());  // whatever a hook did elsewhere, what follows here comes after
+    if (compute_) sent.arrived.emplace().record(stream());
   } else {
     sent.done = collective(whole, part);
   }

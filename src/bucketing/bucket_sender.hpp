@@ -5,6 +5,7 @@
 #include "bucketing/bucket_storage.hpp"
 #include "weft/bucketer.hpp"
 #include "weft/communicator.hpp"
+#include "weft/event.hpp"
 
 namespace weft {
 
@@ -33,7 +34,8 @@ class BucketSender {
   /// A bucket under way. Of one that has no elements both Works are default ones.
   struct Sent {
     Work done;
-    Work begun;  ///< where a hook sent it: completes when the stream came to it
+    Work begun;                      ///< where a hook sent it: completes when the stream came to it
+    std::optional<Event> arrived{};  ///< where one did on a GPU: behind all that it enqueued
   };
   /// Collective, asynchronous: bucket `index`, by the hook if there is one, and behind it what the options say:
   /// on_shard, and freeing what this rank does not own. Throws what the hook does.

@@ -105,6 +105,7 @@ void Bucketer::Impl::finish_launching() {
 void Bucketer::Impl::wait_for_bucket(std::size_t bucket) {
   if (sender_.compute()) {
     sent_[bucket].done.wait_on(*sender_.compute());
+    if (sent_[bucket].arrived) sent_[bucket].arrived->wait_on(*sender_.compute());
     return;
   }
   try {

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/cpu/optim/compress.hpp"
 #include "kernels/cpu/optim/gradients.hpp"
+#include "optim/cuda/on_gpu.hpp"
+#include "runtime/stream_impl.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -31,6 +34,7 @@ class GradientCompressor::Impl : public std::enable_shared_from_this<Impl> {
     bool const sharded = bucket.mine.count != bucket.whole.count;
     if (bucket.whole.dtype != DataType::f32) return reduce(bucket, bucket.whole, bucket.mine, on_stream);
     make_room(bucket);
+    if (bucket.whole.device.type != DeviceType::cpu) return send_on_device(bucket);
     check_residuals(bucket.plan.buckets[bucket.index].slots);
     BufferView const wire = wire_.view().slice(0, bucket.whole.count);
     BufferView const part =
@@ -53,16 +57,76 @@ class GradientCompressor::Impl : public std::enable_shared_from_this<Impl> {
     });
   }
 
-  [[nodiscard]] std::span<float const> residual(std::size_t tensor) const noexcept {
+  [[nodiscard]] std::span<float const> residual(std::size_t tensor) {
+    if (tensor < on_device_.size() && on_device_[tensor].data() != nullptr) fetch(tensor);
     return tensor < residuals_.size() ? std::span<float const>(residuals_[tensor]) : std::span<float const>();
   }
   void set_residual(std::size_t tensor, std::vector<float> values) {
     if (!options_.error_feedback) return;
     if (tensor >= residuals_.size()) residuals_.resize(tensor + 1);
     residuals_[tensor] = std::move(values);
+    if (tensor < on_device_.size()) on_device_[tensor] = Buffer();  // the next step takes it from here
   }
 
  private:
+  // All of it is on the stream: before the collective one kernel, or one for each tensor that has residuals, and one
+  // behind it.
+  Work send_on_device([[maybe_unused]] GradientBucket const& bucket) {
+#ifdef WEFT_WITH_CUDA
+    if (options_.poison) {
+      throw Error(ErrorCode::unsupported, "compress_gradients: options.poison is for gradients in host memory");
+    }
+    BufferView const wire = wire_.view().slice(0, bucket.whole.count);
+    auto const rank = static_cast<std::size_t>(bucket.communicator.rank());
+    bool const sharded = bucket.mine.count != bucket.whole.count;
+    BufferView const part = sharded ? wire.slice(rank * bucket.mine.count, bucket.mine.count) : wire;
+    if (options_.error_feedback) {
+      compress_on_device(bucket, wire);
+    } else {
+      cuda::on_gpu::convert(bucket.whole, wire, bucket.stream);
+    }
+    Work reduced = reduce(bucket, wire, part, {bucket.stream, {}});
+    cuda::on_gpu::convert(part, bucket.mine, bucket.stream);
+    return reduced;
+#else
+    return {};
+#endif
+  }
+
+#ifdef WEFT_WITH_CUDA
+  void compress_on_device(GradientBucket const& bucket, BufferView const& wire) {
+    stream_ = bucket.stream;
+    std::vector<BucketSlot> const& slots = bucket.plan.buckets[bucket.index].slots;
+    check_residuals(slots);
+    stream_->impl().zero(wire.data, wire.bytes());  // what lies between tensors
+    for (BucketSlot const& slot : slots) {
+      if (slot.count == 0) continue;
+      cuda::on_gpu::compress_with_feedback(bucket.whole.slice(slot.offset, slot.count), residual_on_device(slot),
+                                           wire.slice(slot.offset, slot.count), bucket.stream);
+    }
+  }
+
+  // At first, and after set_residual(), what is here, or zeros.
+  [[nodiscard]] BufferView residual_on_device(BucketSlot const& slot) {
+    on_device_.resize(residuals_.size());
+    Buffer& residual = on_device_[slot.tensor];
+    if (residual.data() != nullptr) return residual.view();
+    residual = stream_->impl().allocate(slot.count, DataType::f32);
+    std::vector<float> const& values = residuals_[slot.tensor];
+    if (values.empty()) return residual.view();
+    stream_->impl().copy(residual.data(), values.data(), values.size() * sizeof(float));
+    stream_->synchronize();  // before anybody changes them here
+    return residual.view();
+  }
+#endif
+
+  // A copy, for the caller.
+  void fetch(std::size_t tensor) {
+    residuals_[tensor].resize(on_device_[tensor].count());
+    stream_->impl().copy(residuals_[tensor].data(), on_device_[tensor].data(), on_device_[tensor].view().bytes());
+    stream_->synchronize();
+  }
+
   static Work reduce(GradientBucket const& bucket, BufferView const& whole, BufferView const& mine,
                      CollectiveOptions const& on_stream) {
     if (mine.count == whole.count) return bucket.communicator.all_reduce(whole, whole, bucket.op, on_stream);
@@ -79,14 +143,14 @@ class GradientCompressor::Impl : public std::enable_shared_from_this<Impl> {
     }
     if (wire_.count() < most) {
       Stream(bucket.stream).synchronize();
-      wire_ = bucket.communicator.allocate(most, options_.wire);
+      wire_ = bucket.communicator.allocate(most, options_.wire, bucket.whole.device);
     }
     if (options_.error_feedback && residuals_.size() < tensors) residuals_.resize(tensors);
   }
 
   void check_residuals(std::vector<BucketSlot> const& slots) const {
     for (BucketSlot const& slot : slots) {
-      std::size_t const count = residual(slot.tensor).size();
+      std::size_t const count = slot.tensor < residuals_.size() ? residuals_[slot.tensor].size() : 0;
       if (count == 0 || count == slot.count) continue;
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("compress_gradients: {} residuals of tensor {}, which has {} "
@@ -109,6 +173,8 @@ class GradientCompressor::Impl : public std::enable_shared_from_this<Impl> {
   CompressionOptions options_;
   Buffer wire_;
   std::vector<std::vector<float>> residuals_;  // by tensor: buckets may change
+  std::vector<Buffer> on_device_;              // the same on a GPU; those in residuals_ are copies then
+  std::optional<Stream> stream_;               // of theirs
 };
 
 GradientCompressor::GradientCompressor(CompressionOptions const& options) : impl_(std::make_shared<Impl>(options)) {
@@ -121,7 +187,7 @@ BucketHook GradientCompressor::hook() const {
   return [impl = impl_](GradientBucket const& bucket) { return impl->send(bucket); };
 }
 
-std::span<float const> GradientCompressor::residual(std::size_t tensor) const noexcept {
+std::span<float const> GradientCompressor::residual(std::size_t tensor) const {
   return impl_->residual(tensor);
 }
 

@@ -86,7 +86,7 @@ auto ZeroOptimizer::Impl::explained(bool can_ask, Wait&& wait) {
 }
 
 StepInputs ZeroOptimizer::Impl::judged(StepInputs const& inputs, bool again) {
-  if (compute_) return judged_on_device(inputs, again);
+  if (compute_) return judged_on_device(judge_.without_judging(inputs), again);
   if (again) judge_again();
   return explained(true, [&] { return judge_.decide(communicator_, inputs, {{}, {}, settings_.tag()}); });
 }

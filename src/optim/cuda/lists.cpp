@@ -1,5 +1,6 @@
 #include <string>
 
+#include "kernels/cuda/gradients/compress.hpp"
 #include "optim/cuda/on_gpu.hpp"
 #include "optim/cuda/tensor_list.hpp"
 #include "weft/cuda.hpp"
@@ -158,6 +159,28 @@ void convert(BufferView from, BufferView to) {
   machine.synchronize();
   list.run(wrap_stream(nullptr, from.device.index));
   machine.synchronize();
+}
+
+namespace {
+
+std::size_t blocks_of(BufferView const& view) {
+  return (view.count + kernels::cuda::kChunk - 1) / kernels::cuda::kChunk;
+}
+
+}  // namespace
+
+void convert(BufferView const& from, BufferView const& to, Stream const& stream) {
+  kernels::cuda::ConvertBody const body{{from.data, from.dtype}, {to.data, to.dtype}, from.count};
+  Gpu(from.device.index).launch(body, blocks_of(from), &stream);
+}
+
+void compress_with_feedback(BufferView const& gradient, BufferView const& residual, BufferView const& wire,
+                            Stream const& stream) {
+  kernels::cuda::CompressBody const body{static_cast<float const*>(gradient.data),
+                                         static_cast<float*>(residual.data),
+                                         {wire.data, wire.dtype},
+                                         gradient.count};
+  Gpu(gradient.device.index).launch(body, blocks_of(gradient), &stream);
 }
 
 }  // namespace on_gpu

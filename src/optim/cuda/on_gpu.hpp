@@ -6,6 +6,7 @@
 #include "optim/gradient_parts.hpp"
 #include "weft/buffer.hpp"
 #include "weft/gradients.hpp"
+#include "weft/stream.hpp"
 
 /// The functions of weft/gradients.hpp and weft/convert.hpp for tensors on GPUs. They refuse what is not on the first
 /// one's.
@@ -16,6 +17,14 @@ void scale(std::span<BufferView const> gradients, float factor);
 void clamp(std::span<BufferView const> gradients, float limit);
 void unscale_and_check(std::span<BufferView const> gradients, float inv_scale, float& found_inf);
 void convert(BufferView from, BufferView to);
+
+// One launch on `stream`, of views on its GPU; nothing is waited for, allocated or kept.
+
+/// to ← from, as many elements, rounded to nearest even.
+void convert(BufferView const& from, BufferView const& to, Stream const& stream);
+/// As kernels::compress_with_feedback(); `wire` is bf16 or f16.
+void compress_with_feedback(BufferView const& gradient, BufferView const& residual, BufferView const& wire,
+                            Stream const& stream);
 
 /// Whether a list is theirs; never in a library without CUDA.
 [[nodiscard]] inline bool takes([[maybe_unused]] std::span<BufferView const> tensors) {

@@ -1,14 +1,18 @@
 // Steps of data parallel training on a GPU's streams.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <numeric>
+#include <thread>
 #include <vector>
 
+#include "bucketing/gradients.hpp"
 #include "cuda/fake/fake_nccl.hpp"
 #include "harness/ranks.hpp"
 #include "weft/data_parallel.hpp"
 #include "weft/error.hpp"
+#include "weft/gradient_compression.hpp"
 
 namespace weft::test {
 namespace {
@@ -143,6 +147,85 @@ TEST_F(FakeTraining, AStepCanBeCapturedAndGivesTheSameBits) {
   });
 }
 
+/// Averages of several steps, compressed; the gradients are on the GPU if `compute` is given.
+std::vector<float> compressed(Communicator& world, CompressionOptions const& how, Stream* compute, FakeGpu const& gpu,
+                              std::vector<float>& residual) {
+  std::vector<TensorSpec> const specs = model(7, 3);
+  GradientCompressor const compressor(how);
+  BucketerOptions options{.limits = {.first_bytes = 1000, .bytes = 8000}, .hook = compressor.hook()};
+  if (compute != nullptr) {
+    options.device = kGpu;
+    options.compute = *compute;
+  }
+  Bucketer bucketer(world, specs, options);
+  std::vector<float> all;
+  for (std::size_t step = 0; step < 4; ++step) {
+    auto const waits = gpu.host_waits_here();
+    for (std::size_t i = specs.size(); i-- > 0;) {
+      auto const write = [to = floats(bucketer.gradient(i)), rank = world.rank(), step, i] {
+        for (std::size_t e = 0; e < to.size(); ++e) to[e] = gradient_value(rank, step, i, e);
+      };
+      if (compute != nullptr) {
+        compute->enqueue(write);
+      } else {
+        write();
+      }
+      bucketer.mark_ready(i);
+    }
+    bucketer.finish();
+    EXPECT_TRUE(step < 2 || gpu.host_waits_here() == waits) << step;  // buckets, wire and residuals are made at first
+    if (compute != nullptr) compute->synchronize();
+    for (float const value : all_gradients(bucketer)) all.push_back(value);
+  }
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    for (float const value : compressor.residual(i)) residual.push_back(value);
+  }
+  return all;
+}
+
+TEST_F(FakeTraining, CompressedBucketsHaveTheBitsOfTheCpus) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream compute = gpu.make_stream();
+    for (DataType const wire : {DataType::bf16, DataType::f16}) {
+      for (bool const feedback : {false, true}) {
+        CompressionOptions const how{.wire = wire, .error_feedback = feedback};
+        std::vector<float> on_host;
+        std::vector<float> on_gpu;
+        auto const expected = compressed(world, how, nullptr, gpu, on_host);
+        EXPECT_EQ(compressed(world, how, &compute, gpu, on_gpu), expected) << to_string(wire) << ", " << feedback;
+        EXPECT_EQ(on_gpu, on_host);
+        EXPECT_EQ(on_gpu.empty(), !feedback);
+      }
+    }
+  });
+}
+
+TEST_F(FakeTraining, AHooksKernelsAreBehindTheGradientsAndBeforeWhatFollows) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream compute = gpu.make_stream();
+    BucketHook const twice = [](GradientBucket const& bucket) {
+      Work sum = bucket.communicator.all_reduce(bucket.whole, bucket.whole, ReduceOp::sum, {bucket.stream, {}});
+      Stream(bucket.stream).enqueue([all = floats(bucket.whole)] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        for (float& value : all) value *= 2;
+      });
+      return sum;
+    };
+    Bucketer bucketer(world, {{1000, DataType::f32}}, {.hook = twice, .device = kGpu, .compute = compute});
+    std::vector<float> seen(1000);
+    gpu.hold(compute);
+    launch(compute, bucketer.gradient(0), [](float, std::size_t e) { return static_cast<float>(e); });
+    bucketer.mark_ready(0);
+    bucketer.finish();
+    compute.enqueue([&seen, all = floats(bucketer.gradient(0))] { std::copy(all.begin(), all.end(), seen.begin()); });
+    gpu.release(compute);
+    compute.synchronize();
+    for (std::size_t e = 0; e < seen.size(); ++e) ASSERT_EQ(seen[e], 4 * static_cast<float>(e));
+  });
+}
+
 TEST_F(FakeTraining, WhatIsNotThereOnAGpuIsNamed) {
   run_thread_ranks(1, [&](Communicator& world) {
     FakeNccl::connect(world);
@@ -159,7 +242,6 @@ TEST_F(FakeTraining, WhatIsNotThereOnAGpuIsNamed) {
     };
     refused({.policy = BucketPolicy::optimal}, "policy");
     refused({.unused = UnusedGradients::find}, "unused");
-    refused({.hook = [](GradientBucket const&) { return Work(); }}, "hook");
     Bucketer bucketer(world, specs, {.device = kGpu});
     EXPECT_THROW(bucketer.begin_join(), Error);
     bucketer.mark_ready(0);
