@@ -156,9 +156,10 @@ class FullySharded : public ShardedOptimizer {
   /// rates, steps applied and the scaler's state are compared as ranks announce the end of the step. Where they differ
   /// all throw Error{mismatch} naming which and both values: with options.gradients before anything is updated, else
   /// once what arrives has been.
-  /// @throws Error{invalid_argument} while a unit is in use, without a backward since the last one, and for inputs that
-  /// options.gradients decides; once the step has ended, naming a parameter whose gradient is missing against what
-  /// UnusedGradients::fixed has found out (it counted as zero).
+  /// @throws Error{invalid_argument} while a unit is in use, without a backward since the last one, for inputs that
+  /// options.gradients decides and for a clip_value or step below what they may be, and may then be called again; once
+  /// the step has ended, naming a parameter whose gradient is missing against what UnusedGradients::fixed has found out
+  /// (it counted as zero).
   void step(StepInputs const& inputs = {});
 
   /// The first half of step(): returns once all gradients are reduced. Until step(), which must follow before the next

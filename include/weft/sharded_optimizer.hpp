@@ -76,6 +76,10 @@ class ShardedOptimizer {
   /// as after step().
   void share_parameters();
 
+  /// Local: waits for what the last step() sent. @throws Error what made that step, or a call before it, fail: shards
+  /// may then be of different steps, or of ranks that went different ways, and are not to be saved; weft::save() asks.
+  void check_step();
+
   /// Bytes of states and f32 masters on this rank; 0 until shards are fixed.
   [[nodiscard]] std::size_t state_bytes() const noexcept;
 

@@ -44,8 +44,9 @@ struct LoadOptions {
 // All are collective. @throws Error{invalid_argument}, on every rank and before anything is written, naming the
 // parameter and both counts or shapes where `parameters` does not fit, or both optimizers where they are not alike; of
 // a save the parameter or state and the first element that is not finite (a diverged run does not replace its last good
-// checkpoint); of a load, before it changes anything, the folder and a tensor that the checkpoint has not, or one there
-// that is none of `parameters` or their states (residuals may be there or not), unless options.partial; and what
+// checkpoint); of a save what ShardedOptimizer::check_step() throws (nor does one whose ranks went different ways); of
+// a load, before it changes anything, the folder and a tensor that the checkpoint has not, or one there that is none of
+// `parameters` or their states (residuals may be there or not), unless options.partial; and what
 // CheckpointSaver::save() and Checkpoint::read() throw.
 
 void save(CheckpointSaver& saver, ShardedOptimizer& sharded, std::span<NamedParameter const> parameters,

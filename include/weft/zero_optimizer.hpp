@@ -97,7 +97,8 @@ class ZeroOptimizer : public ShardedOptimizer {
   /// A parameter that this rank has no gradient of counts as zero here. One that no rank has: by default its gradient
   /// is zero, so decay and momentum go on; under options.buckets.unused = UnusedGradients::find or fixed it is not
   /// updated, and its state stays as it is. @throws before anything is sent Error{invalid_argument} for inputs that
-  /// options.gradients decides; once the step has ended, for what broke the promise of UnusedGradients::fixed.
+  /// options.gradients decides and for a clip_value or step below what they may be, and may then be called again; once
+  /// the step has ended, for what broke the promise of UnusedGradients::fixed.
   void step(StepInputs const& inputs = {});
 
   /// The first half of step(), which all ranks call: returns once all gradients are reduced. Until step(),

@@ -257,7 +257,10 @@ CheckpointInfo filled_in(CheckpointInfo info, Strategy const& strategy) {
 void save(CheckpointSaver& saver, ShardedOptimizer& sharded, std::span<NamedParameter const> parameters,
           CheckpointInfo info, GradientCompressor const* compressor) {
   saver.save(
-      [&] { return with_residuals(tensors_of(sharded, parameters), compressor, parameters, saver.communicator()); },
+      [&] {
+        sharded.check_step();
+        return with_residuals(tensors_of(sharded, parameters), compressor, parameters, saver.communicator());
+      },
       filled_in(std::move(info), sharded));
 }
 

@@ -4,6 +4,7 @@
 
 #include "optim/optimizer_impl.hpp"
 #include "optim/parameter_state.hpp"
+#include "optim/step_inputs.hpp"
 #include "weft/memory.hpp"
 
 namespace weft {
@@ -53,11 +54,8 @@ class CpuOptimizer final : public Optimizer::Impl {
 
  private:
   void begin(StepInputs const& inputs) override {
+    check_step_number("Optimizer::begin_step", inputs);
     auto const next = inputs.step != nullptr ? *inputs.step : step_ + 1;
-    if (next < 1) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("Optimizer::begin_step: *StepInputs::step is {}; the first step is 1", next));
-    }
     inputs_ = inputs;
     if (!skips()) step_ = next;
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "optim/overlap.hpp"
+#include "optim/step_inputs.hpp"
 
 namespace weft {
 namespace {
@@ -53,10 +54,7 @@ Optimizer::Impl::Impl(std::vector<ParameterGroup> const& groups, OptimizerSettin
 }
 
 void Optimizer::Impl::begin_step(StepInputs const& inputs) {
-  if (inputs.clip_value && !(*inputs.clip_value >= 0)) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("Optimizer::begin_step: clip_value is {}; it must be at least 0", *inputs.clip_value));
-  }
+  check_clip_value("Optimizer::begin_step", inputs);
   begin(inputs);
   ++begun_;
 }

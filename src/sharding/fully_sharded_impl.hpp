@@ -77,6 +77,7 @@ class FullySharded::Impl final : public ShardedOptimizer::Core {
   void wait_for_gradient(ShardPiece const& piece) override { reducer_.wait_for(layout_.place(piece.tensor).unit); }
   [[nodiscard]] bool has_gradient(ShardPiece const& piece) const override;
   [[nodiscard]] Owners owners() override { return {groups_.gathers, layout_.plan()}; }
+  void finish_step() override {}  // step() has
   void settle(char const* call) override;
   [[nodiscard]] BufferView unfixed(std::size_t /*index*/) const override { return {}; }  // from the start they are
   void set_whole(std::size_t /*index*/, std::span<float const> /*values*/) override { share_parameters(); }

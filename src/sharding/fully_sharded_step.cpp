@@ -57,6 +57,7 @@ void FullySharded::Impl::step(StepInputs const& inputs) {
   }
   bool const judges = judge_.is_wanted();
   judge_.check(inputs);
+  check_inputs(inputs);
   guarded([&] {
     settings_.take(shards_, scaler_, inputs);
     if (reduced_) {

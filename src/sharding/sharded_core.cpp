@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "optim/rule.hpp"
+#include "optim/step_inputs.hpp"
 #include "sharding/device_values.hpp"
 #include "weft/error.hpp"
 
@@ -40,7 +41,10 @@ void ShardedOptimizer::Core::check_whole(char const* call, std::size_t index, st
               fmt::format("{}::{}: {} elements for parameter {}, which has {}", who_, call, count, index, expected));
 }
 
-void ShardedOptimizer::Core::check_stream(StepInputs const& inputs) const {
+void ShardedOptimizer::Core::check_inputs(StepInputs const& inputs) const {
+  std::string const call = fmt::format("{}::step", who_);
+  check_clip_value(call.c_str(), inputs);
+  if (!compute_) check_step_number(call.c_str(), inputs);
   if (!compute_ || inputs.stream == nullptr || *inputs.stream == *compute_) return;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("{}::step: inputs.stream is another than the one that gradients are computed on, which the "

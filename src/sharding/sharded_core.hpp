@@ -49,6 +49,10 @@ class ShardedOptimizer::Core : protected FailsOnce {
   void set_parameter(std::size_t index, std::span<float const> values);
   void set_master_shard(std::size_t index, std::span<float const> values);
   virtual void share_parameters() = 0;
+  void check_step() {
+    check_usable();
+    finish_step();
+  }
 
  protected:
   /// Of this rank's part of a gradient, once reduced. wait_for_gradient() blocks until it is. Where no rank
@@ -56,8 +60,9 @@ class ShardedOptimizer::Core : protected FailsOnce {
   [[nodiscard]] virtual BufferView gradient_of(ShardPiece const& piece) const = 0;
   virtual void wait_for_gradient(ShardPiece const& piece) = 0;
   [[nodiscard]] virtual bool has_gradient(ShardPiece const& piece) const = 0;
-  /// On a GPU a step runs on compute_ and nowhere else. @throws Error{invalid_argument}
-  void check_stream(StepInputs const& inputs) const;
+  /// Before anything is sent, so that a step may be made again with what is right. On a GPU a step runs on compute_ and
+  /// nowhere else. @throws Error{invalid_argument}
+  void check_inputs(StepInputs const& inputs) const;
   /// Pieces whose gradients are there. On a GPU enqueued.
   void update(std::span<ShardPiece const> pieces);
   /// All pieces, once they are there. Lamb scales a whole tensor by its norms, and its parts are on several ranks.
@@ -70,6 +75,8 @@ class ShardedOptimizer::Core : protected FailsOnce {
     BucketPlan const& plan;
   };
   [[nodiscard]] virtual Owners owners() = 0;
+  /// Blocks until what the last step sent is through.
+  virtual void finish_step() = 0;
   /// Blocks until nobody reads parameters any more, and they may be written. @throws where `call` may not come now.
   virtual void settle(char const* call) = 0;
   /// Parameter `index` as it lies here before shards are fixed.

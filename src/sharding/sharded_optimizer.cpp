@@ -89,6 +89,9 @@ void ShardedOptimizer::set_master_shard(std::size_t index, std::span<float const
 void ShardedOptimizer::share_parameters() {
   core_->share_parameters();
 }
+void ShardedOptimizer::check_step() {
+  core_->check_step();
+}
 std::size_t ShardedOptimizer::state_bytes() const noexcept {
   return core_->shards().state_bytes();
 }

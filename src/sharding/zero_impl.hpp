@@ -91,6 +91,7 @@ class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
     return bucketer_.has_gradient(piece.tensor);
   }
   [[nodiscard]] Owners owners() override { return {communicator_, parameters_.plan()}; }
+  void finish_step() override { wait_parameters(); }
   void settle(char const* /*call*/) override { wait_parameters(); }
   [[nodiscard]] BufferView unfixed(std::size_t index) const override { return parameters_.tensor(index); }
   void set_whole(std::size_t index, std::span<float const> values) override;

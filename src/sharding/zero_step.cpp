@@ -100,7 +100,7 @@ void ZeroOptimizer::Impl::judge_again() {
 void ZeroOptimizer::Impl::step(StepInputs const& inputs) {
   check_usable();
   if (!bucketer_.sync()) return bucketer_.finish();
-  check_stream(inputs);
+  check_inputs(inputs);
   bool const judges = judge_.is_wanted();
   judge_.check(inputs);
   guarded([&] {
