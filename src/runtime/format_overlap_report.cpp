@@ -2,26 +2,10 @@
 
 #include <iterator>
 
+#include "runtime/with_unit.hpp"
 #include "weft/overlap.hpp"
 
 namespace weft {
-
-namespace {
-
-std::string with_unit(std::size_t bytes) {
-  constexpr double kStep = 1024;
-  auto value = static_cast<double>(bytes);
-  if (value < kStep) return fmt::format("{} B", bytes);
-  char const* unit = "";
-  for (char const* next : {"KiB", "MiB", "GiB", "TiB"}) {
-    if (value < kStep) break;
-    value /= kStep;
-    unit = next;
-  }
-  return fmt::format("{:.1f} {}", value, unit);
-}
-
-}  // namespace
 
 std::string format_overlap_report(OverlapReport const& report, std::string const& title) {
   fmt::memory_buffer out;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "runtime/with_unit.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -65,16 +66,28 @@ class MemoryAccount::State {
 
  private:
   [[noreturn]] void throw_over_budget(MemoryKind kind, std::size_t bytes) const {
+    throw Error(ErrorCode::out_of_memory,
+                fmt::format("memory budget of {}: {} of {} do not fit; {}; {}", with_unit(budget_), with_unit(bytes),
+                            to_string(kind), describe_use(), advice(kind)));
+  }
+  /// "in use are 41.6 MiB (parameters 18.6 MiB, gradients 18.6 MiB, …)"
+  [[nodiscard]] std::string describe_use() const {
+    if (total_.live == 0) return "nothing is in use";
     std::string used;
-    for (std::size_t other = 0; other < kMemoryKinds; ++other) {
-      if (kinds_[other].live == 0) continue;
-      used += fmt::format("{}{} {:.1f}", used.empty() ? "" : ", ", kNames[other], mib(kinds_[other].live));
+    for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+      if (kinds_[kind].live == 0) continue;
+      used += fmt::format("{}{} {}", used.empty() ? "" : ", ", kNames[kind], with_unit(kinds_[kind].live));
     }
-    throw Error(
-        ErrorCode::out_of_memory,
-        fmt::format("memory budget of {:.1f} MiB: {:.1f} MiB of {} do not fit; in use are {:.1f} MiB ({}); raise "
-                    "the budget, shard more, or take more ranks",
-                    mib(budget_), mib(bytes), to_string(kind), mib(total_.live), used));
+    return fmt::format("in use are {} ({})", with_unit(total_.live), used);
+  }
+  /// Every rank has whole staging memory, and gathered units, however many ranks share the model.
+  [[nodiscard]] char const* advice(MemoryKind kind) const {
+    auto const moved = kinds_[static_cast<std::size_t>(MemoryKind::communication)].live;
+    if (kind == MemoryKind::communication || moved > budget_ / 2) {
+      return "raise the budget, or have communicators take less (WEFT_STAGING_BYTES, "
+             "CommunicatorOptions::small_staging), or gather less at a time (FullyShardedOptions::gather_cap)";
+    }
+    return "raise the budget, shard more, or take more ranks";
   }
 
   std::mutex mutex_;

@@ -126,8 +126,8 @@ TEST(TrainGptMemory, FullyShardedTrainsWhereDdpExceedsTheBudget) {
   std::string const budget = " --memory-budget 72M";
   ProgramResult const ddp = run_train_gpt(run_of("ddp") + budget);
   EXPECT_EQ(ddp.code, 1);
-  for (char const* part : {"memory budget of 72.0 MiB", "MiB of optimizer states do not fit", "parameters 18.6",
-                           "gradients 18.6", "activations 1.7"}) {
+  for (char const* part : {"memory budget of 72.0 MiB", "MiB of optimizer states do not fit", "parameters 18.6 MiB",
+                           "gradients 18.6 MiB", "activations 1.7 MiB", "shard more"}) {
     EXPECT_NE(ddp.error.find(part), std::string::npos) << part << ": " << ddp.error;
   }
   Json const zero3 = report_of(run_of("zero3") + budget);
@@ -138,6 +138,16 @@ TEST(TrainGptMemory, FullyShardedTrainsWhereDdpExceedsTheBudget) {
     EXPECT_LE(rank["proportional_set_size"], 72 * kMiB);
 #endif
   }
+}
+
+TEST(TrainGptMemory, ABudgetThatCommunicationExceedsSaysSo) {
+  ProgramResult const result = run_train_gpt(run_of("zero1") + " --memory-budget 1K", 20);
+  EXPECT_EQ(result.code, 1);
+  for (char const* part :
+       {"memory budget of 1.0 KiB", "of communication do not fit; nothing is in use", "WEFT_STAGING_BYTES"}) {
+    EXPECT_NE(result.error.find(part), std::string::npos) << part << ": " << result.error;
+  }
+  EXPECT_EQ(result.error.find("shard more"), std::string::npos) << result.error;
 }
 
 TEST(TrainGptMemory, ABudgetIsASize) {

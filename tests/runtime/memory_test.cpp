@@ -68,11 +68,44 @@ TEST(MemoryAccountTest, WhatDoesNotFitIsNamed) {
   MemoryCharge activations(MemoryKind::activations, 3 << 20);
   Buffer const fits = Buffer::host(1 << 20, DataType::u8);
   expect_error(ErrorCode::out_of_memory,
-               {"budget of 4.0 MiB", "2.0 MiB of gradients", "in use are 4.0 MiB", "gradients 1.0", "activations 3.0"},
+               {"budget of 4.0 MiB", "2.0 MiB of gradients",
+                "in use are 4.0 MiB (gradients 1.0 MiB, activations 3.0 MiB)", "shard more"},
                [] { (void)Buffer::host(2 << 20, DataType::u8); });
   EXPECT_EQ(account.total().live, std::size_t{4} << 20U);
   activations.set(1 << 20);
   Buffer const now = Buffer::host(2 << 20, DataType::u8);
+}
+
+TEST(MemoryAccountTest, SmallSizesHaveSmallUnits) {
+  MemoryAccount const account(1000);
+  MemoryAccount::Binding const bound(account);
+  auto const charge = [](MemoryKind kind, std::size_t bytes) { MemoryCharge const made(kind, bytes); };
+  expect_error(ErrorCode::out_of_memory,
+               {"budget of 1000 B: 1.5 KiB of parameters do not fit; nothing is in use; raise the budget"},
+               [&] { charge(MemoryKind::parameters, 1536); });
+  MemoryCharge const activations(MemoryKind::activations, 999);
+  expect_error(ErrorCode::out_of_memory, {"2 B of gradients do not fit; in use are 999 B (activations 999 B)"},
+               [&] { charge(MemoryKind::gradients, 2); });
+}
+
+// More ranks or more sharding would take none of it away.
+TEST(MemoryAccountTest, WhereCommunicationTakesMostTheAdviceIsAboutThat) {
+  MemoryAccount const account(1000);
+  MemoryAccount::Binding const bound(account);
+  for (MemoryKind const kind : {MemoryKind::communication, MemoryKind::parameters}) {
+    SCOPED_TRACE(to_string(kind));
+    MemoryCharge const staging(MemoryKind::communication, 600);
+    try {
+      MemoryCharge const made(kind, 500);
+      FAIL() << "500 and 600 bytes fit into 1000";
+    } catch (Error const& error) {
+      std::string const what = error.what();
+      for (char const* part : {"WEFT_STAGING_BYTES", "small_staging", "communication 600 B"}) {
+        EXPECT_NE(what.find(part), std::string::npos) << what;
+      }
+      EXPECT_EQ(what.find("shard more"), std::string::npos) << what;
+    }
+  }
 }
 
 // Against a plain sum, over random charges that come, change and go.
