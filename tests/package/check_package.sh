@@ -64,6 +64,13 @@ whole=$("$resumable" "$scratch/whole" 200)
 expect "$whole" "$resumable" "$scratch/parts" 200
 expect "batch [0-9]+, scale [0-9]+, learned 0\.(5|50[0-9]*|49[0-9]*)" "$resumable" "$scratch/parts" 200  # nothing left
 
+# And one goes on at other numbers of ranks.
+"$resumable" "$scratch/more" 100 2 >"$scratch/half"
+for steps in "150 3" "200 1"; do
+  # shellcheck disable=SC2086  # two arguments
+  expect "batch [0-9]+, scale [0-9]+, learned 0\.(5|50[0-9]*|49[0-9]*)" "$resumable" "$scratch/more" $steps
+done
+
 echo "-- pkg-config"
 pc=$(dirname "$(find "$scratch/moved" -name weft.pc)")
 export PKG_CONFIG_PATH="$pc" LD_LIBRARY_PATH="$(dirname "$pc")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"

@@ -1,14 +1,23 @@
 #include <filesystem>
 #include <iostream>
+#include <sstream>
 #include <string>
 #include <vector>
 #include <weft/weft.hpp>
 
-// resumable FOLDER STEPS: trains until so many steps were applied, from where the checkpoint in FOLDER is.
+// All of its bits; std::stof reads them back.
+std::string exact(float value) {
+  std::ostringstream text;
+  text << std::hexfloat << value;
+  return text.str();
+}
+
+// resumable FOLDER STEPS RANKS: trains until so many steps were applied, from where the checkpoint in FOLDER is.
 int main(int argc, char** argv) {
   std::string const folder = argc > 1 ? argv[1] : "checkpoint";
   int const steps = argc > 2 ? std::stoi(argv[2]) : 200;
-  return weft::launch({.ranks = 2}, [&](weft::Communicator& world) {
+  int const ranks = argc > 3 ? std::stoi(argv[3]) : 2;
+  return weft::launch({.ranks = ranks}, [&](weft::Communicator& world) {
     constexpr std::size_t kLayers = 3;
     constexpr std::size_t kSize = 1000;
     constexpr int kPasses = 4;  // of a step
@@ -34,15 +43,18 @@ int main(int argc, char** argv) {
       weft::load(saved, world, zero, names);  // weights, moments, and the number of steps that were applied
       auto const& own = saved.info().metadata;
       batch = std::stol(own.at("batch"));
-      scaler.set_state({.scale = std::stof(own.at("scale")), .growth_tracker = std::stol(own.at("growth"))});
+      scaler.set_state({.scale = std::stof(own.at("scale")),
+                        .growth_tracker = std::stol(own.at("growth")),
+                        .hysteresis_left = std::stol(own.at("hysteresis"))});
     }
     weft::CheckpointSaver saver(world, folder);
 
     while (zero.step_count() < steps) {
       zero.set_lr(schedule.at(zero.step_count()));
       for (int pass = 0; pass < kPasses; ++pass, ++batch) {
-        // Each rank's own data; their mean is 0.5.
-        float const wanted = static_cast<float>(world.rank()) + (batch % 2 == 0 ? 0.25F : -0.25F);
+        // Each rank's own data; their mean is 0.5, of however many ranks.
+        float const share = (static_cast<float>(world.rank()) + 0.5F) / static_cast<float>(world.size());
+        float const wanted = share + (batch % 2 == 0 ? 0.25F : -0.25F);
         auto const forward_and_backward = [&] {
           for (std::size_t i = 0; i < kLayers; ++i) zero.wait_parameter(i);  // forward
           for (std::size_t i = kLayers; i-- > 0;) {
@@ -71,8 +83,9 @@ int main(int argc, char** argv) {
       auto const [scale, growth, hysteresis] = scaler.state();
       weft::save(saver, zero, names,
                  {.metadata = {{"batch", std::to_string(batch)},
-                               {"scale", std::to_string(scale)},
-                               {"growth", std::to_string(growth)}}});  // written while training goes on
+                               {"scale", exact(scale)},
+                               {"growth", std::to_string(growth)},
+                               {"hysteresis", std::to_string(hysteresis)}}});  // written while training goes on
     }
     saver.wait();  // until the last one counts
     zero.wait_parameters();
