@@ -105,7 +105,7 @@ bool Watch::look() {
   compare_contracts();
   auto const taken = taken_.load(std::memory_order_relaxed);
   bool const busy = added_.load(std::memory_order_acquire) != taken;
-  if (busy) {
+  if (busy && first_ == taken) {  // else it came after retire(), and has waited since no known time
     auto const& first = ring_[taken % kMostPending];
     look_at_nccl(first.call);
     look_at_peers(first);
