@@ -106,7 +106,8 @@ class ZeroOptimizer : public ShardedOptimizer {
   /// UnusedGradients::fixed step() throws.
   void reduce();
 
-  /// Blocks until parameter `index` (all of them) has arrived. Costs nothing when it has.
+  /// Blocks until parameter `index` (all of them) has arrived. Costs nothing when it has. A run ends with
+  /// wait_parameters(): what fails in its last step is thrown there, where the destructor can but log a warning.
   void wait_parameter(std::size_t index);
   void wait_parameters();
 

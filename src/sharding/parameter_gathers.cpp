@@ -7,6 +7,7 @@
 #include "bucketing/bucket_names.hpp"
 #include "collectives/device_access.hpp"
 #include "core/log.hpp"
+#include "sharding/step_settings.hpp"
 #include "weft/error.hpp"
 #include "weft/event.hpp"
 
@@ -67,8 +68,10 @@ void ParameterGathers::drain(bool log_failures) const {
     try {
       work.wait();
     } catch (std::exception const& error) {
-      if (log_failures)
-        log(LogLevel::warn, fmt::format("zero optimizer: its last parameters did not arrive: {}", error.what()));
+      if (log_failures) {
+        log(LogLevel::warn, fmt::format("zero optimizer: its last parameters did not arrive: {}",
+                                        StepSettings::name_tags(error.what())));
+      }
       log_failures = false;  // one cause, one line
     }
   }
