@@ -155,7 +155,8 @@ class FullySharded : public ShardedOptimizer {
   /// no_sync() it ends a micro-step and does nothing. All ranks call it, with inputs of equal value: these, learning
   /// rates, steps applied and the scaler's state are compared as ranks announce the end of the step. Where they differ
   /// all throw Error{mismatch} naming which and both values: with options.gradients before anything is updated, else
-  /// once what arrives has been.
+  /// once what arrives has been. Under HybridSum::by_group those throw that are in the shard group of a rank that
+  /// differs, or own the same shard; the others as soon as they wait for one of these, at the latest in the next step.
   /// @throws Error{invalid_argument} while a unit is in use, without a backward since the last one, for inputs that
   /// options.gradients decides and for a clip_value or step below what they may be, and may then be called again; once
   /// the step has ended, naming a parameter whose gradient is missing against what UnusedGradients::fixed has found out

@@ -69,7 +69,9 @@ char const* name_of(UnusedGradients unused) noexcept {
   return unused == UnusedGradients::find ? "find" : "fixed";
 }
 
-std::optional<std::string> first_difference(Communicator& communicator, Facts const& facts) {
+std::optional<std::string> first_difference(Communicator& communicator, Facts const& facts,
+                                            std::vector<int> const& numbers) {
+  auto const number_of = [&](std::size_t rank) { return numbers.empty() ? static_cast<int>(rank) : numbers[rank]; };
   std::vector<std::uint64_t> mine;
   for (auto const& fact : facts) mine.push_back(digest_of(fact.second));
   std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(communicator.size()));
@@ -80,8 +82,8 @@ std::optional<std::string> first_difference(Communicator& communicator, Facts co
     auto const& [name, value] = facts[which];
     std::size_t const rank = i / facts.size();
     std::vector<std::string> const values = gather_texts(communicator, value);
-    return fmt::format("rank {0} differs from rank 0: {1} (rank 0: {2}, rank {0}: {3})", rank, name, values[0],
-                       values[rank]);
+    return fmt::format("rank {0} differs from rank {1}: {2} (rank {1}: {3}, rank {0}: {4})", number_of(rank),
+                       number_of(0), name, values[0], values[rank]);
   }
   return std::nullopt;
 }

@@ -28,8 +28,10 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 [[nodiscard]] char const* name_of(UnusedGradients unused) noexcept;
 
 /// Collective. Every rank passes as many facts, of the same names. On every rank, the first fact that differs from rank
-/// 0's: "rank 1 differs from rank 0: NAME (rank 0: VALUE, rank 1: VALUE)"; none where all agree.
-[[nodiscard]] std::optional<std::string> first_difference(Communicator& communicator, Facts const& facts);
+/// 0's: "rank 1 differs from rank 0: NAME (rank 0: VALUE, rank 1: VALUE)"; none where all agree. `numbers`: what the
+/// text calls each rank of the communicator; none: as the communicator does.
+[[nodiscard]] std::optional<std::string> first_difference(Communicator& communicator, Facts const& facts,
+                                                          std::vector<int> const& numbers = {});
 /// The same of what an optimizer is built from. @throws Error{mismatch} where ranks differ; `who` begins the message.
 void compare(Communicator& communicator, Facts const& facts, char const* who);
 

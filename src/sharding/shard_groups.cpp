@@ -39,6 +39,14 @@ ShardGroups::ShardGroups(Communicator& world, FullyShardedOptions const& options
   if (replicas > 1) replicated = world.split(shard_rank, world.rank(), named(world, "replicas"));
 }
 
+std::vector<int> ShardGroups::world_ranks(Communicator const& of) const {
+  bool const across = replicated && &of == &*replicated;
+  int const first = of.size() == ranks ? 0 : across ? shard_rank : replica * shard_size;
+  std::vector<int> numbers;
+  for (int rank = 0; rank < of.size(); ++rank) numbers.push_back(first + (across ? shard_size : 1) * rank);
+  return numbers;
+}
+
 void ShardGroups::abort(std::string const& reason) noexcept {
   gathers.abort(reason);
   reductions.abort(reason);

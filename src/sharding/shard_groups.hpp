@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "weft/communicator.hpp"
 #include "weft/fully_sharded.hpp"
@@ -23,6 +24,9 @@ struct ShardGroups {
   Communicator reductions;                 ///< of a shard group; of all ranks where sums are in rank order
   std::optional<Communicator> replicated;  ///< of those that own the same shard; none where that is this rank only
   bool rank_order;                         ///< sums of several replicas are
+
+  /// The ranks of the world that are ranks 0, 1, … of one of the three.
+  [[nodiscard]] std::vector<int> world_ranks(Communicator const& of) const;
 
   /// Of all three.
   void abort(std::string const& reason) noexcept;

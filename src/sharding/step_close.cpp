@@ -8,6 +8,7 @@
 namespace weft {
 
 void StepClose::announce(ShardGroups& groups, Stream const& gathers, Stream const& reductions, std::uint32_t tag) {
+  groups_ = &groups;
   auto const tell = [&](Communicator& to, Stream const& stream, char const* what) {
     announced_.push_back({&to, to.barrier({.stream = stream, .timeout = {}, .tag = tag}), what});
   };
@@ -16,12 +17,33 @@ void StepClose::announce(ShardGroups& groups, Stream const& gathers, Stream cons
   tell(groups.gathers, gathers, "units");
 }
 
+// A rank that differs does so on several communicators, whose other ranks know of no other. It answers on each, in an
+// order that all ranks share, before it throws and thereby ends them.
+std::optional<std::string> StepClose::difference(StepSettings const& settings) const {
+  std::vector<Communicator*> unequal;
+  for (Announced const& one : announced_) {
+    try {
+      one.work.wait();
+    } catch (Error const& error) {
+      if (StepSettings::is_reason_of(error)) unequal.push_back(one.to);
+    }
+  }
+  std::optional<std::string> first;
+  for (Communicator* const to : unequal) {
+    auto const what = settings.difference(*to, groups_->world_ranks(*to));
+    if (!first) first = what;
+  }
+  return first;
+}
+
 void StepClose::wait(UnitLayout const& layout, StepSettings const& settings) {
   for (Announced const& one : announced_) {
     try {
       one.work.wait();
     } catch (Error const& error) {
-      settings.explain(error, *one.to, "FullySharded::step");
+      if (StepSettings::is_reason_of(error)) {
+        if (auto const what = difference(settings)) throw StepSettings::error_of("FullySharded::step", *what);
+      }
       throw Error(error.code(), fmt::format("no more {} in this step: {}", one.what, name_units(error.what(), layout)));
     }
   }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "sharding/shard_groups.hpp"
@@ -22,12 +24,16 @@ class StepClose {
   void wait(UnitLayout const& layout, StepSettings const& settings);
 
  private:
+  /// Where settings differ: what and where, by the ranks of the world.
+  [[nodiscard]] std::optional<std::string> difference(StepSettings const& settings) const;
+
   struct Announced {
     Communicator* to;
     Work work;
     char const* what;  ///< there is no more of
   };
 
+  ShardGroups const* groups_ = nullptr;
   std::vector<Announced> announced_;
 };
 

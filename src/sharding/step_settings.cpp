@@ -29,15 +29,6 @@ std::optional<float> value_of(float const* input) noexcept {
   return input != nullptr ? std::optional(*input) : std::nullopt;
 }
 
-bool is_of_settings(Error const& failure) {
-  int tags = 0;
-  static_cast<void>(name_tags(failure.what(), [&](std::uint32_t tag) {
-    if (StepSettings::is_tag(tag)) ++tags;
-    return std::string();
-  }));
-  return failure.code() == ErrorCode::mismatch && tags == 2;
-}
-
 }  // namespace
 
 void StepSettings::take(PieceOptimizer const& shards, GradScaler const* scaler, StepInputs const& inputs) {
@@ -95,16 +86,30 @@ Facts StepSettings::facts() const {
   return facts;
 }
 
-void StepSettings::explain(Error const& failure, Communicator& communicator, char const* who) const {
-  if (!is_of_settings(failure)) return;
-  std::optional<std::string> difference;
+bool StepSettings::is_reason_of(Error const& failure) {
+  int tags = 0;
+  static_cast<void>(weft::name_tags(failure.what(), [&](std::uint32_t tag) {
+    if (is_tag(tag)) ++tags;
+    return std::string();
+  }));
+  return failure.code() == ErrorCode::mismatch && tags == 2;
+}
+
+std::optional<std::string> StepSettings::difference(Communicator& communicator, std::vector<int> const& numbers) const {
   try {
-    difference = first_difference(communicator, facts());
+    return first_difference(communicator, facts(), numbers);
   } catch (Error const&) {  // the others are gone, or made other calls since: what is known already has to do
-    return;
+    return std::nullopt;
   }
-  if (!difference) return;
-  throw Error(ErrorCode::mismatch, fmt::format("{}: {}; bring the same to a step on every rank", who, *difference));
+}
+
+Error StepSettings::error_of(char const* who, std::string const& difference) {
+  return {ErrorCode::mismatch, fmt::format("{}: {}; bring the same to a step on every rank", who, difference)};
+}
+
+void StepSettings::explain(Error const& failure, Communicator& communicator, char const* who) const {
+  if (!is_reason_of(failure)) return;
+  if (auto const what = difference(communicator)) throw error_of(who, *what);
 }
 
 }  // namespace weft

@@ -30,6 +30,15 @@ class StepSettings {
   /// A communicator's error text with such tags in words.
   [[nodiscard]] static std::string name_tags(std::string const& what);
 
+  /// `failure` says that ranks differ in nothing but such tags.
+  [[nodiscard]] static bool is_reason_of(Error const& failure);
+  /// Collective on a communicator whose call failed so: what differs and both values, or none where the other ranks
+  /// cannot be asked. `numbers` as first_difference() has them.
+  [[nodiscard]] std::optional<std::string> difference(Communicator& communicator,
+                                                      std::vector<int> const& numbers = {}) const;
+  /// What to throw about it, `who` first.
+  [[nodiscard]] static Error error_of(char const* who, std::string const& difference);
+
   /// Where `failure`, of a call on `communicator` whose tag this was, says that ranks differ in nothing but the tag.
   /// Collective in that case: @throws Error{mismatch} on every rank, `who` first, naming what differs and both values.
   /// Returns in any other, and where the other ranks cannot be asked.

@@ -1,6 +1,9 @@
 // Ranks that come to a step with other learning rates, step numbers, loss scales or inputs than the others.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -12,33 +15,62 @@
 namespace weft::test {
 namespace {
 
-/// What rank 1 brings to its second step, and no other rank.
+/// What one rank brings to its second step, and no other.
 struct Oddity {
   char const* name;
+  std::string fact;
+  std::string usual = "not given";
+  std::string odd;
   std::function<void(ShardedOptimizer&)> set = [](ShardedOptimizer&) {};
+  std::function<void(StepInputs&)> add = [](StepInputs&) {};
   GradScaler::State scale{.scale = 64, .growth_tracker = 1};
-  std::optional<float> lr{};
-  std::optional<float> clip{};
-  std::string told;  ///< of the difference
 };
+
+/// Whose addresses inputs hold.
+constexpr float kEighth = 0.125F;
+constexpr float kZero = 0;
+constexpr std::int64_t kSeven = 7;
 
 std::vector<Oddity> oddities(bool with_scaler) {
   std::vector<Oddity> all{
       {.name = "lr",
-       .set = [](ShardedOptimizer& one) { one.set_lr(1, 0.25); },
-       .told = "the learning rate of group 1 (rank 0: 0.5, rank 1: 0.25)"},
+       .fact = "the learning rate of group 1",
+       .usual = "0.5",
+       .odd = "0.25",
+       .set = [](ShardedOptimizer& one) { one.set_lr(1, 0.25); }},
       {.name = "steps",
-       .set = [](ShardedOptimizer& one) { one.set_step_count(7); },
-       .told = "the number of steps applied (rank 0: 1, rank 1: 7)"},
-      {.name = "lr in memory", .lr = 0.125F, .told = "inputs.lr (rank 0: not given, rank 1: 0.125)"},
+       .fact = "the number of steps applied",
+       .usual = "1",
+       .odd = "7",
+       .set = [](ShardedOptimizer& one) { one.set_step_count(7); }},
+      {.name = "lr in memory", .fact = "inputs.lr", .odd = "0.125", .add = [](auto& in) { in.lr = &kEighth; }},
+      {.name = "step in memory", .fact = "inputs.step", .odd = "7", .add = [](auto& in) { in.step = &kSeven; }},
+      {.name = "limit", .fact = "inputs.clip_value", .odd = "2", .add = [](auto& in) { in.clip_value = 2; }},
   };
-  if (!with_scaler) all.push_back({.name = "clip", .clip = 2, .told = "inputs.clip (rank 0: not given, rank 1: 2)"});
-  if (with_scaler) {
-    all.push_back({.name = "scale", .scale = {.scale = 32, .growth_tracker = 1}, .told = "the loss scale (rank 0: 64"});
-    all.push_back({.name = "growth tracker",
-                   .scale = {.scale = 64, .growth_tracker = 0},
-                   .told = "the scaler's growth_tracker (rank 0: 1, rank 1: 0)"});
-  }
+  std::vector<Oddity> const without_scaler{
+      {.name = "clip", .fact = "inputs.clip", .odd = "0.125", .add = [](auto& in) { in.clip = &kEighth; }},
+      {.name = "scale", .fact = "inputs.inv_scale", .odd = "0.125", .add = [](auto& in) { in.inv_scale = &kEighth; }},
+      {.name = "found_inf", .fact = "inputs.found_inf", .odd = "0", .add = [](auto& in) { in.found_inf = &kZero; }},
+  };
+  std::vector<Oddity> const of_scaler{
+      {.name = "scale",
+       .fact = "the loss scale",
+       .usual = "64",
+       .odd = "32",
+       .scale = {.scale = 32, .growth_tracker = 1}},
+      {.name = "growth tracker",
+       .fact = "the scaler's growth_tracker",
+       .usual = "1",
+       .odd = "0",
+       .scale = {.scale = 64, .growth_tracker = 0}},
+      {.name = "hysteresis",
+       .fact = "the scaler's hysteresis_left",
+       .usual = "1",
+       .odd = "2",
+       .scale = {.scale = 64, .growth_tracker = 1, .hysteresis_left = 2}},
+  };
+  auto const& more = with_scaler ? of_scaler : without_scaler;
+  all.insert(all.end(), more.begin(), more.end());
   return all;
 }
 
@@ -57,8 +89,16 @@ std::string mismatch_of(std::function<void()> const& call) {
   return "nothing was thrown";
 }
 
-void expect_told(std::string const& what, std::string const& begin, std::string const& told) {
-  EXPECT_EQ(what.find(begin + ": rank 1 differs from rank 0: " + told), 0U) << what;
+/// How ranks that ask each other are told that `odd_rank` is not as `peer` is.
+std::string told(Oddity const& odd, int odd_rank, int peer) {
+  bool const first_is_odd = odd_rank < peer;
+  return fmt::format("rank {1} differs from rank {0}: {2} (rank {0}: {3}, rank {1}: {4})", std::min(odd_rank, peer),
+                     std::max(odd_rank, peer), odd.fact, first_is_odd ? odd.odd : odd.usual,
+                     first_is_odd ? odd.usual : odd.odd);
+}
+
+void expect_told(std::string const& what, std::string const& begin, std::string const& difference) {
+  EXPECT_EQ(what.find(begin + ": " + difference), 0U) << what;
 }
 
 std::vector<std::byte> shards_of(ShardedOptimizer const& one) {
@@ -74,12 +114,12 @@ struct Way {
   int ranks = 2;
   int shard_size = 0;
   HybridSum hybrid_sum = HybridSum::rank_order;
+  int odd_rank = 1;
 };
 
 StepInputs inputs_of(Oddity const& odd, bool is_odd) {
   StepInputs inputs;
-  if (is_odd && odd.lr) inputs.lr = &*odd.lr;
-  if (is_odd && odd.clip) inputs.clip = &*odd.clip;
+  if (is_odd) odd.add(inputs);
   return inputs;
 }
 
@@ -122,7 +162,7 @@ TEST_P(ZeroSettings, WhatDiffersIsNamedAndParametersStay) {
         zero.set_lr(9);  // of a later step
         zero.wait_parameter(t.specs.size() - 1);
       });
-      expect_told(what, "ZeroOptimizer::step", odd.told);
+      expect_told(what, "ZeroOptimizer::step", told(odd, 1, 0));
       if (way.judged) {
         EXPECT_EQ(shards_of(zero), before);
       }
@@ -141,6 +181,15 @@ INSTANTIATE_TEST_SUITE_P(
                     Way{.name = "JudgedLamb", .options = LambOptions{.lr = 0.5}, .judged = true, .ranks = 4}),
     [](auto const& way) { return way.param.name; });
 
+/// Which rank is compared with the odd one in what `rank` is told; none where they have no communicator in common.
+std::optional<int> peer_of(Way const& way, int rank) {
+  if (way.hybrid_sum == HybridSum::rank_order || way.shard_size == 1) return 0;
+  if (rank == way.odd_rank) return way.odd_rank ^ 1;  // its shard group is asked first
+  bool const shares_group = rank / way.shard_size == way.odd_rank / way.shard_size;
+  bool const is_replica = rank % way.shard_size == way.odd_rank % way.shard_size;
+  return shares_group || is_replica ? std::optional(rank) : std::nullopt;
+}
+
 class FullySettings : public testing::TestWithParam<Way> {};
 
 TEST_P(FullySettings, WhatDiffersIsNamedByTheStep) {
@@ -157,17 +206,25 @@ TEST_P(FullySettings, WhatDiffersIsNamedByTheStep) {
       if (way.reduce_first) model.reduce();
       model.step();
       scaler.update();
-      bool const is_odd = world.rank() == 1;
+      bool const is_odd = world.rank() == way.odd_rank;
       if (is_odd) odd.set(model);
       if (is_odd && way.judged) scaler.set_state(odd.scale);
       auto const before = shards_of(model);
       run_pass(model, t, world.rank(), 1, 0);
       if (way.reduce_first) model.reduce();
-      std::string const what = mismatch_of([&] { model.step(inputs_of(odd, is_odd)); });
-      if (way.hybrid_sum == HybridSum::rank_order) {
-        expect_told(what, "FullySharded::step", odd.told);
-      } else {  // of several communicators the first to see it says so
-        EXPECT_NE(what.find(way.shard_size == 1 ? odd.told : " differs "), std::string::npos) << what;
+      std::optional<int> const peer = peer_of(way, world.rank());
+      std::string const what = mismatch_of([&] {
+        model.step(inputs_of(odd, is_odd));
+        EXPECT_FALSE(peer) << "the step itself was to notice";
+        run_pass(model, t, world.rank(), 2, 0);
+        model.step();
+      });
+      if (peer) {
+        expect_told(what, "FullySharded::step", told(odd, way.odd_rank, *peer));
+      } else {  // by a neighbour that knows
+        EXPECT_TRUE(what.find(told(odd, way.odd_rank, way.odd_rank ^ 1)) != std::string::npos ||
+                    what.find(told(odd, way.odd_rank, way.odd_rank ^ 2)) != std::string::npos)
+            << what;
       }
       // Without a policy units are updated while later gradients arrive, before the end of the step is announced to
       // all.
@@ -186,8 +243,35 @@ INSTANTIATE_TEST_SUITE_P(
         Way{.name = "JudgedAfterReduce", .judged = true, .reduce_first = true},
         Way{.name = "Replicas", .judged = true, .shard_size = 1}, Way{.name = "Hybrid", .ranks = 4, .shard_size = 2},
         Way{.name = "HybridByGroup", .judged = true, .ranks = 4, .shard_size = 2, .hybrid_sum = HybridSum::by_group},
+        Way{.name = "HybridByGroupUnjudged", .ranks = 4, .shard_size = 2, .hybrid_sum = HybridSum::by_group},
+        Way{.name = "LastOfHybridByGroup",
+            .judged = true,
+            .ranks = 4,
+            .shard_size = 2,
+            .hybrid_sum = HybridSum::by_group,
+            .odd_rank = 3},
+        Way{.name = "LastOfHybridByGroupUnjudged",
+            .ranks = 4,
+            .shard_size = 2,
+            .hybrid_sum = HybridSum::by_group,
+            .odd_rank = 3},
         Way{.name = "ReplicasByGroup", .shard_size = 1, .hybrid_sum = HybridSum::by_group}),
     [](auto const& way) { return way.param.name; });
+
+// Nothing follows that could throw: the log says of what kind the calls' tags are.
+TEST(StepSettings, ARunThatEndsWithoutWaitingIsToldByTheLog) {
+  testing::internal::CaptureStderr();
+  run_thread_ranks(2, [](Communicator& world) {
+    Parameters const start(model(3, 1));
+    ZeroOptimizer zero(world, {{start.views(), SgdOptions{}}}, {});
+    if (world.rank() == 1) zero.set_lr(0, 0.25);
+    zero.step();
+  });
+  std::string const log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("its last parameters did not arrive: "), std::string::npos) << log;
+  EXPECT_NE(log.find("step settings "), std::string::npos) << log;
+  EXPECT_EQ(log.find(", tag "), std::string::npos) << log;
+}
 
 // Nobody can be asked then: both calls are named, and nobody waits.
 TEST(StepSettings, ARankThatIsElsewhereIsNotWaitedFor) {
