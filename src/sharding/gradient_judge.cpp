@@ -58,16 +58,18 @@ void GradientJudge::add(NormParts const& shard) noexcept {
   weft::add(parts_, shard, policy_.norm_type);
 }
 
+void GradientJudge::note_decision() noexcept {
+  if (policy_.scaler != nullptr) updates_ = policy_.scaler->update_count();
+}
+
 StepInputs GradientJudge::decide(Communicator& communicator, StepInputs const& inputs, CollectiveOptions const& how) {
   if (policy_.scaler != nullptr && policy_.scaler->found_inf() != 0) parts_.not_finite = 1;
   norm_ = norm_of(parts_of_all(communicator, parts_, policy_.norm_type, how), policy_.norm_type);
   begin();
   if (policy_.scaler == nullptr) norm_.norm *= std::abs(value_or(inputs.inv_scale, 1));
   found_inf_ = norm_.finite ? value_or(inputs.found_inf, 0) : 1;
-  if (policy_.scaler != nullptr) {
-    policy_.scaler->found_inf() = found_inf_;
-    updates_ = policy_.scaler->update_count();
-  }
+  if (policy_.scaler != nullptr) policy_.scaler->found_inf() = found_inf_;
+  note_decision();
   StepInputs decided = without_judging(inputs);
   decided.found_inf = &found_inf_;
   if (policy_.scaler != nullptr) decided.inv_scale = policy_.scaler->inputs().inv_scale;

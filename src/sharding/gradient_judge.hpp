@@ -36,6 +36,8 @@ class GradientJudge {
   /// Collective, by one all_reduce: by everything that was looked at, on all ranks. The result's pointers are good
   /// until the next call.
   [[nodiscard]] StepInputs decide(Communicator& communicator, StepInputs const& inputs, CollectiveOptions const& how);
+  /// A DeviceJudge has decided instead: check() asks for the scaler's update() after that as well.
+  void note_decision() noexcept;
   /// What decide() found, unscaled.
   [[nodiscard]] GradientNorm const& norm() const noexcept { return norm_; }
 

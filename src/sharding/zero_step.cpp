@@ -70,6 +70,7 @@ StepInputs ZeroOptimizer::Impl::judged_on_device(StepInputs const& inputs, bool 
   if (!device_judge_) make_device_judge();
   if (again) device_judge_->look_at(0, bucketer_.plan().buckets.size(), *options_.stream);
   StepInputs const decided = device_judge_->decide(communicator_, inputs, *options_.stream);
+  judge_.note_decision();
   follow(*compute_, *options_.stream);
   return decided;
 }

@@ -205,6 +205,47 @@ TEST_F(FakeZero, AScalersOverflowsSkipOnAllRanksAsOnTheCpu) {
   });
 }
 
+// The flag of an overflow stays in the GPU's memory, and would skip every later step.
+TEST_F(FakeZero, AForgottenUpdateOfTheScalerIsRefusedBeforeAnythingIsSent) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Training const t{.specs = std::vector<TensorSpec>(6, TensorSpec{500, DataType::f32}),
+                     .first = SgdOptions{.lr = 0.1},
+                     .second = SgdOptions{.lr = 0.1}};
+    Parameters const values(t.specs);
+    Copies const parameters(gpu, values);
+    Stream compute = gpu.make_stream();
+    GradScaler scaler({.init_scale = 64}, kGpu);
+    ZeroOptions options{.stage = ZeroStage::optimizer_states};
+    options.buckets.rebuild = false;
+    options.buckets.compute = compute;
+    options.gradients.scaler = &scaler;
+    ZeroOptimizer zero(world, parameters.groups(t), options);
+    auto const step = [&](bool overflows) {
+      launch(gpu, compute, [=, to = zero.gradient(0)] {
+        static_cast<float*>(to.data)[0] = overflows ? std::numeric_limits<float>::infinity() : 1;
+      });
+      for (std::size_t i = zero.parameter_count(); i-- > 0;) zero.mark_ready(i);
+      zero.step({.stream = &compute});
+    };
+    step(true);
+    auto const reductions = gpu.count_here("ncclAllReduce");
+    try {
+      zero.step({.stream = &compute});
+      ADD_FAILURE() << "accepted";
+    } catch (Error const& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_NE(std::string(error.what()).find("the scaler has had no update() since the last step"), std::string::npos)
+          << error.what();
+    }
+    EXPECT_EQ(gpu.count_here("ncclAllReduce"), reductions);
+    scaler.update(&compute);
+    step(false);
+    scaler.update(&compute);
+    EXPECT_EQ(zero.step_count(), 1);  // of the two the first one was skipped
+  });
+}
+
 TEST_F(FakeZero, AParameterWaitsForItsOwnBucket) {
   run_thread_ranks(2, [&](Communicator& world) {
     FakeNccl::connect(world);
