@@ -39,9 +39,9 @@ struct OptimizerSettings {
 /// A gradient g becomes g·inv_scale·clip, and is then brought within ±clip_value: in f32, whatever its type.
 struct StepInputs {
   float const* lr = nullptr;  ///< instead of the options'
-  /// The number of this step where it is applied, from 1: what bias corrections and decays go by, and step_count() from
-  /// then on. The caller counts, and gives a step that was skipped no number. Another optimizer's step_memory(), where
-  /// that has begun the same step and skips by the same found_inf, counts for several without the host's help.
+  /// The number of this step where it is applied, 1 to 2^53: what bias corrections and decays go by, and step_count()
+  /// from then on. The caller counts, and gives a step that was skipped no number. Another optimizer's step_memory(),
+  /// where that has begun the same step and skips by the same found_inf, counts for several without the host's help.
   std::int64_t const* step = nullptr;
   float const* inv_scale = nullptr;   ///< multiplies gradients
   float const* clip = nullptr;        ///< multiplies them too: see clip_factor()
@@ -109,7 +109,7 @@ class Optimizer {
 
   /// Steps that were applied.
   [[nodiscard]] std::int64_t step_count() const;
-  void set_step_count(std::int64_t step);  ///< @throws Error{invalid_argument} for one below 0
+  void set_step_count(std::int64_t step);  ///< @throws Error{invalid_argument} for one below 0 or above 2^53
   /// Where step_count() is kept, in the parameters' device's memory, as long as the optimizer lives (moved or not).
   [[nodiscard]] std::int64_t const* step_memory() const noexcept;
 

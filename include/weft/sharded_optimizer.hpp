@@ -44,7 +44,7 @@ class ShardedOptimizer {
   void set_lr(double lr);
   void set_lr(std::size_t group, double lr);
   [[nodiscard]] std::int64_t step_count() const;  ///< steps that were applied; on a GPU waits for it
-  void set_step_count(std::int64_t step);         ///< @throws Error{invalid_argument} for one below 0
+  void set_step_count(std::int64_t step);         ///< @throws Error{invalid_argument} for one below 0 or above 2^53
   /// Of the last step's unscaled gradients, the same on every rank; not finite: that step was skipped. Zero where
   /// options.gradients asks for nothing. On a GPU waits for it.
   [[nodiscard]] GradientNorm gradient_norm() const;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "optim/optimizer_impl.hpp"
+#include "optim/step_inputs.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -107,10 +108,7 @@ std::int64_t Optimizer::step_count() const {
   return impl_->step_count();
 }
 void Optimizer::set_step_count(std::int64_t step) {
-  if (step < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("Optimizer::set_step_count: {} steps; it must be at least 0", step));
-  }
+  check_step_count("Optimizer::set_step_count", step);
   impl_->set_step_count(step);
 }
 std::int64_t const* Optimizer::step_memory() const noexcept {

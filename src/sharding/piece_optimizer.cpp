@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "optim/rule.hpp"
+#include "optim/step_inputs.hpp"
 #include "sharding/device_values.hpp"
 #include "weft/error.hpp"
 
@@ -91,10 +92,7 @@ void PieceOptimizer::set_lr(std::size_t group, double lr) {
 }
 
 void PieceOptimizer::set_step_count(std::int64_t step) {
-  if (step < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}::set_step_count: {} steps; it must be at least 0", who_, step));
-  }
+  check_step_count(fmt::format("{}::set_step_count", who_).c_str(), step);
   first_step_ = step;
   if (optimizer_) optimizer_->set_step_count(step);
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "sharding/zero_training.hpp"
@@ -197,6 +198,8 @@ TEST(ZeroValues, RefusesGroupsRatesAndCountsThatMakeNoSense) {
       expect_refused("AdamW: lr is -5", [&] { zero.set_lr(-5); });
       expect_refused("AdamW: lr is nan", [&] { zero.set_lr(0, std::nan("")); });
       expect_refused("ZeroOptimizer::set_step_count: -7 steps", [&] { zero.set_step_count(-7); });
+      expect_refused("ZeroOptimizer::set_step_count: 9223372036854775807 steps",
+                     [&] { zero.set_step_count(std::numeric_limits<std::int64_t>::max()); });
       EXPECT_EQ(lr_of(zero.options()), 0.25);
       EXPECT_EQ(zero.step_count(), is_fixed ? 1 : 0);
     }
