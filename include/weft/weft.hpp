@@ -24,6 +24,7 @@
 #include "weft/launch.hpp"
 #include "weft/lr_schedule.hpp"
 #include "weft/memory.hpp"
+#include "weft/memory_plan.hpp"
 #include "weft/messenger.hpp"
 #include "weft/optimizer.hpp"
 #include "weft/optimizer_options.hpp"

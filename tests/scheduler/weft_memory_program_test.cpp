@@ -1,0 +1,97 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+#include "harness/shell.hpp"
+
+namespace weft::test {
+namespace {
+
+constexpr char const* kTable = "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n";
+
+class WeftMemory : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("weft-memory-" + std::to_string(getpid()));
+    std::filesystem::create_directories(folder_);
+    std::ofstream(file("in.csv")) << kTable;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] std::string file(std::string const& name) const { return (folder_ / name).string(); }
+  [[nodiscard]] static ShellResult run(std::string const& arguments) {
+    return run_shell("timeout 60 " WEFT_MEMORY_PROGRAM " " + arguments);
+  }
+  [[nodiscard]] std::string read(std::string const& name) const {
+    std::ifstream in(file(name));
+    std::ostringstream text;
+    text << in.rdbuf();
+    return text.str();
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+TEST_F(WeftMemory, WritesTheTableWithOffsets) {
+  auto const result = run(file("in.csv") + " --capacity 12 -o " + file("out.csv") + " --json " + file("out.json"));
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_NE(result.output.find("5 buffers, most live 12 bytes, plan 12 bytes (1.0000x)"), std::string::npos)
+      << result.output;
+  EXPECT_NE(result.output.find("fits"), std::string::npos) << result.output;
+  std::string const table = read("out.csv");
+  EXPECT_EQ(table.rfind("id,lower,upper,size,offset\nb1,0,3,4,", 0), 0U) << table;
+  auto const json = nlohmann::json::parse(read("out.json"));
+  EXPECT_EQ(json.at("plan_bytes"), 12);
+  EXPECT_EQ(json.at("least_bytes"), 12);
+  EXPECT_EQ(json.at("verdict"), "fits");
+}
+
+TEST_F(WeftMemory, ReadsAndWritesStandardStreams) {
+  auto const result = run_shell("(timeout 60 " WEFT_MEMORY_PROGRAM " - -o - 2> /dev/null < " + file("in.csv") + ")");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.output.rfind("id,lower,upper,size,offset\n", 0), 0U) << result.output;
+  EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 6) << result.output;
+}
+
+TEST_F(WeftMemory, SaysThatNothingFits) {
+  auto const result = run(file("in.csv") + " --capacity 11");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_NE(result.output.find("cannot fit"), std::string::npos) << result.output;
+}
+
+TEST_F(WeftMemory, CapacitiesHaveUnits) {
+  EXPECT_NE(run(file("in.csv") + " --capacity 1K").output.find("fits"), std::string::npos);
+}
+
+TEST_F(WeftMemory, BadInputIsOneLineAndExitCodeTwo) {
+  std::ofstream(file("short.csv")) << "id,lower,upper,size\nb1,0,3\n";
+  std::ofstream(file("negative.csv")) << "id,lower,upper,size\nb1,3,0,4\n";
+  struct Case {
+    std::string arguments;
+    char const* words;
+  };
+  for (auto const& [arguments, words] :
+       {Case{file("absent.csv"), "cannot be opened"}, Case{file("short.csv"), "short.csv:2: 3 fields for 4 columns"},
+        Case{file("negative.csv"), "buffer 0 (b1): a life from 3 to 0 ends before it begins"},
+        Case{file("in.csv") + " -o /nowhere/out.csv", "/nowhere/out.csv: cannot be written"}}) {
+    auto const result = run(arguments);
+    EXPECT_EQ(result.code, 2) << result.output;
+    EXPECT_NE(result.output.find("weft-memory: "), std::string::npos) << result.output;
+    EXPECT_NE(result.output.find(words), std::string::npos) << result.output;
+  }
+  EXPECT_EQ(run("").code, 2);
+  EXPECT_EQ(run(file("in.csv") + " --capacity soon").code, 2);
+  EXPECT_EQ(run("--what").code, 2);
+  EXPECT_EQ(run("--help").code, 0);
+  EXPECT_NE(run("--version").output.find("weft-memory (weft) "), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft::test

@@ -1,0 +1,138 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "weft/memory_plan.hpp"
+#include "weft/version.hpp"
+#include "weft_memory/problem_csv.hpp"
+
+namespace {
+
+using weft::MemoryPlan;
+using weft::memory_tool::Problem;
+
+constexpr int kDoesNotFit = 1;
+constexpr int kBadInput = 2;
+
+struct Settings {
+  std::string input;
+  std::string output;
+  std::string json;
+  std::optional<std::int64_t> capacity;
+  double time_limit_s = 10;
+  int threads = 0;
+};
+
+Problem read(std::string const& path) {
+  if (path == "-") return weft::memory_tool::read_problem(std::cin, "standard input");
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error(fmt::format("{}: cannot be opened for reading", path));
+  return weft::memory_tool::read_problem(file, path);
+}
+
+template <typename Write>
+void write(std::string const& path, Write const& to) {
+  if (path == "-") {
+    to(std::cout);
+    return;
+  }
+  std::ofstream file(path);
+  if (file) to(file);
+  if (!file.flush()) throw std::runtime_error(fmt::format("{}: cannot be written", path));
+}
+
+MemoryPlan plan(Settings const& settings, Problem const& problem) {
+  weft::MemoryPlanOptions options;
+  options.capacity = settings.capacity;
+  options.time_limit = std::chrono::milliseconds(static_cast<std::int64_t>(settings.time_limit_s * 1000));
+  options.threads = settings.threads;
+  if (isatty(STDERR_FILENO) != 0) {
+    options.progress = [](weft::MemoryPlanProgress const& now) {
+      fmt::print(stderr, "\r{:.0f} s: {} bytes found, at least {} needed ",
+                 std::chrono::duration<double>(now.elapsed).count(), now.bytes, now.least_bytes);
+      static_cast<void>(std::fflush(stderr));
+    };
+  }
+  MemoryPlan found = weft::plan_memory(problem.buffers, options);
+  if (options.progress) fmt::print(stderr, "\r\033[K");
+  return found;
+}
+
+/// What is known of the capacity, or of the plan where there is none.
+std::string verdict_of(MemoryPlan const& plan, std::optional<std::int64_t> capacity) {
+  if (capacity && plan.bytes <= *capacity) return "fits";
+  if (capacity && plan.least_bytes > *capacity) return "cannot fit";
+  if (capacity) return "not found";
+  return plan.bytes == plan.least_bytes ? "best" : "best so far";
+}
+
+int run(Settings const& settings) {
+  Problem const problem = read(settings.input);
+  auto const begin = std::chrono::steady_clock::now();
+  MemoryPlan const found = plan(settings, problem);
+  double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::string const verdict = verdict_of(found, settings.capacity);
+
+  auto* const text = settings.output == "-" || settings.json == "-" ? stderr : stdout;
+  fmt::print(text, "{} buffers, most live {} bytes, plan {} bytes ({:.4f}x), no plan below {}: {}, {:.2f} s\n",
+             problem.buffers.size(), found.live_bytes, found.bytes,
+             found.live_bytes > 0 ? static_cast<double>(found.bytes) / static_cast<double>(found.live_bytes) : 1.0,
+             found.least_bytes, verdict, seconds);
+  if (!settings.output.empty()) {
+    write(settings.output, [&](std::ostream& out) { write_solution(out, problem, found.offsets); });
+  }
+  if (!settings.json.empty()) {
+    nlohmann::json const json{{"buffers", problem.buffers.size()},
+                              {"capacity", settings.capacity ? nlohmann::json(*settings.capacity) : nlohmann::json()},
+                              {"live_bytes", found.live_bytes},
+                              {"plan_bytes", found.bytes},
+                              {"least_bytes", found.least_bytes},
+                              {"verdict", verdict},
+                              {"planning_s", seconds}};
+    write(settings.json, [&](std::ostream& out) { out << json.dump(2) << '\n'; });
+  }
+  return settings.capacity && found.bytes > *settings.capacity ? kDoesNotFit : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "Plans where buffers lie in one piece of memory, from when each is needed.\nReads and writes the tables of "
+      "minimalloc's benchmarks.\nExit code 0: done; 1: no plan within --capacity was found; 2: bad usage or input."};
+  Settings settings;
+  app.set_version_flag("--version", fmt::format("weft-memory (weft) {}", WEFT_VERSION_STRING));
+  app.add_option("input", settings.input, "table of id,lower,upper,size[,alignment][,gaps]; - reads standard input")
+      ->required();
+  app.add_option("--capacity", settings.capacity,
+                 "bytes there are (K, M, G: times 1024, …): stop at the first plan that fits")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("-o,--output", settings.output, "write the table with an offset column (- for standard output)");
+  app.add_option("--json", settings.json, "write the figures as JSON (- for standard output)");
+  app.add_option("--time-limit", settings.time_limit_s, "seconds after which the best plan so far is taken")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  app.add_option("--threads", settings.threads, "that search; 0: one per core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (CLI::ParseError const& error) {
+    return app.exit(error) == 0 ? 0 : kBadInput;
+  }
+  try {
+    return run(settings);
+  } catch (std::exception const& trouble) {
+    fmt::print(stderr, "weft-memory: {}\n", trouble.what());
+    return kBadInput;
+  }
+}
