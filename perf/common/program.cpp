@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "common/sweep.hpp"
+#include "common/host_sweep.hpp"
 #include "weft/error.hpp"
 #include "weft/launch.hpp"
 #if WEFT_WITH_NCCL
@@ -21,7 +21,7 @@ int run_rank(Case const& tested, Options const& options, MpiPeer const* peer, Co
     return DeviceSweep(tested, options, gpu, communicator).run();
   }
 #endif
-  return Sweep(tested, options, peer, communicator).run();
+  return HostSweep(tested, options, peer, communicator).run();
 }
 
 }  // namespace

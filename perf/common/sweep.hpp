@@ -1,33 +1,36 @@
 #pragma once
 
-#include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/board.hpp"
-#include "common/limit.hpp"
-#include "common/mpi_peer.hpp"
 #include "common/options.hpp"
-#include "common/overlap.hpp"
 #include "common/results.hpp"
 #include "common/rounds.hpp"
 
 namespace weft::perf {
 
-/// One rank's run over the sizes, data types, reductions and roots asked for. Rank 0 prints.
+/// One rank's run over the data types, reductions and roots asked for, and the table that rank 0 prints of it. Where
+/// memory is and how calls are timed is for those that derive from it.
 class Sweep {
  public:
-  /// Collective. `peer`: null when nothing is compared; like the others it must outlive the Sweep.
-  Sweep(Case const& what, Options const& options, MpiPeer const* peer, Communicator& communicator);
+  virtual ~Sweep() = default;
+  Sweep(Sweep const&) = delete;
+  Sweep& operator=(Sweep const&) = delete;
 
   /// Collective: measures, prints, writes the files asked for. 0, or 1 when an element was wrong.
   [[nodiscard]] int run();
 
- private:
+ protected:
   /// A library's send and receive memory, large enough for every size.
   struct Memory {
     Buffer send;
     Buffer recv;
+    [[nodiscard]] double mib() const noexcept {
+      return static_cast<double>(send.view().bytes() + recv.view().bytes()) / (1 << 20);
+    }
   };
   /// One table line's choices besides the size.
   struct Choice {
@@ -35,52 +38,48 @@ class Sweep {
     ReduceOp op;
     int root;
   };
-  /// What is measured at one size: indices of sides.
-  struct Entry {
-    Counts counts;
-    std::size_t out_of_place = 0;
-    std::optional<std::size_t> in_place;
-    std::optional<std::size_t> peer;
-  };
 
-  void print(std::string const& text) const;
-  /// Whether the first rank can write to `path`, or it is empty; where it cannot, that rank throws
-  /// Error{invalid_argument}, and the others have nothing to say.
-  bool can_write(char const* option, std::string const& path);
-  void run_type(DataType dtype);
-  void run_choice(Choice const& choice);
-  void print_close();
+  /// Collective. What it is given must outlive it. @throws Error{invalid_argument} for roots and numbers of ranks that
+  /// do not go with one another.
+  Sweep(Case const& what, Options const& options, Communicator& communicator);
 
-  [[nodiscard]] std::vector<int> roots() const;
+  [[nodiscard]] virtual std::vector<RankPlace> places() = 0;
+  /// Memory for every size of this type, in which calls of run_choice() are made.
+  virtual void allocate(DataType dtype) = 0;
+  /// Collective: a line for each size.
+  virtual void run_choice(Choice const& choice) = 0;
+  /// Lines below the table: means of ratios.
+  [[nodiscard]] virtual std::string means() const = 0;
+  /// Collective. What follows "Memory usage".
+  [[nodiscard]] virtual std::string memory_usage() = 0;
+
   [[nodiscard]] Place place(int root) const noexcept { return {board_.rank(), board_.ranks(), root}; }
-  void allocate(DataType dtype);
-  [[nodiscard]] Memory allocate_memory(std::size_t elements, DataType dtype, bool symmetric);
+  /// Elements of each of a Memory's two buffers.
+  [[nodiscard]] std::size_t elements_of(DataType dtype) const;
   [[nodiscard]] Operands operands(Memory const& memory, Counts counts, Choice const& choice, bool in_place) const;
-  [[nodiscard]] std::function<void()> weft_call(Operands const& on, Choice const& choice);
-  [[nodiscard]] Side weft_side(Counts counts, Choice const& choice, bool in_place);
-  [[nodiscard]] Side peer_side(Counts counts, Choice const& choice);
-  [[nodiscard]] SizeRounds sides_of(std::size_t bytes, Choice const& choice, Entry& entry);
-
-  [[nodiscard]] Timing timing_of(SizeRounds const& rounds, std::size_t side, Entry const& entry, Canary best,
-                                 Choice const& choice, bool checked);
-  [[nodiscard]] Detail detail_of(SizeRounds const& rounds, Entry const& entry, Canary best, Choice const& choice);
-  [[nodiscard]] double overlap_of(Side const& side, Choice const& choice, std::size_t bytes);
-  void finish_line(SizeRounds const& rounds, Entry const& entry, Canary best, Choice const& choice);
+  /// Counts towards the average of bus bandwidth.
+  [[nodiscard]] Timing timing_of(double seconds, Counts counts, DataType dtype);
+  void note_wrong(Timing& timing, double wrong);
+  [[nodiscard]] Line line_of(std::size_t bytes, Counts counts, Choice const& choice) const;
+  /// `best`: see json_line().
+  void print_line(Line& line, Detail const& detail, Canary best);
 
   Case const& case_;
   Options const& options_;
-  MpiPeer const* peer_;
   Communicator& communicator_;
   Board board_;
-  Memory own_;
-  Memory peers_;
-  std::optional<PhysicalLimit> limit_;
-  std::optional<OverlapMeter> overlap_;
+
+ private:
+  void print(std::string const& text) const;
+  /// Whether the first rank can write to `path`, or it is empty; where it cannot, that rank throws
+  /// Error{invalid_argument}, and the others have nothing to say.
+  [[nodiscard]] bool can_write(char const* option, std::string const& path);
+  [[nodiscard]] std::vector<int> roots() const;
+  void run_type(DataType dtype);
+  void print_close();
+
   std::optional<JsonDocument> document_;
   std::vector<nlohmann::json> json_lines_;
-  std::vector<double> limit_ratios_;
-  std::vector<double> call_ratios_;
-  std::vector<double> cost_ratios_;
   double wrong_ = 0;
   double bus_sum_ = 0;
   int bus_lines_ = 0;

@@ -4,16 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "collectives/device_access.hpp"
 #include "collectives/nccl/nccl_backend.hpp"
 #include "collectives/nccl/nccl_factory.hpp"
-#include "common/head.hpp"
-#include "common/names.hpp"
 #include "common/verify.hpp"
 #include "common/weft_calls.hpp"
 #include "runtime/cuda/check.hpp"
@@ -34,38 +30,10 @@ Stream make_stream(Options const& options, nccl::Libraries const& libraries) {
 }  // namespace
 
 DeviceSweep::DeviceSweep(Case const& what, Options const& options, Gpu const& gpu, Communicator& communicator)
-    : case_(what),
-      options_(options),
-      gpu_(gpu),
-      communicator_(communicator),
-      board_(meeting_of(communicator)),
-      stream_(make_stream(options, gpu.libraries)) {
-  if (!options.roots.empty() && options.roots.front() >= board_.ranks()) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("-r: there is no rank {} among {}", options.roots.front(), board_.ranks()));
-  }
-  if (!what.supports(board_.ranks())) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}_perf needs a power of 2 ranks, not {}", what.name(), board_.ranks()));
-  }
+    : Sweep(what, options, communicator), gpu_(gpu), stream_(make_stream(options, gpu.libraries)) {
   DeviceAccess::connect(communicator, *nccl::factory_of(gpu.libraries));
   auto& backend = dynamic_cast<nccl::NcclBackend&>(*DeviceAccess::backend(communicator));
   if (options.compare_nccl) nccl_.emplace(backend.communicator(), stream_);
-}
-
-void DeviceSweep::print(std::string const& text) const {
-  if (board_.rank() != 0) return;
-  fmt::print("{}", text);
-  std::fflush(stdout);
-}
-
-/// The same words on every rank: launch() says them once.
-void DeviceSweep::check_files() {
-  for (auto const& [option, path] : {std::pair{"-J", options_.output_file}, std::pair{"--json", options_.json}}) {
-    bool const refused = board_.rank() == 0 && !path.empty() && !can_append(path);
-    if (board_.max(refused ? 1 : 0) == 0) continue;
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: cannot write {}", option, path));
-  }
 }
 
 std::vector<RankPlace> DeviceSweep::places() {
@@ -85,53 +53,17 @@ std::vector<RankPlace> DeviceSweep::places() {
   return places;
 }
 
-int DeviceSweep::run() {
-  check_files();
-  auto const where = places();
-  print(head_text(case_, options_, where));
-  if (!options_.output_file.empty()) document_.emplace(case_, options_, where);
-  print(table_header({options_.cpu_time, options_.timestamps, extra_columns(options_)}));
-  for (int cycle = 0; options_.cycles == 0 || cycle < options_.cycles; ++cycle) {
-    for (auto const dtype : options_.dtypes) run_type(dtype);
-  }
-  print_close();
-  return wrong_ == 0 ? 0 : 1;
+std::string DeviceSweep::means() const {
+  return nccl_ ? fmt::format("# Geometric mean of nccl over weft: {:.2f}\n", geometric_mean(ratios_)) : std::string();
 }
 
-void DeviceSweep::print_close() {
-  double const average = bus_lines_ == 0 ? 0.0 : bus_sum_ / bus_lines_;
-  print(closing_text(wrong_, average));
-  if (nccl_) print(fmt::format("# Geometric mean of nccl over weft: {:.2f}\n", geometric_mean(ratios_)));
-  if (options_.memory_report) {
-    print(fmt::format("# {:<20} : buffers {:.1f} MB of a GPU\n", "Memory usage",
-                      static_cast<double>(memory_.send.view().bytes() + memory_.recv.view().bytes()) / (1 << 20)));
-  }
-  print(fmt::format("# Collective test concluded: {}_perf\n#\n", case_.name()));
-  if (board_.rank() != 0) return;
-  if (document_) document_->write(options_.output_file, wrong_, average);
-  if (!options_.json.empty()) append_json_lines(options_.json, json_lines_);
+std::string DeviceSweep::memory_usage() {
+  return fmt::format("buffers {:.1f} MB of a GPU", memory_.mib());
 }
 
-std::vector<int> DeviceSweep::roots() const {
-  if (!case_.rooted()) return {0};
-  if (!options_.roots.empty()) return options_.roots;
-  std::vector<int> all(static_cast<std::size_t>(board_.ranks()));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
-void DeviceSweep::run_type(DataType dtype) {
-  memory_ = allocate(dtype);
-  for (auto const op : case_.reduces() ? options_.ops : std::vector<ReduceOp>{ReduceOp::sum}) {
-    if (case_.reduces() && !supports(dtype, op)) continue;
-    for (int const root : roots()) run_choice({dtype, op, root});
-  }
-}
-
-DeviceSweep::Memory DeviceSweep::allocate(DataType dtype) {
+void DeviceSweep::allocate(DataType dtype) {
   memory_ = {};
-  auto const most = case_.room(case_.counts(options_.max_bytes / size_of(dtype), board_.ranks()));
-  auto const elements = std::max<std::size_t>(1, most + static_cast<std::size_t>(options_.unalign));
+  auto const elements = elements_of(dtype);
   if (options_.checks > 0) mirror_ = {Buffer::host(elements, dtype), Buffer::host(elements, dtype)};
   auto const& libraries = gpu_.libraries;
   auto const one = [&] {
@@ -139,15 +71,8 @@ DeviceSweep::Memory DeviceSweep::allocate(DataType dtype) {
       return cuda::allocate(elements, dtype, libraries.device, *libraries.cuda);
     return communicator_.allocate(elements, dtype, {DeviceType::cuda, libraries.device});
   };
-  auto send = one();
-  return {std::move(send), one()};
-}
-
-Operands DeviceSweep::operands(Memory const& memory, Counts counts, Choice const& choice, bool in_place) const {
-  auto const first = static_cast<std::size_t>(options_.unalign);
-  auto const room = case_.room(counts);
-  return case_.operands(memory.send.view().slice(first, room), memory.recv.view().slice(first, room), counts,
-                        place(choice.root), in_place);
+  memory_.send = one();
+  memory_.recv = one();
 }
 
 std::function<void()> DeviceSweep::weft_call(Operands const& on, Choice const& choice) {
@@ -196,15 +121,8 @@ DeviceRounds DeviceSweep::sides_of(std::size_t bytes, Choice const& choice, Entr
   return DeviceRounds(std::move(sides));
 }
 
-Timing DeviceSweep::timing_of(DeviceSample sample, Counts counts, DataType dtype) {
-  Timing timing;
-  timing.seconds = options_.cpu_time ? sample.host : sample.device;
-  auto const bytes = case_.algorithm_elements(counts, board_.ranks()) * size_of(dtype);
-  if (timing.seconds > 0) timing.algorithm_gbps = static_cast<double>(bytes) / timing.seconds / 1e9;
-  timing.bus_gbps = timing.algorithm_gbps * case_.bus_factor(board_.ranks());
-  bus_sum_ += timing.bus_gbps;
-  ++bus_lines_;
-  return timing;
+Timing DeviceSweep::sample_timing(DeviceSample sample, Counts counts, DataType dtype) {
+  return timing_of(options_.cpu_time ? sample.host : sample.device, counts, dtype);
 }
 
 double DeviceSweep::wrong_in(Entry const& entry, Choice const& choice, bool in_place) {
@@ -225,21 +143,16 @@ double DeviceSweep::wrong_in(Entry const& entry, Choice const& choice, bool in_p
 }
 
 void DeviceSweep::finish_line(DeviceRounds const& rounds, Entry const& entry, Choice const& choice) {
-  Line line;
-  line.bytes = std::max(entry.counts.send, entry.counts.recv) * size_of(choice.dtype);
-  line.count = entry.counts.parameter;
-  line.dtype = choice.dtype;
-  line.op = case_.reduces() ? nccl_name(choice.op) : "none";
-  line.root = case_.rooted() ? choice.root : -1;
+  auto const bytes = std::max(entry.counts.send, entry.counts.recv) * size_of(choice.dtype);
+  Line line = line_of(bytes, entry.counts, choice);
   auto const checked = [&](Timing& timing, bool in_place) {
     if (options_.checks == 0 || (in_place && !case_.checks_in_place())) return;
-    timing.wrong = wrong_in(entry, choice, in_place);
-    wrong_ += *timing.wrong;
+    note_wrong(timing, wrong_in(entry, choice, in_place));
   };
   auto const best = rounds.best(0);
-  checked(line.out_of_place.emplace(timing_of(best, entry.counts, choice.dtype)), false);
+  checked(line.out_of_place.emplace(sample_timing(best, entry.counts, choice.dtype)), false);
   if (entry.in_place) {
-    checked(line.in_place.emplace(timing_of(rounds.best(*entry.in_place), entry.counts, choice.dtype)), true);
+    checked(line.in_place.emplace(sample_timing(rounds.best(*entry.in_place), entry.counts, choice.dtype)), true);
   }
   Detail detail;
   detail.call = best.device;
@@ -250,11 +163,7 @@ void DeviceSweep::finish_line(DeviceRounds const& rounds, Entry const& entry, Ch
     detail.peer_cost = rounds.best(*entry.nccl).host;
     ratios_.push_back(ratio(*detail.peer_call, detail.call));
   }
-  line.extras = extra_texts(options_, detail);
-  if (options_.timestamps) line.timestamp = now_text();
-  print(table_line(line));
-  if (document_) document_->add(line, options_.loop.iterations);
-  if (!options_.json.empty()) json_lines_.push_back(json_line(case_, options_, board_.ranks(), line, detail, {}));
+  print_line(line, detail, {});
 }
 
 void DeviceSweep::run_choice(Choice const& choice) {

@@ -1,0 +1,163 @@
+#include "common/host_sweep.hpp"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "common/names.hpp"
+#include "common/verify.hpp"
+#include "common/weft_calls.hpp"
+
+namespace weft::perf {
+namespace {
+
+double peak_memory_mib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+}  // namespace
+
+HostSweep::HostSweep(Case const& what, Options const& options, MpiPeer const* peer, Communicator& communicator)
+    : Sweep(what, options, communicator), peer_(peer) {
+  auto const largest = std::max<std::size_t>(64, options.max_bytes);
+  if (options.limit) limit_.emplace(meeting_of(communicator), board_, what, largest);
+  if (options.overlap) overlap_.emplace(board_);
+}
+
+std::string HostSweep::means() const {
+  std::string text;
+  if (options_.limit)
+    text += fmt::format("# Geometric mean of time over limit: {:.2f}\n", geometric_mean(limit_ratios_));
+  if (peer_ == nullptr) return text;
+  text += fmt::format("# Geometric mean of mpi over weft: call {:.2f}\n", geometric_mean(call_ratios_));
+  if (options_.cost)
+    text += fmt::format("# Geometric mean of mpi over weft: cost {:.2f}\n", geometric_mean(cost_ratios_));
+  return text;
+}
+
+std::string HostSweep::memory_usage() {
+  return fmt::format("buffers {:.1f} MB | peak of a rank {:.1f} MB", own_.mib(), board_.max(peak_memory_mib()));
+}
+
+HostSweep::Memory HostSweep::allocate_memory(std::size_t elements, DataType dtype, bool symmetric) {
+  if (!symmetric) return {Buffer::host(elements, dtype), Buffer::host(elements, dtype)};
+  return {communicator_.allocate(elements, dtype), communicator_.allocate(elements, dtype)};
+}
+
+void HostSweep::allocate(DataType dtype) {
+  own_ = {};
+  peers_ = {};
+  auto const elements = elements_of(dtype);
+  own_ = allocate_memory(elements, dtype, options_.memory == MemoryKind::symmetric);
+  if (peer_ != nullptr) peers_ = allocate_memory(elements, dtype, false);
+}
+
+std::function<void()> HostSweep::weft_call(Operands const& on, Choice const& choice) {
+  return [this, on, options = CallOptions{choice.op, choice.root, {}}] {
+    start_weft(case_.op(), communicator_, on, options).wait();
+    if (options_.blocking == 1) communicator_.barrier().wait();
+  };
+}
+
+Side HostSweep::weft_side(Counts counts, Choice const& choice, bool in_place) {
+  auto const on = operands(own_, counts, choice, in_place);
+  int const calls = options_.aggregate;
+  if (calls == 1) return {"weft", on, weft_call(on, choice), 1};
+  return {"weft", on,
+          [calls, one = weft_call(on, choice)] {
+            for (int i = 0; i < calls; ++i) one();
+          },
+          calls};
+}
+
+Side HostSweep::peer_side(Counts counts, Choice const& choice) {
+  auto const on = operands(peers_, counts, choice, false);
+  int const calls = options_.aggregate;
+  return {"mpi", on,
+          [calls, one = peer_->call(case_, on, choice.op, place(choice.root))] {
+            for (int i = 0; i < calls; ++i) one();
+          },
+          calls};
+}
+
+SizeRounds HostSweep::sides_of(std::size_t bytes, Choice const& choice, Entry& entry) {
+  entry.counts = case_.counts(bytes / size_of(choice.dtype), board_.ranks());
+  std::vector<Side> sides{weft_side(entry.counts, choice, false)};
+  if (peer_ != nullptr) {
+    entry.peer = sides.size();
+    sides.push_back(peer_side(entry.counts, choice));
+  }
+  if (options_.in_place) {
+    entry.in_place = sides.size();
+    sides.push_back(weft_side(entry.counts, choice, true));
+  }
+  return {std::max(entry.counts.send, entry.counts.recv) * size_of(choice.dtype), std::move(sides)};
+}
+
+Timing HostSweep::side_timing(SizeRounds const& rounds, std::size_t side, Entry const& entry, Canary best,
+                              Choice const& choice, bool checked) {
+  Timing timing = timing_of(std::max(0.0, rounds.figures(side, best).call), entry.counts, choice.dtype);
+  if (checked && options_.checks > 0) {
+    auto const& on = rounds.sides()[side].on;
+    note_wrong(timing, count_wrong(board_, case_, on, entry.counts, place(choice.root), choice.op, options_.checks,
+                                   weft_call(on, choice)));
+  }
+  return timing;
+}
+
+double HostSweep::overlap_of(Side const& side, Choice const& choice, std::size_t bytes) {
+  constexpr std::size_t kMib = 1 << 20;
+  int const iterations = bytes <= kMib ? options_.loop.iterations : std::max(2, options_.loop.iterations / 8);
+  auto const start = [&](Stream const& stream) {
+    return start_weft(case_.op(), communicator_, side.on, {choice.op, choice.root, {stream, {}}});
+  };
+  return overlap_->measure(start, iterations, std::min(options_.rounds, 3));
+}
+
+Detail HostSweep::detail_of(SizeRounds const& rounds, Entry const& entry, Canary best, Choice const& choice) {
+  auto const figures = rounds.figures(entry.out_of_place, best);
+  Detail detail;
+  detail.call = figures.call;
+  detail.rounds_kept = rounds.kept(best);
+  detail.rounds = rounds.measured();
+  if (options_.loop.cost) detail.cost = figures.cost;
+  if (limit_) {
+    detail.limit = limit_->seconds(rounds.bytes(), choice.root);
+    limit_ratios_.push_back(ratio(detail.call, *detail.limit));
+  }
+  if (entry.peer) {
+    auto const peer = rounds.figures(*entry.peer, best);
+    detail.peer_call = peer.call;
+    call_ratios_.push_back(ratio(peer.call, detail.call));
+    if (options_.loop.cost) detail.peer_cost = peer.cost;
+    if (options_.loop.cost) cost_ratios_.push_back(ratio(peer.cost, figures.cost));
+  }
+  if (overlap_) detail.overlap = overlap_of(rounds.sides()[entry.out_of_place], choice, rounds.bytes());
+  return detail;
+}
+
+void HostSweep::finish_line(SizeRounds const& rounds, Entry const& entry, Canary best, Choice const& choice) {
+  Line line = line_of(rounds.bytes(), entry.counts, choice);
+  line.out_of_place = side_timing(rounds, entry.out_of_place, entry, best, choice, true);
+  if (entry.in_place) {
+    line.in_place = side_timing(rounds, *entry.in_place, entry, best, choice, case_.checks_in_place());
+  }
+  print_line(line, detail_of(rounds, entry, best, choice), best);
+}
+
+void HostSweep::run_choice(Choice const& choice) {
+  Stopwatch watch(board_, choice.dtype, options_.loop);
+  std::vector<SizeRounds> rounds;
+  std::vector<Entry> entries;
+  for (auto const bytes : options_.sizes()) {
+    rounds.push_back(sides_of(bytes, choice, entries.emplace_back()));
+    if (options_.warmup > 0) rounds.back().warm_up(watch, options_.warmup);
+  }
+  auto const best = run_rounds(rounds, watch, options_.rounds);
+  for (std::size_t i = 0; i < rounds.size(); ++i) finish_line(rounds[i], entries[i], best, choice);
+}
+
+}  // namespace weft::perf
