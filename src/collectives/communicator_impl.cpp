@@ -132,7 +132,7 @@ void Communicator::Impl::open_group(CollectiveOptions const& how) {
   check_no_group("Group");
   validator.check_options("Group", how, how.stream ? how.stream->device() : Device{});
   if (how.tag != 0) validator.reject("Group", "a group has no tag; give tags to its calls");
-  group_ = OpenGroup::create(how, backend_->merge_limits(), validator.rank);
+  group_ = OpenGroup::create(how, backend_->merge_limits(), validator.rank, validator.size);
   merging_ = true;
 }
 
@@ -145,8 +145,9 @@ void Communicator::Impl::drop_group() noexcept {
       Error(ErrorCode::aborted, validator.explain("Group", "dropped before end(); none of its calls was made"))));
 }
 
-void Communicator::Impl::check_own_messages(OpenGroup& group) const {
-  auto const why = group.own_messages_differ();
+void Communicator::Impl::check_group(OpenGroup& group) const {
+  auto why = group.own_messages_differ();
+  if (why.empty()) why = group.dependence();
   if (why.empty()) return;
   Error const error(ErrorCode::invalid_argument, validator.explain("Group::end", why));
   group.state()->complete(std::make_exception_ptr(error));
@@ -157,7 +158,7 @@ Work Communicator::Impl::end_group() {
   auto const group = std::exchange(group_, nullptr);
   merging_ = fusion_ != nullptr;
   group->close();
-  check_own_messages(*group);
+  check_group(*group);
   if (group->device().type != DeviceType::cpu) return end_device_group(*group);
   auto const on_stream = group->options().stream.has_value();
   auto const issue_all = [&] {

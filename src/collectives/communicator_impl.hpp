@@ -121,7 +121,7 @@ class Communicator::Impl {
   [[nodiscard]] std::chrono::milliseconds timeout_of(CollectiveOptions const& how) const;
   void check_in_group(Call const& call, CollectiveOptions const& how) const;
   /// @throws Error{invalid_argument} where what this rank sends to itself is not what it receives; ends the group.
-  void check_own_messages(OpenGroup& group) const;
+  void check_group(OpenGroup& group) const;
   class HostBootstrap;
   /// The back end of `device`, made now where there is none.
   [[nodiscard]] DeviceBackend& device_for(Call const& call);

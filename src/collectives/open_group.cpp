@@ -7,8 +7,9 @@
 
 namespace weft {
 
-std::shared_ptr<OpenGroup> OpenGroup::create(CollectiveOptions const& options, MergeLimits const& limits, int rank) {
-  std::shared_ptr<OpenGroup> group(new OpenGroup(options, limits, rank));
+std::shared_ptr<OpenGroup> OpenGroup::create(CollectiveOptions const& options, MergeLimits const& limits, int rank,
+                                             int ranks) {
+  std::shared_ptr<OpenGroup> group(new OpenGroup(options, limits, rank, ranks));
   group->state_ = std::make_shared<Work::State>(group->weak_from_this());
   return group;
 }
@@ -19,6 +20,7 @@ Work OpenGroup::add(Call&& call, MergedCall::Run run) {
     device_calls_.push_back(std::move(call));
     return Work{state_};
   }
+  buffers_.add(call);
   constexpr std::size_t kKinds = 8;  // that may alternate and still merge
   auto const last = calls_.end();
   auto const recent = last - static_cast<std::ptrdiff_t>(std::min(calls_.size(), kKinds));
@@ -37,6 +39,8 @@ Work OpenGroup::add(Call const& call, std::optional<Message> const& send, std::o
   auto const leaves = [&](std::optional<Message> const& message) {
     return message && (message->peer != rank_ || !call.is_on_host());
   };
+  // A message to itself may well stay where it is.
+  if (call.is_on_host()) buffers_.add(leaves(send) ? &*send : nullptr, leaves(recv) ? &*recv : nullptr);
   if (stays(send)) own_sends_.push_back(*send);
   if (stays(recv)) own_recvs_.push_back(*recv);
   if (leaves(send) || leaves(recv)) {

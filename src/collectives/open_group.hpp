@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/group_buffers.hpp"
 #include "collectives/merged_call.hpp"
 #include "collectives/message.hpp"
 #include "runtime/work_state.hpp"
@@ -18,7 +19,7 @@ namespace weft {
 class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this<OpenGroup> {
  public:
   [[nodiscard]] static std::shared_ptr<OpenGroup> create(CollectiveOptions const& options, MergeLimits const& limits,
-                                                         int rank);
+                                                         int rank, int ranks);
 
   /// Both return the group's Work.
   Work add(Call&& call, MergedCall::Run run);
@@ -41,6 +42,8 @@ class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this
 
   /// Why what the rank sends to itself cannot all be received, in the order of the calls; empty: it can.
   [[nodiscard]] std::string own_messages_differ() const;
+  /// Why its calls on host memory are not independent; empty: they are.
+  [[nodiscard]] std::string dependence() { return buffers_.dependence(); }
   void copy_own_messages() const noexcept;
 
   [[nodiscard]] CollectiveOptions const& options() const noexcept { return options_; }
@@ -50,14 +53,15 @@ class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this
   [[nodiscard]] std::shared_ptr<Work::State> const& state() const noexcept { return state_; }
 
  private:
-  OpenGroup(CollectiveOptions const& options, MergeLimits const& limits, int rank)
-      : options_(options), limits_(limits), rank_(rank) {}
+  OpenGroup(CollectiveOptions const& options, MergeLimits const& limits, int rank, int ranks)
+      : options_(options), limits_(limits), rank_(rank), buffers_(rank, ranks) {}
 
   CollectiveOptions const options_;
   MergeLimits const limits_;
   int const rank_;
   std::shared_ptr<Work::State> state_;
   std::optional<Device> device_;
+  GroupBuffers buffers_;
   std::vector<Call> device_calls_;
   std::vector<MergedCall> calls_;
   std::vector<Message> messages_;

@@ -51,6 +51,89 @@ TEST(Group, MisuseIsAnErrorAndHarmless) {
   });
 }
 
+/// Two calls made by `calls` depend on one another: end() says so and nothing runs.
+template <typename Calls>
+void expect_dependent(Communicator& world, Calls const& calls, std::string const& words) {
+  Group group(world);
+  calls();
+  try {
+    group.end();
+    ADD_FAILURE() << "no error: " << words;
+  } catch (Error const& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    expect_words(error, {"Group::end", words});
+  }
+}
+
+TEST(Group, CallsThatDependOnOneAnotherAreErrors) {
+  run_thread_ranks(2, [](Communicator& world) {
+    std::vector<float> a(20, 1);
+    std::vector<float> b(40, 1);
+    BufferView const first{std::span(a)};
+    BufferView const second{std::span(b)};
+    auto const sum = ReduceOp::sum;
+    expect_dependent(
+        world,
+        [&] {
+          world.all_reduce(first, first, sum);
+          world.all_reduce(first, second.slice(0, 20), sum);
+        },
+        "call 2 (all_reduce) uses what call 1 (all_reduce) writes");
+    expect_dependent(
+        world,
+        [&] {
+          world.all_gather(first, second);
+          world.barrier();
+          world.reduce_scatter(second.slice(10, 4), first.slice(3, 2), sum);
+        },
+        "call 3 (reduce_scatter) uses what call 1 (all_gather) writes");
+    expect_dependent(
+        world,
+        [&] {
+          world.all_reduce(first.slice(0, 10), second.slice(30, 10), sum);
+          world.all_to_all(first.slice(10, 10), second.slice(29, 10));
+        },
+        "writes, but calls of a group are independent");
+    expect_dependent(
+        world,
+        [&] {
+          world.send(first, 1 - world.rank());
+          world.recv(first.slice(19, 1), 1 - world.rank());
+        },
+        "call 1 (send) uses what call 2 (recv) writes");
+    if (world.rank() == 0) {  // in a broadcast only others write
+      Group group(world);
+      world.broadcast(first, 0);
+      world.broadcast(first, 0);
+      group.end();
+    } else {
+      std::vector<float> c(20);
+      Group group(world);
+      world.broadcast(BufferView(std::span(c)), 0);
+      world.broadcast(second.slice(0, 20), 0);
+      group.end();
+      EXPECT_EQ(c, a);
+    }
+    EXPECT_EQ(a, std::vector<float>(20, 1)) << "nothing ran";
+  });
+}
+
+TEST(Group, CallsMayReadTheSameAndInterleaveParts) {
+  run_thread_ranks(2, [](Communicator& world) {
+    std::vector<float> const mine(4, static_cast<float>(world.rank() + 1));
+    std::vector<float> all(16);
+    std::vector<std::size_t> const counts{4, 4};
+    std::vector<std::size_t> const even{0, 8};
+    std::vector<std::size_t> const odd{4, 12};
+    ConstBufferView const send{std::span(mine)};
+    Group group(world);
+    world.all_gather(send, BufferView(std::span(all)), Parts{counts, even});
+    world.all_gather(send, BufferView(std::span(all)), Parts{counts, odd});
+    group.end();
+    EXPECT_EQ(all, (std::vector<float>{1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2}));
+  });
+}
+
 TEST(Group, MessagesToItselfThatDoNotMatchAreErrors) {
   CommunicatorOptions named;
   named.name = "world";
