@@ -87,7 +87,8 @@ struct CollectiveOptions {
 
 /// A group of ranks that communicate. Move-only.
 ///
-/// All ranks make the same calls in the same order. One thread at a time calls; calls take effect in call order
+/// All ranks make the same calls in the same order. One thread at a time calls (a second one that does so during a
+/// blocking collective is Error{invalid_argument}, if found out: best effort); calls take effect in call order
 /// whatever streams they run on. Counts are elements. `recv == send` (same address) means in place; other overlap is an
 /// error. Reducing calls take a ReduceOp or a Reduction; the pairs of data types and operators that supports() knows.
 /// Caller mistakes throw Error{invalid_argument} before anything is sent, also every call of one that was moved from.

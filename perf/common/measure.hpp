@@ -20,7 +20,7 @@ struct Side {
 
 /// How a side is timed.
 struct LoopSettings {
-  int iterations = 20;          ///< as -n, the number at 512 KB; scaled by the message's size
+  int iterations = 20;          ///< as -n, the number from 128 KB to 1 MB; scaled by the message's size
   bool touch = true;            ///< write all input before a call and read all output after it
   bool cost = true;             ///< also time the whole write–call–read loop
   Across across = Across::max;  ///< which rank's time counts

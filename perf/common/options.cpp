@@ -132,7 +132,7 @@ void add_sizes(CLI::App& app, Options& options, Texts& texts) {
 
 void add_measurement(CLI::App& app, Options& options, Texts& texts) {
   add_number(app, "-n,--iters", options.loop.iterations, 1, 100000,
-             "iterations at 512 KB; smaller messages get more, larger ones fewer");
+             "iterations from 128 KB to 1 MB; smaller messages get more, larger ones fewer");
   add_number(app, "-w,--warmup_iters", options.warmup, 0, 100000, "calls before timing, per size");
   add_number(app, "-m,--agg_iters", options.aggregate, 1, 1000, "calls per timed iteration");
   add_number(app, "-N,--run_cycles", options.cycles, 0, 1 << 30, "times to measure the whole table; 0: until stopped");
@@ -230,7 +230,7 @@ void check_ranks(Case const& what, Options const& options) {
   if (ranks > 1 && !options.roots.empty() && options.roots.front() >= ranks) {
     refuse(fmt::format("-r: there is no rank {} among {}", options.roots.front(), ranks));
   }
-  if (!what.supports(ranks)) refuse(fmt::format("{}_perf needs a power of 2 ranks, not {}", what.name(), ranks));
+  if (!what.supports(ranks)) refuse(fmt::format("{} needs a power of 2 ranks, not {}", what.name(), ranks));
 }
 
 /// What is about host memory means nothing on a GPU, and the other way round.

@@ -35,7 +35,14 @@ void Communicator::Impl::finish_calls() noexcept {
   for (auto left = turn_->in_flight.load(); left > 0; left = turn_->in_flight.load()) turn_->in_flight.wait(left);
 }
 
+void Communicator::Impl::refuse_second_thread(weft::Operation operation) const {
+  validator.reject(operation,
+                   "another thread of this rank is in a call on this communicator; one thread at a time calls: take "
+                   "turns, or give each thread its duplicate()");
+}
+
 Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveOptions const& how) {
+  if (busy_.load(std::memory_order_relaxed)) refuse_second_thread(call.contract.operation);
   // A barrier has no buffers: it is where its stream is.
   if (call.contract.operation == weft::Operation::barrier) {
     auto const& stream = how.stream ? how.stream : group_ ? group_->options().stream : how.stream;

@@ -42,6 +42,7 @@ class Communicator::Impl {
     if (how.tag != 0) [[unlikely]]
       validator.set_tag(call, how.tag);
     call.timeout = how.timeout.value_or(options.config->timeout);
+    CallingThread const here(*this, call.contract.operation);
     call.sequence = next_call();
     run_here(call, operation);
     return {};
@@ -98,6 +99,24 @@ class Communicator::Impl {
     std::atomic<int> in_flight{0};          ///< transfers on streams
     std::atomic<bool> asynchronous{false};  ///< some call went to a stream, so another thread may wait for its turn
   };
+
+  /// A blocking collective under way, for finding out a second thread that calls meanwhile. As good as two plain stores
+  /// are, for the sake of small calls: threads that come within nanoseconds of one another are not found.
+  class CallingThread {
+   public:
+    CallingThread(Impl& of, weft::Operation operation) : busy_(of.busy_) {
+      if (busy_.load(std::memory_order_relaxed)) [[unlikely]]
+        of.refuse_second_thread(operation);
+      busy_.store(true, std::memory_order_relaxed);
+    }
+    ~CallingThread() { busy_.store(false, std::memory_order_relaxed); }
+    CallingThread(CallingThread const&) = delete;
+    CallingThread& operator=(CallingThread const&) = delete;
+
+   private:
+    std::atomic<bool>& busy_;
+  };
+  [[noreturn]] void refuse_second_thread(weft::Operation operation) const;
 
   /// Counts a transfer on a stream as landed when it ends.
   struct Landed {
@@ -165,6 +184,7 @@ class Communicator::Impl {
   std::unique_ptr<Backend> backend_;
   std::shared_ptr<FlightRecorder> recorder_;
   std::atomic<std::uint64_t> issued_{0};  // by the one calling thread; where streams fuse, under the fusion's lock
+  std::atomic<bool> busy_{false};         // a thread is in a blocking collective
   std::uint64_t transfers_ = 0;           // point-to-point calls, by the one calling thread
   std::vector<std::uint64_t> sent_;       // messages issued to each rank, by the one calling thread
   std::vector<std::uint64_t> received_;   // and from each

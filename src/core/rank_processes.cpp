@@ -153,7 +153,15 @@ void RankProcesses::reap() {
   for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
     if (pids_[rank] == 0) continue;
     int status = 0;
-    if (waitpid(pids_[rank], &status, WNOHANG) != pids_[rank]) continue;
+    if (waitpid(pids_[rank], &status, WNOHANG | WUNTRACED) != pids_[rank]) continue;
+    if (WIFSTOPPED(status)) {
+      // Other signals stop the whole job, from a terminal, and its user knows.
+      if (WSTOPSIG(status) == SIGSTOP) {
+        write_failure(fmt::format("weft: rank {} was stopped (SIGSTOP), and the job waits for it: kill -CONT {}", rank,
+                                  pids_[rank]));
+      }
+      continue;
+    }
     pids_[rank] = 0;
     record(rank, status);
   }

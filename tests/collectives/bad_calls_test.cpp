@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <climits>
 #include <functional>
 #include <limits>
+#include <thread>
 
 #include "collectives/bad_calls_functions.hpp"
 #include "harness/ranks.hpp"
@@ -283,6 +285,42 @@ TEST(BadCalls, OfAMovedFromCommunicator) {
     make_good_calls(moved);
     world = std::move(moved);
   });
+}
+
+TEST(BadCalls, FromASecondThreadDuringABlockingCall) {
+  std::atomic<int> waiting{0};
+  std::atomic<bool> refused{false};
+  CommunicatorOptions options;
+  options.progress = [&] { ++waiting; };
+  run_thread_ranks(
+      2,
+      [&](Communicator& world) {
+        if (world.rank() == 1) {
+          refused.wait(false);
+          world.barrier();
+        } else {
+          std::thread first([&] { world.barrier(); });
+          while (waiting == 0) std::this_thread::yield();
+          float value = 1;
+          BufferView const one{&value, 1, DataType::f32};
+          Stream const stream = Stream::cpu();
+          for (CollectiveOptions const& how : {CollectiveOptions{}, CollectiveOptions{.stream = stream}}) {
+            try {
+              world.all_reduce(one, one, ReduceOp::sum, how).wait();
+              ADD_FAILURE() << "nothing was thrown";
+            } catch (Error const& error) {
+              EXPECT_EQ(ErrorCode::invalid_argument, error.code());
+              EXPECT_NE(std::string::npos, std::string(error.what()).find("another thread of this rank"))
+                  << error.what();
+            }
+          }
+          refused = true;
+          refused.notify_all();
+          first.join();
+        }
+        world.barrier();  // the communicator goes on
+      },
+      options);
 }
 
 TEST(BadCalls, WithoutBuffers) {

@@ -111,7 +111,8 @@ TEST(Fault, AbortReachesEveryRank) {
       ADD_FAILURE();
     } catch (Error const& error) {
       EXPECT_EQ(ErrorCode::aborted, error.code());
-      EXPECT_NE(std::string::npos, std::string(error.what()).find("operator pressed stop"));
+      auto const own = "operator pressed stop; rank " + std::to_string(world.rank()) + " was in ";
+      EXPECT_NE(std::string::npos, std::string(error.what()).find(own)) << error.what();
     }
   });
 }

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <set>
 #include <stdexcept>
@@ -230,6 +231,26 @@ TEST_F(Launch, ARankThatNeverNoticesIsKilledAfterTheGrace) {
   EXPECT_GE(exit.elapsed, 4900ms);
   EXPECT_LT(exit.elapsed, 8s);
   expect_contains(exit.output, "weft: ranks still running");
+}
+
+TEST_F(Launch, AStoppedRankIsNamedAndMayGoOn) {
+  RankExit const exit = run(2, [](Communicator& world) {
+    if (world.rank() == 1) {
+      raise(SIGSTOP);
+    } else {
+      std::this_thread::sleep_for(300ms);  // for the parent to see it
+      int peer = 0;                        // the parent forked it right after this rank
+      std::ifstream children("/proc/" + std::to_string(getppid()) + "/task/" + std::to_string(getppid()) + "/children");
+      while (children >> peer && peer == getpid()) {
+      }
+      kill(peer, SIGCONT);
+    }
+    world.barrier();
+    return 0;
+  });
+  EXPECT_EQ(exit.code, 0) << exit.output;
+  expect_contains(exit.output, "weft: rank 1 was stopped (SIGSTOP), and the job waits for it: kill -CONT ");
+  EXPECT_EQ(count_of(exit.output, "stopped"), 1U) << exit.output;
 }
 
 TEST_F(Launch, SignalsReachEveryRank) {

@@ -173,7 +173,7 @@ void Channel::look_around(Call const& call, int peer, Clock::duration waited) {
   auto const who = absent.rank == kEverybody ? std::string("some rank") : fmt::format("rank {}", absent.rank);
   fail_with(ErrorCode::timeout,
             fmt::format("{} did not complete {} within {} ms (rank {} waited); it is stuck, slow or made fewer calls: "
-                        "look there, or raise WEFT_TIMEOUT",
+                        "look there, or raise the time limit (WEFT_TIMEOUT or the call's own)",
                         who, describe(call), call.timeout.count(), rank()));
 }
 

@@ -78,7 +78,7 @@ Channel::~Channel() {
 }
 
 void Channel::begin(Call const& call) {
-  throw_if_failed();
+  throw_if_failed(&call);
   call_ = &call;
   patience_ = patience(call);
   suspicions_ = 0;
@@ -260,7 +260,7 @@ PeerState Channel::peer_state(int peer) {
 
 void Channel::examine(Call const& call, int peer, std::function<bool()> const& ready,
                       std::chrono::steady_clock::time_point deadline) {
-  throw_if_failed();
+  throw_if_failed(&call);
   auto const& lines = control_->ranks[peer];
   auto const state = peer_state(peer);
   if (ready()) return;  // whatever it did before it went counts
@@ -279,10 +279,10 @@ void Channel::examine(Call const& call, int peer, std::function<bool()> const& r
   } else if (std::chrono::steady_clock::now() >= deadline) {
     fail(ErrorCode::timeout,
          fmt::format("rank {} did not complete {} within {} ms; it is stuck, slow or made fewer calls: look there, or "
-                     "raise WEFT_TIMEOUT",
+                     "raise the time limit (WEFT_TIMEOUT or the call's own)",
                      peer, where, call.timeout.count()));
   }
-  throw_if_failed();
+  throw_if_failed(&call);
 }
 
 /// Ranks that only gave in their last calls meet nobody who could tell them.
@@ -303,12 +303,15 @@ void Channel::fail_if_different(int peer) {
   fail(ErrorCode::mismatch, difference);
 }
 
-void Channel::throw_if_failed() const {
+void Channel::throw_if_failed(Call const* during) const {
   auto const& failure = control_->failure;
   if (failure.state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(FailureState::none)) return;
   while (failure.state.load(std::memory_order_acquire) != static_cast<std::uint32_t>(FailureState::set))
     ::sched_yield();
-  throw Error(static_cast<ErrorCode>(failure.code), failure.message);
+  auto const code = static_cast<ErrorCode>(failure.code);
+  // Other failures' texts name the call that found them out.
+  if (code != ErrorCode::aborted || during == nullptr) throw Error(code, failure.message);
+  throw Error(code, fmt::format("{}; rank {} was in {}", failure.message, rank_, describe(*during)));
 }
 
 void Channel::fail(ErrorCode code, std::string const& message) noexcept {

@@ -94,8 +94,8 @@ class Channel {
   void examine(Call const& call, int peer, std::function<bool()> const& ready,
                std::chrono::steady_clock::time_point deadline);
 
-  /// Throws a failure decided by anyone. Any thread.
-  void throw_if_failed() const;
+  /// Throws a failure decided by anyone; one that names no call is told `during` which. Any thread.
+  void throw_if_failed(Call const* during = nullptr) const;
   /// See Backend.
   [[nodiscard]] PeerState peer_state(int peer);
 
