@@ -96,6 +96,11 @@ def markdown(found):
                        [(r["name"], str(r["ranks"]), f"{r['weft_us']:.3f}", f"{r.get('nccl_us', float('nan')):.3f}",
                          f"{r['own_us']:.3f}", "PASS" if r["holds"] else f"FAIL (bar {r['bar_us']:g})")
                         for r in found["host_cost"]])]
+    if any(found["host_cost_2"].values()):
+        page += ["\n## The same, two ranks that share the GPU\n\n",
+                 table(("call", "communicator", "Weft µs", "NCCL µs"),
+                       [(r["name"], how, f"{r['weft_us']:.3f}", f"{r.get('nccl_us', float('nan')):.3f}")
+                        for how, rows in found["host_cost_2"].items() for r in rows])]
     page += ["\n## What did not pass, or was not run\n\n"] + [f"- {fault}\n" for fault in found["faults"] or ["nothing"]]
     return "".join(page)
 
@@ -125,6 +130,10 @@ def main():
         "kernels": read_lines(options.folder / "kernels.jsonl"),
         "torch": read_lines(options.folder / "torch.jsonl"),
         "host_cost": read_lines(options.folder / "host_cost.jsonl"),
+        # Two ranks on one GPU: no promise, but what NCCL's thread for each call costs.
+        "host_cost_2": {how: read_lines(options.folder / f"host_cost_2_{number}.jsonl")
+                        for number, how in enumerate(("non-blocking", "blocking"))},
+        "collectives": read_lines(options.folder / "collectives.jsonl"),
     }
     found["faults"] = list(faults(found))
     (options.folder / "gpu_check.json").write_text(json.dumps(found, indent=1) + "\n")
