@@ -11,7 +11,9 @@ folder (translation/catalogues.py). Rank 0 writes the best model and a plot of t
 
 import argparse
 import contextlib
+import math
 import pathlib
+import random
 import subprocess
 import sys
 import time
@@ -27,7 +29,7 @@ from torch.utils.data.distributed import DistributedSampler
 from tqdm import tqdm
 
 from translation import catalogues
-from translation.data import PAD, Pairs, Vocabulary, batch_of
+from translation.data import PAD, Pairs, SimilarLengths, Vocabulary, batch_of
 from translation.model import HEADS, Translator
 
 matplotlib.use("Agg")
@@ -63,7 +65,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--width", type=positive(int), default=128)
     parser.add_argument("--layers", type=positive(int), default=3)
     parser.add_argument("--longest", type=positive(int), default=48, help="pieces of a sentence that count")
-    parser.add_argument("--sentences", type=positive(int), default=400, help="how many the BLEU is computed on")
+    parser.add_argument("--sentences", type=positive(int), default=400, help="that the BLEU after an epoch is of; the last is of all")
     parser.add_argument("--limit", type=positive(int), help="take no more than this many training pairs")
     arguments = parser.parse_args()
     if arguments.width % HEADS:
@@ -144,11 +146,11 @@ def mean_over_ranks(total: torch.Tensor) -> float:
     return (total[0] / total[1]).item()
 
 
-def bleu(model: Translator, pairs: Pairs, vocabulary: Vocabulary, arguments) -> tuple[float, list]:
-    """BLEU of the first sentences, which the ranks translate share and share alike, and some of the translations."""
+def bleu(model: Translator, pairs: Pairs, vocabulary: Vocabulary, arguments, sentences: int) -> tuple[float, list]:
+    """BLEU of sentences from all over `pairs`, which the ranks translate share and share alike, and some translations."""
     model.eval()
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    mine = range(rank, min(arguments.sentences, len(pairs)), ranks)
+    mine = random.Random(0).sample(range(len(pairs)), min(sentences, len(pairs)))[rank::ranks]
     translated = []
     for first in range(0, len(mine), arguments.batch):
         numbers = mine[first : first + arguments.batch]
@@ -178,13 +180,15 @@ def plot(losses: dict[str, list[float]], path: pathlib.Path) -> None:
 def main() -> None:
     arguments = parse_arguments()
     dist.init_process_group(arguments.backend)
-    rank, ranks = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
     torch.manual_seed(0)
     arguments.output.mkdir(parents=True, exist_ok=True)
 
     vocabulary, data = load(arguments)
     sampler = DistributedSampler(data["training"])
-    batches = DataLoader(data["training"], arguments.batch, sampler=sampler, collate_fn=batch_of)
+    batches = DataLoader(
+        data["training"], batch_sampler=SimilarLengths(data["training"], sampler, arguments.batch), collate_fn=batch_of
+    )
     validation = DataLoader(
         data["validation"], arguments.batch, sampler=DistributedSampler(data["validation"]), collate_fn=batch_of
     )
@@ -206,14 +210,14 @@ def main() -> None:
             losses["training"].append(train_epoch(model, batches, optimizer, schedule, arguments, bar))
         seconds = time.monotonic() - began
         losses["validation"].append(validate(translator, validation))
-        score, _ = bleu(translator, data["validation"], vocabulary, arguments)
+        score, _ = bleu(translator, data["validation"], vocabulary, arguments, arguments.sentences)
         better = losses["validation"][-1] < best
         best, waited = (losses["validation"][-1], 0) if better else (best, waited + 1)
         if rank == 0:
-            speed = len(batches) * arguments.batch * ranks / seconds
+            pairs, steps = len(data["training"]) / seconds, math.ceil(len(batches) / arguments.accumulate) / seconds
             print(
                 f"epoch {epoch + 1}: loss {losses['training'][-1]:.3f}, validation {losses['validation'][-1]:.3f}, "
-                f"BLEU {score:.1f}, {speed:.0f} pairs/s on {arguments.backend}",
+                f"BLEU {score:.1f}, {pairs:.0f} pairs/s, {steps:.2f} steps/s on {arguments.backend}",
                 flush=True,
             )
             plot(losses, arguments.output / "loss.png")
@@ -224,9 +228,9 @@ def main() -> None:
 
     dist.barrier()  # the best model is written
     translator.load_state_dict(torch.load(checkpoint))
-    score, samples = bleu(translator, data["test"], vocabulary, arguments)
+    score, samples = bleu(translator, data["test"], vocabulary, arguments, len(data["test"]))
     if rank == 0:
-        print(f"test BLEU {score:.1f}; the model and the losses are in {arguments.output}")
+        print(f"test BLEU {score:.1f} of {len(data['test'])} sentences; the model and the losses are in {arguments.output}")
         for source, reference, hypothesis in samples:
             print(f"  {source}\n    they: {reference}\n    we:   {hypothesis}")
     dist.destroy_process_group()

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 
 import polib
+from tqdm import tqdm
 
 # {} is the language as packages spell it (de, zh-cn).
 PACKAGES = [
@@ -31,20 +32,27 @@ MARKUP = re.compile(
 def fetch(language: str, cache: pathlib.Path) -> list[pathlib.Path]:
     """The catalogues of a language (de, zh_CN); downloads the packages that the cache does not hold yet."""
     cache.mkdir(parents=True, exist_ok=True)
-    for package in PACKAGES:
-        package = package.format(language.lower().replace("_", "-"))
-        if (cache / package).exists():
-            continue
+    packages = [package.format(language.lower().replace("_", "-")) for package in PACKAGES]
+    missing = [package for package in packages if not (cache / package).exists()]
+    for package in (bar := tqdm(missing, desc="packages", disable=not missing)):
+        bar.set_postfix_str(package)
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             download = subprocess.run(["apt-get", "download", package], cwd=folder, capture_output=True, text=True, check=False)
             if download.returncode != 0:
-                print(f"{package} is left out: {download.stderr.strip().splitlines()[-1]}", flush=True)
+                bar.write(f"{package} is left out: {reason_of(download)}")
                 continue
             (archive,) = pathlib.Path(folder).glob("*.deb")
             unpacked = pathlib.Path(folder, "unpacked")
             subprocess.run(["dpkg-deb", "--extract", archive, unpacked], check=True)
             unpacked.rename(cache / package)  # whole or not at all
     return find(cache, language)
+
+
+def reason_of(failure: subprocess.CompletedProcess) -> str:
+    """apt-get's error, without its warnings."""
+    lines = failure.stderr.strip().splitlines() or [f"apt-get left with {failure.returncode}"]
+    error = next((line for line in lines if line.startswith("E: ")), lines[-1]).removeprefix("E: ")
+    return f"{error} (apt-get update may help)" if "Unable to locate" in error else error
 
 
 def find(folder: pathlib.Path, language: str) -> list[pathlib.Path]:

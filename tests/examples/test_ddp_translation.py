@@ -3,6 +3,7 @@
 import itertools
 import os
 import pathlib
+import random
 import re
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import sys
 
 import polib
 import pytest
+from torch.utils.data.distributed import DistributedSampler
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -88,6 +90,37 @@ def test_vocabulary_and_batches():
     assert len(source) == len(target) == 3
     assert (source[:, 0] == data.BEGIN).all() and ((source == data.END).sum(1) == 1).all()
     assert len(vocabulary.encode(pairs[0][0], 4)) == 4
+
+
+def test_batches_of_similar_lengths():
+    generator = random.Random(1)
+    pairs = [(" ".join("a" * generator.randint(1, 20)), " ".join("b" * generator.randint(1, 20))) for _ in range(501)]
+    vocabulary = data.Vocabulary(data.Vocabulary.train(pairs, 20))
+    dataset = data.Pairs(pairs, vocabulary, 64)
+    samplers = [DistributedSampler(dataset, num_replicas=2, rank=rank) for rank in range(2)]
+    batches = [list(data.SimilarLengths(dataset, sampler, 4)) for sampler in samplers]
+    for sampler, mine in zip(samplers, batches):
+        assert sorted(number for batch in mine for number in batch) == sorted(sampler)  # each pair of the share once
+        assert len(mine) == len(data.SimilarLengths(dataset, sampler, 4)) == 63
+    lengths = [[[len(dataset[number][1]) for number in batch] for batch in mine] for mine in batches]
+    spread = [max(batch) - min(batch) for mine in lengths for batch in mine]
+    assert sum(spread) / len(spread) < 4  # 12 in batches as they come
+    apart = [abs(max(one) - max(other)) for one, other in zip(*lengths)]
+    assert sum(apart) / len(apart) < 4  # what ranks wait for one another
+    samplers[0].set_epoch(1)
+    assert list(data.SimilarLengths(dataset, samplers[0], 4)) != batches[0]
+
+
+@pytest.mark.parametrize(
+    "stderr, expected",
+    [
+        ("W: not signed\nE: Unable to locate package kile-l10n\n", "Unable to locate package kile-l10n (apt-get update may help)"),
+        ("E: Failed to fetch http://x\nE: Some files failed\nW: unsandboxed\n", "Failed to fetch http://x"),
+        ("", "apt-get left with 100"),
+    ],
+)
+def test_why_a_package_is_left_out(stderr, expected):
+    assert catalogues.reason_of(subprocess.CompletedProcess([], 100, "", stderr)) == expected
 
 
 def train(backend, folder, output):
