@@ -8,6 +8,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/reduce_kernel-inl.h"
+#include "kernels/cpu/short_reduction-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
@@ -29,6 +30,7 @@ void reduce_elements(ReduceTask const& task) {
 }
 
 void reduce_floats_kernel(ReduceTask const& task) {
+  WEFT_LEAVE_SHORT_TO_AVX2(reduce_floats_kernel, task);
   task.dtype == DataType::f32 ? reduce_elements<Plain<float>>(task) : reduce_elements<Plain<double>>(task);
 }
 

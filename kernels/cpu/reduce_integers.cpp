@@ -8,6 +8,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/reduce_kernel-inl.h"
+#include "kernels/cpu/short_reduction-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
@@ -50,6 +51,7 @@ void reduce_bits(ReduceTask const& task) {
 }
 
 void reduce_integers_kernel(ReduceTask const& task) {
+  WEFT_LEAVE_SHORT_TO_AVX2(reduce_integers_kernel, task);
   if (task.how.op >= ReduceOp::band && task.how.op <= ReduceOp::bxor) return reduce_bits(task);
   switch (task.dtype) {
     case DataType::i8: return reduce_elements<std::int8_t>(task);

@@ -8,6 +8,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/reduce_kernel-inl.h"
+#include "kernels/cpu/short_reduction-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
@@ -29,6 +30,7 @@ void reduce_elements(ReduceTask const& task) {
 }
 
 void reduce_narrow_floats_kernel(ReduceTask const& task) {
+  WEFT_LEAVE_SHORT_TO_AVX2(reduce_narrow_floats_kernel, task);
   task.dtype == DataType::f16 ? reduce_elements<Narrow<HalfCodec>>(task) : reduce_elements<Narrow<BFloat16Codec>>(task);
 }
 
