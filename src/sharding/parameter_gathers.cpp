@@ -56,7 +56,10 @@ void ParameterGathers::wait_for_all() {
   for (Launched const& one : launched_) wait_for(one.bucket);
   timings_.clear();
   for (Launched const& one : launched_) {
-    if (compute_) break;  // to ask a GPU is to wait for it
+    if (compute_) {  // to ask a GPU is to wait for it; and what is recorded next may not wait for what was not
+      works_[one.bucket] = Work();
+      continue;
+    }
     WorkTimings const times = works_[one.bucket].timings();
     timings_.push_back({one.bytes, one.at, times.started, times.finished});
   }

@@ -1,6 +1,7 @@
 #include "collectives/nccl/issuer.hpp"
 
 #include "runtime/cuda/check.hpp"
+#include "weft/error.hpp"
 
 namespace weft::nccl {
 namespace {
@@ -21,7 +22,11 @@ Issuer::~Issuer() {
     static_cast<void>(nccl_.group_end());
   }
   for (auto const op : operators_) static_cast<void>(nccl_.red_op_destroy(op, handle_));
-  for (auto* const memory : staging_) static_cast<void>(stream_.cuda().free_async(memory, stream_.handle()));
+  if (staging_.empty()) return;
+  try {
+    give_back_staging();
+  } catch (Error const&) {  // the context is gone, and its memory with it
+  }
 }
 
 void Issuer::note_slowly(ncclResult_t result, char const* call) {
@@ -44,6 +49,11 @@ void Issuer::finish() {
     communicator_.settle(ncclInProgress, "NCCL");
   for (; !operators_.empty(); operators_.pop_back())
     note(nccl_.red_op_destroy(operators_.back(), handle_), "ncclRedOpDestroy");
+  if (!staging_.empty()) give_back_staging();
+}
+
+void Issuer::give_back_staging() {
+  cuda::DefaultStreamGuard const guard(stream_);
   for (; !staging_.empty(); staging_.pop_back()) {
     auto const status = stream_.cuda().free_async(staging_.back(), stream_.handle());
     cuda::check(stream_.cuda(), status, "cudaFreeAsync");

@@ -47,6 +47,7 @@ class Issuer {
       note_slowly(result, call);
   }
   void note_slowly(ncclResult_t result, char const* call);
+  void give_back_staging();
 
   void all_reduce(Call const& call);
   void reduce(Call const& call);

@@ -12,6 +12,14 @@ inline void check(cudaError_t status, char const* call) {
     check(cuda_runtime(), status, call);
 }
 
+/// Whether the GPU has come to `event`, or its stream has failed. Leaves no error behind: "not ready" is one to CUDA,
+/// which the next launch would report.
+[[nodiscard]] inline bool is_reached(CudaFunctions const& cuda, cudaEvent_t event) noexcept {
+  if (cuda.event_query(event) != cudaErrorNotReady) return true;
+  cuda.get_last_error();
+  return false;
+}
+
 /// Makes `device` current while it lives. @throws Error{invalid_argument} for a device that is not there.
 class DeviceGuard {
  public:

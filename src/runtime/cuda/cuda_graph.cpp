@@ -24,7 +24,8 @@ class Captured {
           "cudaStreamBeginCapture");
   }
   ~Captured() {
-    if (!ended_) static_cast<void>(cuda().stream_end_capture(stream_.handle(), &graph_));
+    // What failed meanwhile has broken the capture too, which the next launch would report.
+    if (!ended_ && cuda().stream_end_capture(stream_.handle(), &graph_) != cudaSuccess) cuda().get_last_error();
     if (graph_ != nullptr) static_cast<void>(cuda().graph_destroy(graph_));
   }
   Captured(Captured const&) = delete;

@@ -9,11 +9,12 @@ namespace weft::cuda {
 
 CudaMark::CudaMark(CudaStream const& stream, EventPool::Lease event)
     : device_(stream.device().index), cuda_(stream.cuda()), event_(std::move(event)) {
+  DefaultStreamGuard const guard(stream);
   check(cuda_, cuda_.event_record(event_.event(), stream.handle()), "cudaEventRecord");
 }
 
 bool CudaMark::reached() const noexcept {
-  return cuda_.event_query(event_.event()) != cudaErrorNotReady;
+  return is_reached(cuda_, event_.event());
 }
 
 void CudaMark::synchronize() const {
@@ -22,6 +23,7 @@ void CudaMark::synchronize() const {
 
 void CudaMark::wait_on(Stream const& stream, std::shared_ptr<EventMark const> const& self) const {
   if (CudaStream const* const cuda = as_cuda(stream)) {
+    DefaultStreamGuard const guard(*cuda);
     check(cuda_, cuda_.stream_wait_event(cuda->handle(), event_.event(), 0), "cudaStreamWaitEvent");
     return;
   }

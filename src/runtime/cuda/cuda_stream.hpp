@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 
+#include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cuda_functions.hpp"
 #include "runtime/cuda/event_pool.hpp"
 #include "runtime/stream_impl.hpp"
@@ -48,6 +50,21 @@ class CudaStream final : public Stream::Impl {
   cudaStream_t handle_ = nullptr;
   /// The thread that is inside a task now; shared with tasks, which may outlive this.
   std::shared_ptr<Runner> runner_ = std::make_shared<Runner>();
+};
+
+/// Makes a stream's device current where the handle does not say which that is: CUDA has default streams on each.
+class DefaultStreamGuard {
+ public:
+  explicit DefaultStreamGuard(CudaStream const& stream) {
+    auto* const handle = stream.handle();
+    if (handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread) [[unlikely]]
+      guard_.emplace(stream.device().index, stream.cuda());
+  }
+  DefaultStreamGuard(DefaultStreamGuard const&) = delete;
+  DefaultStreamGuard& operator=(DefaultStreamGuard const&) = delete;
+
+ private:
+  std::optional<DeviceGuard> guard_;
 };
 
 /// `stream`'s implementation, or null when it is no CUDA stream.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cuda_stream.hpp"
 #include "runtime/cuda/event_pool.hpp"
 #include "runtime/work_state.hpp"
@@ -39,9 +40,7 @@ class CudaCompletion final : public DeviceCompletion {
                  bool captured);
 
   /// True also when the stream has failed.
-  [[nodiscard]] bool reached() const noexcept override {
-    return cuda_.event_query(event_.event()) != cudaErrorNotReady;
-  }
+  [[nodiscard]] bool reached() const noexcept override { return is_reached(cuda_, event_.event()); }
   bool wait_on(Stream const& stream) const override;
   [[nodiscard]] bool is_captured() const noexcept override { return captured_; }
   [[nodiscard]] std::exception_ptr error() const noexcept override { return failure_->get(); }

@@ -49,10 +49,11 @@ class StreamOrderedFree {
   void operator()(void* memory) noexcept {
     auto const& on = *as_cuda(stream_);
     try {
+      DefaultStreamGuard const guard(on);
       for (auto const& use : *uses_) use.last.wait_on(stream_);
+      check(on.cuda(), on.cuda().free_async(memory, on.handle()), "cudaFreeAsync");
     } catch (Error const&) {  // the context again
     }
-    static_cast<void>(on.cuda().free_async(memory, on.handle()));
   }
 
   void use_on(Stream const& stream) const {

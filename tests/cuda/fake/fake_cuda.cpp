@@ -1,6 +1,7 @@
 // The table of CUDA's functions that FakeGpu stands behind.
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "cuda/fake/fake_gpu.hpp"
 #include "cuda/fake/fake_queue.hpp"
@@ -12,15 +13,19 @@ struct FakeCuda {
   using Event = FakeGpu::Event;
 
   static thread_local cudaStreamCaptureMode mode;
-  static thread_local int device;
 
   static FakeGpu& gpu() { return FakeGpu::current(); }
   static Event* event_of(cudaEvent_t event) { return reinterpret_cast<Event*>(event); }
 
+  /// What cudaGetLastError knows from now on.
+  static cudaError_t left(cudaError_t status) {
+    if (status != cudaSuccess) FakeGpu::last_error = status;
+    return status;
+  }
   /// Records the call; what it is to fail with.
   static cudaError_t begin(char const* name, void const* on, std::size_t bytes = 0) {
     gpu().record(name, on, bytes);
-    return gpu().take_failure(name);
+    return left(gpu().take_failure(name));
   }
 
   /// Of calls that break a capture in global mode, whichever thread makes them.
@@ -41,11 +46,11 @@ struct FakeCuda {
     return cudaSuccess;
   }
   static cudaError_t get_device(int* current) {
-    *current = device;
+    *current = FakeGpu::current_device;
     return cudaSuccess;
   }
   static cudaError_t set_device(int wanted) {
-    device = wanted;
+    FakeGpu::current_device = wanted;
     return cudaSuccess;
   }
   static cudaError_t device_get_attribute(int* value, cudaDeviceAttr /*attribute*/, int /*device*/) {
@@ -155,7 +160,10 @@ struct FakeCuda {
     return cudaSuccess;
   }
   static cudaError_t end_capture(cudaStream_t stream, cudaGraph_t* graph) {
-    if (auto const status = begin("cudaStreamEndCapture", stream); status != cudaSuccess) return status;
+    if (auto const status = begin("cudaStreamEndCapture", stream); status != cudaSuccess) {
+      static_cast<void>(gpu().end_capture(stream));  // it is over all the same
+      return status;
+    }
     *graph = reinterpret_cast<cudaGraph_t>(keep(gpu().end_capture(stream)));
     return cudaSuccess;
   }
@@ -223,7 +231,7 @@ struct FakeCuda {
     cudaError_t why = cudaSuccess;
     auto const point = point_of(event, "cudaEventQuery", why);
     if (!point) return why;
-    return point->is_set() ? cudaSuccess : cudaErrorNotReady;
+    return left(point->is_set() ? cudaSuccess : cudaErrorNotReady);
   }
   static cudaError_t event_synchronize(cudaEvent_t event) {
     if (auto const status = begin("cudaEventSynchronize", event); status != cudaSuccess) return status;
@@ -295,13 +303,12 @@ struct FakeCuda {
     return gpu().enqueue(stream, [=] { std::memset(memory, value, bytes); });
   }
 
-  static cudaError_t get_last_error() { return cudaSuccess; }
+  static cudaError_t get_last_error() { return std::exchange(FakeGpu::last_error, cudaSuccess); }
   static char const* error_string(cudaError_t /*error*/) { return "injected"; }
   static char const* error_name(cudaError_t /*error*/) { return "cudaErrorInjected"; }
 };
 
 thread_local cudaStreamCaptureMode FakeCuda::mode = cudaStreamCaptureModeGlobal;
-thread_local int FakeCuda::device = 0;
 
 cuda::CudaFunctions const& FakeGpu::functions() {
   static constexpr cuda::CudaFunctions kTable{

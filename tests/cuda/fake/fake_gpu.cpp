@@ -15,6 +15,9 @@ std::atomic<FakeGpu*> the_gpu{nullptr};
 
 }  // namespace
 
+thread_local int FakeGpu::current_device = 0;
+thread_local cudaError_t FakeGpu::last_error = cudaSuccess;
+
 void Signal::set() {
   {
     std::scoped_lock const lock(mutex_);
@@ -39,7 +42,8 @@ std::chrono::steady_clock::time_point Signal::when() const {
   return when_;
 }
 
-FakeGpu::FakeGpu(int devices) : devices_(devices), default_(std::make_shared<Queue>(ending_)) {
+FakeGpu::FakeGpu(int devices) : devices_(devices) {
+  for (int device = 0; device < devices; ++device) defaults_.push_back(std::make_shared<Queue>(ending_));
   FakeGpu* none = nullptr;
   if (!the_gpu.compare_exchange_strong(none, this)) std::abort();  // two at once
 }
@@ -48,7 +52,7 @@ FakeGpu::~FakeGpu() {
   ending_ = true;
   std::vector<std::shared_ptr<Queue>> queues = std::move(gone_);
   for (auto& [handle, queue] : streams_) queues.push_back(queue);
-  queues.push_back(default_);
+  queues.insert(queues.end(), defaults_.begin(), defaults_.end());
   for (auto const& queue : queues) queue->end();
   the_gpu = nullptr;
   for (auto const& [memory, bytes] : memory_) std::free(memory);
@@ -130,7 +134,7 @@ cudaError_t FakeGpu::take_failure(std::string const& name) {
 
 std::shared_ptr<FakeGpu::Queue> FakeGpu::queue_of(cudaStream_t stream) const {
   std::scoped_lock const lock(mutex_);
-  if (stream == nullptr) return default_;
+  if (stream == nullptr) return defaults_.at(static_cast<std::size_t>(current_device));
   auto const found = streams_.find(stream);
   return found == streams_.end() ? nullptr : found->second;
 }
@@ -155,6 +159,7 @@ cudaError_t FakeGpu::enqueue(cudaStream_t stream, std::function<void()> task) {
 
 cudaError_t FakeGpu::launch_kernel(cudaStream_t stream, std::function<void()> kernel) {
   record("cudaLaunchKernel", stream);
+  if (last_error != cudaSuccess) violate("a launch would report the error of an earlier call");
   if (auto const status = take_failure("cudaLaunchKernel"); status != cudaSuccess) return status;
   return enqueue(stream, std::move(kernel));
 }

@@ -50,7 +50,8 @@ struct FakeCall {
 /// link `weft_fake_gpu` have it behind all of Weft: it takes the place of the CUDA runtime and of the compiled kernels.
 ///
 /// What a real GPU would leave to luck is an error here: memory that is freed is overwritten, events under capture
-/// cannot be asked, streams under capture cannot wait for what was not captured.
+/// cannot be asked, streams under capture cannot wait for what was not captured. A null stream is the current device's,
+/// and a launch reports what this thread's calls have left behind as their last error.
 class FakeGpu {
  public:
   explicit FakeGpu(int devices = 1);
@@ -76,6 +77,9 @@ class FakeGpu {
   /// What no program may do, as it was found; tests expect it to be empty.
   [[nodiscard]] std::vector<std::string> violations() const;
   void violate(std::string const& what);
+  /// Of this thread, as cudaSetDevice and cudaGetLastError know them.
+  static thread_local int current_device;
+  static thread_local cudaError_t last_error;
 
   // What is to go wrong.
   void fail_next(std::string const& name, cudaError_t error);
@@ -129,7 +133,7 @@ class FakeGpu {
   std::vector<std::shared_ptr<Queue>> gone_;  // destroyed, perhaps still running
   std::set<Event*> events_;
   std::map<void*, std::size_t> memory_;
-  std::shared_ptr<Queue> default_;
+  std::vector<std::shared_ptr<Queue>> defaults_;  // by device
   unsigned long long captures_ = 0;
   int capturing_ = 0;                               ///< in global mode
   std::map<std::thread::id, int> own_;              ///< in thread-local mode, by thread

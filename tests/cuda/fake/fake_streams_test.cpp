@@ -3,10 +3,14 @@
 
 #include <atomic>
 #include <cstring>
+#include <stdexcept>
 #include <thread>
 
 #include "cuda/fake/fake_gpu.hpp"
+#include "runtime/cuda/check.hpp"
+#include "runtime/cuda/cuda_stream.hpp"
 #include "runtime/cuda/memory_pool.hpp"
+#include "weft/cuda_graph.hpp"
 #include "weft/error.hpp"
 #include "weft/event.hpp"
 #include "weft/memory.hpp"
@@ -135,6 +139,60 @@ TEST_F(FakeStreams, WhatCudaRefusesIsNamed) {
   gpu.fail_next("cudaEventRecord", cudaErrorIllegalAddress);
   Event event;
   EXPECT_THROW(event.record(stream), Error);
+}
+
+// "Not ready" is an error to CUDA, and so is the end of a capture that something has broken.
+TEST_F(FakeStreams, NothingIsLeftForTheNextLaunchToReport) {
+  Stream stream = gpu.make_stream();
+  gpu.hold(stream);
+  Event event;
+  event.record(stream);
+  EXPECT_FALSE(event.query());
+  EXPECT_EQ(FakeGpu::functions().get_last_error(), cudaSuccess);
+  gpu.release(stream);
+  stream.synchronize();
+  gpu.fail_next("cudaStreamEndCapture", cudaErrorStreamCaptureInvalidated);
+  EXPECT_THROW(static_cast<void>(cuda::Graph::record(stream, [] { throw std::runtime_error("stop"); })),
+               std::runtime_error);
+  EXPECT_EQ(FakeGpu::functions().get_last_error(), cudaSuccess);
+}
+
+TEST(FakeDevices, ADefaultStreamIsThatOfItsDeviceWhicheverIsCurrent) {
+  FakeGpu gpu(2);
+  Stream second(std::make_shared<cuda::CudaStream>(nullptr, 1, FakeGpu::functions()));
+  Stream first = gpu.make_stream();
+  auto const on_second = [&](auto const& body) {
+    cuda::DeviceGuard const guard(1, FakeGpu::functions());
+    body();
+  };
+  Buffer memory = cuda::allocate(64, DataType::u8, second);
+  second.synchronize();
+  on_second([&] { gpu.hold(second); });
+  second.enqueue([] {});
+  Event event;
+  event.record(second);
+  EXPECT_FALSE(event.query());
+  memory = {};
+  std::this_thread::sleep_for(5ms);
+  EXPECT_GT(gpu.live_bytes(), 0U);
+  on_second([&] { gpu.release(second); });
+  second.synchronize();
+  EXPECT_TRUE(event.query());
+  EXPECT_EQ(gpu.live_bytes(), 0U);
+
+  gpu.hold(first);
+  std::atomic<int> order = 0;
+  std::atomic<int> seen = -1;
+  first.enqueue([&] { order = 1; });
+  Event before;
+  before.record(first);
+  before.wait_on(second);
+  second.enqueue([&] { seen = order.load(); });
+  std::this_thread::sleep_for(5ms);
+  gpu.release(first);
+  second.synchronize();
+  EXPECT_EQ(seen, 1);
+  EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
 }
 
 TEST_F(FakeStreams, MarksCanBeCaptured) {

@@ -334,6 +334,33 @@ TEST_F(FakeZero, StatesAreReadAndWritten) {
   });
 }
 
+// What is recorded may not wait for what was enqueued before, though that is under way.
+TEST_F(FakeZero, AStepCanBeRecordedRightBehindOneThatWasNot) {
+  run_thread_ranks(1, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Training const t{.specs = model(6, 55), .first = AdamWOptions{.lr = 0.01}, .second = AdamWOptions{.lr = 0.01}};
+    Parameters const values(t.specs);
+    Copies const parameters(gpu, values);
+    Stream compute = gpu.make_stream();
+    ZeroOptions options{.stage = ZeroStage::optimizer_states};
+    options.buckets.compute = compute;
+    ZeroOptimizer zero(world, parameters.groups(t), options);
+    for (int step = 0; step < 3; ++step) {
+      if (step == 2) gpu.hold(compute);
+      for (std::size_t i = 0; i < zero.parameter_count(); ++i) zero.wait_parameter(i);
+      for (std::size_t i = zero.parameter_count(); i-- > 0;) zero.mark_ready(i);
+      zero.step();
+      if (step < 2) compute.synchronize();
+    }
+    zero.wait_parameters();
+    gpu.begin_capture(compute);
+    for (std::size_t i = 0; i < zero.parameter_count(); ++i) zero.wait_parameter(i);
+    static_cast<void>(gpu.end_capture(compute));
+    gpu.release(compute);
+    compute.synchronize();
+  });
+}
+
 TEST_F(FakeZero, WhatIsNotThereOnAGpuIsNamed) {
   run_thread_ranks(2, [&](Communicator& world) {
     FakeNccl::connect(world);
