@@ -32,22 +32,25 @@ nccl::ReducedElements reduced_elements(BufferView view, ReduceOp op) {
 }  // namespace
 
 NcclCalls::NcclCalls(nccl::NcclCommunicator& communicator, Stream const& stream)
-    : nccl_(communicator.nccl()),
+    : communicator_(communicator),
+      nccl_(communicator.nccl()),
       handle_(nccl::NcclCommunicator::Use(communicator).handle()),
       stream_(stream),
       on_(cuda::handle_of(stream)) {}
 
 std::function<void()> NcclCalls::call(Case const& what, Operands const& on, ReduceOp op, Place place) const {
-  if (what.reduces()) return reducing_call(what.op(), on, op, place);
-  return moving_call(what.op(), on, place);
+  auto const body = what.reduces() ? reducing_call(what.op(), on, op, place) : moving_call(what.op(), on, place);
+  return [this, body] { issue(body); };
 }
 
 std::function<void()> NcclCalls::grouped(std::function<void()> const& one, int calls) const {
   if (calls == 1) return one;
   return [this, one, calls] {
-    check(nccl_.group_start(), "ncclGroupStart");
-    for (int i = 0; i < calls; ++i) one();
-    check(nccl_.group_end(), "ncclGroupEnd");
+    issue([&] {
+      check(nccl_.group_start(), "ncclGroupStart");
+      for (int i = 0; i < calls; ++i) one();
+      check(nccl_.group_end(), "ncclGroupEnd");
+    });
   };
 }
 
@@ -68,6 +71,7 @@ std::function<void()> NcclCalls::reducing_call(Op what, Operands const& on, Redu
     check(nccl_.red_op_create_pre_mul_sum(&with, scalar.bytes, type, ncclScalarHostImmediate, handle_),
           "ncclRedOpCreatePreMulSum");
     launch(with);
+    settle();
     check(nccl_.red_op_destroy(with, handle_), "ncclRedOpDestroy");
   };
 }
@@ -123,6 +127,7 @@ void NcclCalls::hypercube(Operands const& on, Place place) const {
     auto const parts = static_cast<std::size_t>(mask);
     auto const mine = rank & ~(parts - 1);
     exchange(part(mine, parts), place.rank ^ mask, part(mine ^ parts, parts), place.rank ^ mask);
+    settle();
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 
 #include "collectives/nccl/nccl_communicator.hpp"
 #include "common/cases.hpp"
@@ -9,7 +10,8 @@
 
 namespace weft::perf {
 
-/// The same operations made of NCCL's own calls, enqueued on one stream: what Weft is compared with.
+/// The same operations made of NCCL's own calls, enqueued on one stream: what Weft is compared with. Like any program
+/// with a non-blocking communicator they wait until NCCL is through with a call, before the next.
 class NcclCalls {
  public:
   /// `communicator` must outlive it and the calls.
@@ -22,18 +24,42 @@ class NcclCalls {
 
  private:
   void check(ncclResult_t result, char const* call) const {
+    if (result == ncclInProgress) in_progress_ = true;
     if (result != ncclSuccess) [[unlikely]]
       nccl::check(nccl_, result, call, handle_);
+  }
+  /// Makes the calls of `body`, alone in the communicator, and waits as NCCL asks; within another body it only makes
+  /// them.
+  template <typename Body>
+  void issue(Body const& body) const {
+    if (issuing_) return body();
+    nccl::NcclCommunicator::Use const use(communicator_);
+    issuing_ = true;
+    try {
+      body();
+      settle();
+    } catch (...) {
+      issuing_ = false;
+      throw;
+    }
+    issuing_ = false;
+  }
+  /// Within issue(), outside of groups.
+  void settle() const {
+    if (std::exchange(in_progress_, false)) communicator_.settle(ncclInProgress, "NCCL");
   }
   [[nodiscard]] std::function<void()> reducing_call(Op what, Operands const& on, ReduceOp op, Place place) const;
   [[nodiscard]] std::function<void()> moving_call(Op what, Operands const& on, Place place) const;
   void exchange(BufferView send, int to, BufferView recv, int from) const;
   void hypercube(Operands const& on, Place place) const;
 
+  nccl::NcclCommunicator& communicator_;
   nccl::NcclFunctions const& nccl_;
   ncclComm_t handle_;
   Stream stream_;
   cudaStream_t on_;
+  mutable bool issuing_ = false;
+  mutable bool in_progress_ = false;
 };
 
 }  // namespace weft::perf

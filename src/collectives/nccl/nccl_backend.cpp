@@ -59,6 +59,7 @@ cuda::CudaStream& NcclBackend::stream_for(Stream const* stream) noexcept {
 bool NcclBackend::follow_last(cuda::CudaStream& on) {
   auto status = cudaStreamCaptureStatusNone;
   capture_ = 0;
+  cuda::DefaultStreamGuard const guard(on);
   cuda::check(cuda(), cuda().stream_capture(on.handle(), &status, &capture_), "cudaStreamGetCaptureInfo");
   bool const captured = status == cudaStreamCaptureStatusActive;
   if (!captured) capture_ = 0;
@@ -166,7 +167,15 @@ Stream NcclBackend::default_stream() const {
 
 std::unique_ptr<DeviceFactory> NcclBackend::split(int color, int key) {
   watch_->throw_if_failed();
-  return factory_of(communicator_->split(color, key));
+  try {
+    return factory_of(communicator_->split(color, key));
+  } catch (Error const& error) {
+    watch_->throw_if_failed();  // what stopped NCCL explains more than what NCCL says then
+    watch_->fail(error.code(),
+                 fmt::format("rank {}: split(color {}) on {}: {}", rank_, color, to_string(device_), error.what()));
+    watch_->throw_if_failed();
+    throw;
+  }
 }
 
 std::unique_ptr<DeviceFactory> NcclBackend::renew(std::vector<int> const& lost) {

@@ -48,11 +48,8 @@ ncclConfig_t communicator_config() noexcept {
   return config;
 }
 
-NcclCommunicator::Use::Use(NcclCommunicator& of) : of_(of) {
-  of_.users_.fetch_add(1);
-  if (!of_.aborted_.load()) return;
-  of_.users_.fetch_sub(1);
-  throw Error(ErrorCode::aborted, "NCCL's communicator was aborted");
+NcclCommunicator::Use::Use(NcclCommunicator& of) : of_(of), turn_(of.turn_) {
+  if (of_.aborted_.load()) throw Error(ErrorCode::aborted, "NCCL's communicator was aborted");
 }
 
 std::shared_ptr<NcclCommunicator> NcclCommunicator::create(Libraries libraries, Bootstrap& bootstrap, Timeout timeout) {
@@ -69,7 +66,7 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::create(Libraries libraries, 
                         "ncclCommInitRankConfig");  // the others wait for this rank's word
   } catch (Error const& error) {
     outcome = Outcome::of(error);
-    if (made && made->handle_ != nullptr) static_cast<void>(made->abort());  // what is being made cannot be revoked
+    if (made && made->handle_ != nullptr) made->abort_briefly();  // what is being made cannot be revoked
   }
   agree(bootstrap, outcome);
   return made;
@@ -82,7 +79,7 @@ NcclCommunicator::~NcclCommunicator() {
     auto const deadline = Clock::now() + timeout_;
     // What was revoked may not be finalized: nothing is under way.
     auto result = stopped_ ? ncclSuccess : nccl().comm_finalize(handle_);
-    if (result == ncclSuccess || result == ncclInProgress) result = poll(handle_, deadline, false);
+    if (result == ncclSuccess || result == ncclInProgress) result = poll(deadline);
     if (result == ncclSuccess) {
       result = nccl().comm_destroy(handle_);
       if (result == ncclSuccess || result == ncclInProgress) return;
@@ -95,15 +92,24 @@ NcclCommunicator::~NcclCommunicator() {
   static_cast<void>(abort());
 }
 
-ncclResult_t NcclCommunicator::poll(ncclComm_t handle, Clock::time_point deadline, bool until_stopped) {
+// NCCL launches the calls of several ranks from a thread of its own, in tens of microseconds once connections are made:
+// a nap would take longer.
+ncclResult_t NcclCommunicator::poll(Clock::time_point deadline) {
+  constexpr auto kSpin = std::chrono::microseconds(500);
   constexpr auto kMostNap = std::chrono::microseconds(1000);
-  auto nap = std::chrono::microseconds(10);
-  while (true) {
+  bool const stopped_before = is_stopped();
+  auto nap = std::chrono::microseconds(20);
+  for (auto const began = Clock::now();;) {
     ncclResult_t state = ncclSuccess;
-    auto const asked = nccl().comm_get_async_error(handle, &state);
+    auto const asked = nccl().comm_get_async_error(handle_, &state);
     if (asked != ncclSuccess && asked != ncclInProgress) return asked;
     if (state != ncclInProgress) return state;
-    if (Clock::now() >= deadline || (until_stopped && is_stopped())) return ncclInProgress;
+    auto const now = Clock::now();
+    if (now >= deadline || (!stopped_before && is_stopped())) return ncclInProgress;
+    if (now - began < kSpin) {
+      std::this_thread::yield();
+      continue;
+    }
     std::this_thread::sleep_for(nap);
     nap = std::min(nap * 2, kMostNap);
   }
@@ -112,34 +118,53 @@ ncclResult_t NcclCommunicator::poll(ncclComm_t handle, Clock::time_point deadlin
 void NcclCommunicator::settle_within(Timeout limit, ncclResult_t result, char const* call) {
   check(nccl(), result, call, handle_);
   if (result != ncclInProgress) return;
-  result = poll(handle_, Clock::now() + limit, true);
-  if (result == ncclInProgress && is_stopped()) {
+  auto const deadline = Clock::now() + limit;
+  result = poll(deadline);
+  if (result == ncclInProgress && Clock::now() < deadline) {
     throw Error(ErrorCode::aborted, fmt::format("{}: the communicator was stopped", call));
   }
   if (result == ncclInProgress) {
     throw Error(ErrorCode::timeout,
                 fmt::format("{}: NCCL is not through after {} ms; a rank did not come, or the ranks "
                             "cannot reach one another (NCCL_DEBUG=INFO says more)",
-                            call, timeout_.count()));
+                            call, limit.count()));
   }
   check(nccl(), result, call, handle_);
 }
 
-std::shared_ptr<NcclCommunicator> NcclCommunicator::adopt(ncclComm_t made, ncclResult_t result, char const* call,
-                                                          Timeout limit) {
+void NcclCommunicator::settle_late(ncclResult_t result, char const* call, std::shared_ptr<void> written) {
   check(nccl(), result, call, handle_);
-  // The old one tells when it is through with its part.
-  if (result == ncclInProgress) {
-    auto const parent = poll(handle_, Clock::now() + limit, false);
-    check(nccl(), parent == ncclInProgress ? ncclSystemError : parent, call, handle_);
+  try {
+    settle_within(timeout_, ncclInProgress, call);
+  } catch (Error const&) {
+    if (written) written_.push_back(std::move(written));
+    throw;
   }
-  if (made == nullptr) return nullptr;
+}
+
+// What is being made ends with the abort of the one that it is made from.
+template <typename Begin>
+std::shared_ptr<NcclCommunicator> NcclCommunicator::make_child(char const* call, Timeout limit, Begin const& begin) {
   std::shared_ptr<NcclCommunicator> child(new NcclCommunicator(libraries_, timeout_));
-  child->handle_ = made;
+  bool begun = false;
+  try {
+    Use const use(*this);
+    check(nccl(), begin(use.handle(), &child->handle_), call, handle_);
+    begun = true;
+    settle_within(limit, ncclInProgress, call);
+  } catch (Error const&) {
+    if (begun) {
+      child->stopped_.store(true);  // there is nothing to finalize
+      unfinished_ = std::move(child);
+      abort_briefly();
+    }
+    throw;
+  }
+  if (child->handle_ == nullptr) return nullptr;
   try {
     child->settle_within(limit, ncclInProgress, call);
   } catch (Error const&) {
-    static_cast<void>(child->abort());  // what is being made cannot be revoked
+    child->abort_briefly();
     throw;
   }
   return child;
@@ -155,6 +180,7 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::succeed(std::shared_ptr<Nccl
     try {
       auto const limit = parent->timeout_ / 2;  // the others wait for this rank's word
       made = excluded.empty() ? parent->split(0, bootstrap.rank(), limit) : parent->shrink(excluded, limit);
+      if (!made) mine = Outcome::of(Error(ErrorCode::system, "NCCL gave no communicator"));
     } catch (Error const& error) {
       mine = Outcome::of(error);
     }
@@ -168,65 +194,82 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::succeed(std::shared_ptr<Nccl
 
 bool NcclCommunicator::is_quiet() {
   constexpr auto kPatience = std::chrono::milliseconds(500);
-  return !is_stopped() || poll(handle_, Clock::now() + kPatience, false) != ncclInProgress;
+  if (!is_stopped()) return true;
+  Use const use(*this);
+  return poll(Clock::now() + kPatience) != ncclInProgress;
 }
 
 std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Timeout limit) {
-  Use const use(*this);
   if (!is_quiet()) {
     throw Error(ErrorCode::timeout, "ncclCommSplit: what was revoked has not come to rest; its streams are stuck");
   }
   cuda::DeviceGuard const guard(libraries_.device, *libraries_.cuda);
   auto config = communicator_config();
-  ncclComm_t made = nullptr;
-  auto const result = nccl().comm_split(handle_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &made, &config);
-  return adopt(made, result, "ncclCommSplit", limit);
+  return make_child("ncclCommSplit", limit, [&](ncclComm_t handle, ncclComm_t* made) {
+    return nccl().comm_split(handle, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, made, &config);
+  });
 }
 
 std::shared_ptr<NcclCommunicator> NcclCommunicator::shrink(std::span<int const> excluded, Timeout limit) {
-  Use const use(*this);
+  auto const flags = is_stopped() && is_quiet() ? NCCL_SHRINK_DEFAULT : NCCL_SHRINK_ABORT;
   cuda::DeviceGuard const guard(libraries_.device, *libraries_.cuda);
   auto config = communicator_config();
   std::vector<int> ranks(excluded.begin(), excluded.end());
-  ncclComm_t made = nullptr;
-  auto const flags = is_stopped() && is_quiet() ? NCCL_SHRINK_DEFAULT : NCCL_SHRINK_ABORT;
-  auto const result = nccl().comm_shrink(handle_, ranks.data(), static_cast<int>(ranks.size()), &made, &config, flags);
   stopped_.store(true, std::memory_order_release);
-  return adopt(made, result, "ncclCommShrink", limit);
+  return make_child("ncclCommShrink", limit, [&](ncclComm_t handle, ncclComm_t* made) {
+    return nccl().comm_shrink(handle, ranks.data(), static_cast<int>(ranks.size()), made, &config, flags);
+  });
 }
 
 ncclResult_t NcclCommunicator::async_error() noexcept {
-  users_.fetch_add(1);
+  std::unique_lock const turn(turn_, std::try_to_lock);
   ncclResult_t state = ncclSuccess;
-  if (!aborted_.load() && handle_ != nullptr) {
-    auto const asked = nccl().comm_get_async_error(handle_, &state);
-    if (asked != ncclSuccess) state = asked;
-  }
-  users_.fetch_sub(1, std::memory_order_release);
-  return state;
+  if (!turn || aborted_.load() || handle_ == nullptr) return state;
+  auto const asked = nccl().comm_get_async_error(handle_, &state);
+  return asked != ncclSuccess ? asked : state;
 }
 
+std::unique_lock<std::mutex> NcclCommunicator::take_turn(std::chrono::milliseconds patience) noexcept {
+  std::unique_lock turn(turn_, std::try_to_lock);
+  for (auto const deadline = Clock::now() + patience; !turn && Clock::now() < deadline;) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    static_cast<void>(turn.try_lock());
+  }
+  return turn;
+}
+
+// Who is inside of NCCL and polls comes out when it sees that it is stopped; who is stuck there comes out by this.
 void NcclCommunicator::stop() noexcept {
+  constexpr auto kPatience = std::chrono::milliseconds(100);
   std::scoped_lock const lock(stopping_);  // who comes second finds it stopped
   if (handle_ == nullptr || stopped_.exchange(true)) return;
   if (nccl().comm_revoke != nullptr) {
+    auto const turn = take_turn(kPatience);
+    if (aborted_.load()) return;
     auto const result = nccl().comm_revoke(handle_, NCCL_REVOKE_DEFAULT);
     if (result == ncclSuccess || result == ncclInProgress) return;
     log(LogLevel::warn, fmt::format("ncclCommRevoke: {}; aborted instead", nccl().get_error_string(result)));
   }
-  static_cast<void>(abort());
+  begin_abort();
 }
 
 // Who is inside of NCCL comes out soon: nothing there waits, but for the GPU, which the abort sets free.
 void NcclCommunicator::begin_abort() noexcept {
-  constexpr int kPatience = 1000;  // ms
+  constexpr auto kPatience = std::chrono::milliseconds(1000);
+  stopped_.store(true);
   if (aborted_.exchange(true)) return;
-  for (int waited = 0; users_.load(std::memory_order_acquire) > 0 && waited < kPatience; ++waited)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  auto const end = [library = libraries_.nccl, handle = handle_, ended = abort_ended_] {
-    auto const result = library->functions.comm_abort(handle);
-    if (result != ncclSuccess && result != ncclInProgress)
-      log(LogLevel::warn, fmt::format("ncclCommAbort: {}", library->functions.get_error_string(result)));
+  abort_deadline_.store(Clock::now() + timeout_);
+  static_cast<void>(take_turn(kPatience));
+  // NCCL may write to this one, and to what it has not finished, as long as that runs.
+  auto const end = [self = weak_from_this().lock(), library = libraries_.nccl, handle = handle_,
+                    child = std::exchange(unfinished_, nullptr), ended = abort_ended_] {
+    auto const abort = [&](ncclComm_t what) {
+      auto const result = library->functions.comm_abort(what);
+      if (result != ncclSuccess && result != ncclInProgress)
+        log(LogLevel::warn, fmt::format("ncclCommAbort: {}", library->functions.get_error_string(result)));
+    };
+    abort(handle);
+    if (child && child->handle_ != nullptr) abort(std::exchange(child->handle_, nullptr));
     ended->store(true, std::memory_order_release);
   };
   try {
@@ -245,9 +288,13 @@ void NcclCommunicator::begin_abort() noexcept {
 bool NcclCommunicator::abort(std::function<bool()> const& enough) noexcept {
   begin_abort();
   auto const ended = [&] { return abort_ended_->load(std::memory_order_acquire); };
-  for (auto const deadline = Clock::now() + timeout_; !ended() && Clock::now() < deadline && !(enough && enough());)
+  while (!ended() && Clock::now() < abort_deadline_.load() && !(enough && enough()))
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   return ended();
+}
+
+void NcclCommunicator::abort_briefly() noexcept {
+  static_cast<void>(abort([until = Clock::now() + timeout_ / 8] { return Clock::now() >= until; }));
 }
 
 }  // namespace weft::nccl

@@ -25,6 +25,12 @@ std::vector<int> ranks_that_say_no(Bootstrap& bootstrap, bool yes) {
   return no;
 }
 
+/// Within a Use. Waits until NCCL is through with it: only then may the memory be freed.
+void deregister(NcclCommunicator& communicator, ncclComm_t handle, ncclWindow_t window) {
+  auto const result = communicator.nccl().comm_window_deregister(handle, window);
+  communicator.settle_late(result, "ncclCommWindowDeregister");
+}
+
 /// NCCL's memory, with the communicator that may have a window on it.
 class Memory {
  public:
@@ -41,7 +47,7 @@ class Memory {
       cuda::check(*libraries.cuda, libraries.cuda->device_synchronize(), "cudaDeviceSynchronize");
       if (window != nullptr && !communicator_->is_stopped()) {
         NcclCommunicator::Use const use(*communicator_);
-        check(nccl, nccl.comm_window_deregister(use.handle(), window), "ncclCommWindowDeregister", use.handle());
+        deregister(*communicator_, use.handle(), window);
       }
       check(nccl, nccl.mem_free(data_), "ncclMemFree");
     } catch (std::exception const& error) {
@@ -61,20 +67,22 @@ class Memory {
 
 ncclWindow_t NcclBackend::register_window(void* memory, std::size_t bytes, Bootstrap& bootstrap) {
   auto const& nccl = communicator_->nccl();
-  ncclWindow_t window = nullptr;
+  auto const window = std::make_shared<ncclWindow_t>(nullptr);
   std::string why = "NCCL gave none";
-  NcclCommunicator::Use const use(*communicator_);
+  bool there = false;
   try {
-    auto const result = nccl.comm_window_register(use.handle(), memory, bytes, &window, NCCL_WIN_COLL_SYMMETRIC);
-    communicator_->settle(result, "ncclCommWindowRegister");
+    NcclCommunicator::Use const use(*communicator_);
+    auto const result = nccl.comm_window_register(use.handle(), memory, bytes, window.get(), NCCL_WIN_COLL_SYMMETRIC);
+    communicator_->settle_late(result, "ncclCommWindowRegister", window);
+    there = *window != nullptr;
   } catch (Error const& error) {
     why = error.what();
-    window = nullptr;
   }
-  auto const without = ranks_that_say_no(bootstrap, window != nullptr);
-  if (without.empty()) return window;
-  if (window != nullptr) {
-    check(nccl, nccl.comm_window_deregister(use.handle(), window), "ncclCommWindowDeregister", use.handle());
+  auto const without = ranks_that_say_no(bootstrap, there);
+  if (without.empty()) return *window;
+  if (there) {
+    NcclCommunicator::Use const use(*communicator_);
+    deregister(*communicator_, use.handle(), *window);
     why = "not there";
   }
   if (why_not_symmetric_.empty()) {

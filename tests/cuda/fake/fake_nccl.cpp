@@ -49,6 +49,36 @@ struct FakeNcclCalls {
     return nullptr;
   }
 
+  /// A thread's stay in a communicator.
+  class Inside {
+   public:
+    Inside(Comm& comm, char const* name) : comm_(comm) {
+      std::thread::id nobody{};
+      mine_ = comm.inside.compare_exchange_strong(nobody, std::this_thread::get_id());
+      if (!mine_) violation(std::string(name) + " while another thread is in the communicator");
+    }
+    ~Inside() {
+      if (mine_) comm_.inside = std::thread::id{};
+    }
+    Inside(Inside const&) = delete;
+    Inside& operator=(Inside const&) = delete;
+
+   private:
+    Comm& comm_;
+    bool mine_;
+  };
+
+  /// The communicator is in progress from now on, until it has been asked so often.
+  static ncclResult_t go_on(Comm& comm) {
+    comm.polls_left = fake().polls;
+    return ncclInProgress;
+  }
+  static bool is_free(Comm const& comm, char const* name) {
+    if (comm.polls_left == 0) return true;
+    violation(std::string(name) + " before the communicator was through with the call before");
+    return false;
+  }
+
   static ncclComm_t add(std::shared_ptr<Comm> comm) {
     comm->polls_left = fake().polls;
     auto const handle = reinterpret_cast<ncclComm_t>(comm.get());
@@ -93,12 +123,29 @@ struct FakeNcclCalls {
       std::scoped_lock const lock(comm->group->mutex);
       comm->group->arrived = fake().others_are_elsewhere ? ranks : comm->group->arrived + 1;
     }
+    auto& started = *comm;
     *made = add(std::move(comm));
+    fill_later(started, [made, handle = *made] { *made = handle; });
     return ncclInProgress;
+  }
+  static void fill_later(Comm& comm, std::function<void()> fill) {
+    std::scoped_lock const lock(fake().mutex_);
+    comm.fills.push_back(std::move(fill));
   }
 
   /// Takes this rank's wish to a division of its communicator, of which the last one makes the groups.
-  static ncclComm_t divide(Comm& comm, int color, int key, std::size_t expected) {
+  static ncclResult_t divide(Comm& comm, int color, int key, std::size_t expected, ncclComm_t* made) {
+    *made = nullptr;
+    auto const child = join_division(comm, color, key, expected);
+    go_on(comm);
+    if (!child) return ncclSuccess;
+    auto const handle = add(child);
+    fill_later(comm, [made, handle] { *made = handle; });
+    std::scoped_lock const lock(fake().mutex_);
+    comm.making.push_back(child);
+    return ncclSuccess;  // though the communicator is in progress: as of 2.28
+  }
+  static std::shared_ptr<Comm> join_division(Comm& comm, int color, int key, std::size_t expected) {
     auto const number = ++comm.divisions;
     auto& group = *comm.group;
     std::scoped_lock const lock(group.mutex);
@@ -106,13 +153,13 @@ struct FakeNcclCalls {
     division.expected = expected;
     division.wishes[comm.rank] = {color, key};
     if (color == NCCL_SPLIT_NOCOLOR) return nullptr;
-    auto& made = division.made[color];
-    if (!made) made = std::make_shared<Group>();
+    auto& group_made = division.made[color];
+    if (!group_made) group_made = std::make_shared<Group>();
     auto child = std::make_shared<Comm>();
     child->parent = comm.group;
     child->division = number;
     child->parent_rank = comm.rank;
-    return add(std::move(child));
+    return child;
   }
   /// Whether everybody's wish is there; then `child` knows its place.
   static bool settle(Comm& child) {
@@ -148,9 +195,9 @@ struct FakeNcclCalls {
     auto const failure = begin("ncclCommSplit", handle);
     auto const comm = comm_of(handle, "ncclCommSplit");
     if (failure != ncclSuccess || !comm) return failure != ncclSuccess ? failure : ncclInvalidArgument;
-    if (!is_quiet(*comm, "ncclCommSplit")) return ncclInvalidUsage;
-    *made = divide(*comm, color, key, static_cast<std::size_t>(comm->group->size));
-    return ncclSuccess;
+    Inside const inside(*comm, "ncclCommSplit");
+    if (!is_quiet(*comm, "ncclCommSplit") || !is_free(*comm, "ncclCommSplit")) return ncclInvalidUsage;
+    return divide(*comm, color, key, static_cast<std::size_t>(comm->group->size), made);
   }
   static ncclResult_t shrink(ncclComm_t handle, int* excluded, int count, ncclComm_t* made, ncclConfig_t* /*config*/,
                              int flags) {
@@ -158,19 +205,23 @@ struct FakeNcclCalls {
     auto const comm = comm_of(handle, "ncclCommShrink");
     if (failure != ncclSuccess || !comm) return failure != ncclSuccess ? failure : ncclInvalidArgument;
     if (count <= 0 || std::count(excluded, excluded + count, comm->rank) != 0) return ncclInvalidArgument;
+    Inside const inside(*comm, "ncclCommShrink");
     if (flags == NCCL_SHRINK_ABORT) comm->stopped = true;
     if (flags != NCCL_SHRINK_ABORT && !is_quiet(*comm, "ncclCommShrink")) return ncclInvalidUsage;
-    *made = divide(*comm, 0, comm->rank, static_cast<std::size_t>(comm->group->size - count));
-    return ncclSuccess;
+    return divide(*comm, 0, comm->rank, static_cast<std::size_t>(comm->group->size - count), made);
   }
   static ncclResult_t revoke(ncclComm_t handle, int flags) {
     auto const failure = begin("ncclCommRevoke", handle);
     auto const comm = comm_of(handle, "ncclCommRevoke");
     if (failure != ncclSuccess || !comm || flags != 0) return failure != ncclSuccess ? failure : ncclInvalidArgument;
-    comm->polls_left = fake().polls;  // until it has come to rest
-    comm->revoked = true;
+    if (comm->revoked.exchange(true)) {
+      gpu().violate("ncclCommRevoke for the second time");
+      return ncclInvalidArgument;
+    }
     comm->stopped = true;
-    return ncclInProgress;
+    std::scoped_lock const lock(fake().mutex_);
+    if (!comm->making.empty()) comm->failed = ncclInternalError;  // what is being made ends
+    return go_on(*comm);                                          // until it has come to rest
   }
   static ncclResult_t finalize(ncclComm_t handle) {
     auto const failure = begin("ncclCommFinalize", handle);
@@ -180,8 +231,10 @@ struct FakeNcclCalls {
       gpu().violate("ncclCommFinalize of a revoked communicator");
       return ncclInvalidUsage;
     }
+    Inside const inside(*comm, "ncclCommFinalize");
+    if (!is_free(*comm, "ncclCommFinalize")) return ncclInvalidUsage;
     comm->finalized = true;
-    return ncclInProgress;
+    return go_on(*comm);
   }
   static ncclResult_t destroy(ncclComm_t handle) { return end("ncclCommDestroy", handle); }
   static ncclResult_t abort(ncclComm_t handle) {
@@ -193,6 +246,13 @@ struct FakeNcclCalls {
     auto const comm = comm_of(handle, name);
     if (failure != ncclSuccess || !comm) return failure != ncclSuccess ? failure : ncclInvalidArgument;
     comm->stopped = true;
+    std::vector<std::function<void()>> fills;
+    {
+      std::scoped_lock const lock(fake().mutex_);
+      fills = std::exchange(comm->fills, {});
+      comm->launches.clear();
+    }
+    for (auto const& fill : fills) fill();
     std::scoped_lock const lock(fake().mutex_);
     fake().comms_.erase(handle);
     return ncclSuccess;
@@ -200,8 +260,20 @@ struct FakeNcclCalls {
   static ncclResult_t get_async_error(ncclComm_t handle, ncclResult_t* state) {
     auto const comm = comm_of(handle, "ncclCommGetAsyncError");
     if (!comm) return ncclInvalidArgument;
+    Inside const inside(*comm, "ncclCommGetAsyncError");
+    if (fake().answers_slowly) std::this_thread::sleep_for(std::chrono::microseconds(100));
     *state = state_of(*comm);
     return ncclSuccess;
+  }
+  /// Whether all that the communicator makes others from have come, or will not.
+  static bool is_made(Comm& comm) {
+    if (comm.failed != ncclSuccess) return true;
+    std::vector<std::shared_ptr<Comm>> making;
+    {
+      std::scoped_lock const lock(fake().mutex_);
+      making = comm.making;
+    }
+    return std::all_of(making.begin(), making.end(), [](auto const& child) { return settle(*child); });
   }
   static ncclResult_t state_of(Comm& comm) {
     if (fake().init_hangs || !settle(comm)) return ncclInProgress;
@@ -209,11 +281,22 @@ struct FakeNcclCalls {
       std::scoped_lock const lock(comm.group->mutex);
       if (comm.group->arrived < comm.group->size) return ncclInProgress;
     }
-    std::scoped_lock const lock(fake().mutex_);
-    if (comm.polls_left > 0) {
-      --comm.polls_left;
-      return ncclInProgress;
+    if (!is_made(comm)) return ncclInProgress;
+    std::vector<std::function<void()>> due;
+    {
+      std::scoped_lock const lock(fake().mutex_);
+      if (comm.polls_left > 0) {
+        --comm.polls_left;
+        return ncclInProgress;
+      }
+      comm.making.clear();
+      due = std::exchange(comm.fills, {});
+      auto const launches = std::exchange(comm.launches, {});
+      due.insert(due.end(), launches.begin(), launches.end());
     }
+    for (auto const& one : due) one();
+    if (comm.failed != ncclSuccess) return comm.failed;
+    std::scoped_lock const lock(fake().mutex_);
     auto const injected = fake().async_.find(comm.rank);
     return injected == fake().async_.end() ? ncclSuccess : injected->second;
   }
@@ -237,12 +320,20 @@ struct FakeNcclCalls {
       parts.emplace_back(one.number, one.part);
       if (one.stream != all.front().stream) gpu().violate("a group of calls on several streams");
     }
-    if (!all.empty()) launch(all.front().comm, all.front().stream, std::move(parts));
-    return ncclSuccess;
+    return all.empty() ? ncclSuccess : launch(all.front().comm, all.front().stream, std::move(parts));
   }
 
-  static void launch(std::shared_ptr<Comm> const& comm, cudaStream_t stream,
-                     std::vector<std::pair<std::uint64_t, FakePart>> parts) {
+  /// What has several ranks is launched by a thread of NCCL's.
+  static ncclResult_t launch(std::shared_ptr<Comm> const& comm, cudaStream_t stream,
+                             std::vector<std::pair<std::uint64_t, FakePart>> parts) {
+    if (comm->group->size == 1 || fake().polls == 0) return launch_now(comm, stream, std::move(parts)), ncclSuccess;
+    std::scoped_lock const lock(fake().mutex_);
+    comm->launches.emplace_back([comm, stream, parts = std::move(parts)] { launch_now(comm, stream, parts); });
+    return go_on(*comm);
+  }
+
+  static void launch_now(std::shared_ptr<Comm> const& comm, cudaStream_t stream,
+                         std::vector<std::pair<std::uint64_t, FakePart>> parts) {
     auto const& ending = gpu().ending();
     // What is in a graph meets anew each time the graph runs.
     bool const captured = gpu().is_capturing(stream);
@@ -258,7 +349,8 @@ struct FakeNcclCalls {
     if (auto const failure = begin(name, stream, bytes); failure != ncclSuccess) return failure;
     auto const comm = comm_of(handle, name);
     if (!comm) return ncclInvalidArgument;
-    if (comm->stopped || comm->finalized || comm->polls_left > 0) return ncclInvalidUsage;
+    Inside const inside(*comm, name);
+    if (comm->stopped || comm->finalized || !is_free(*comm, name)) return ncclInvalidUsage;
     std::uint64_t number = 0;
     {
       std::scoped_lock const lock(fake().mutex_);
@@ -267,11 +359,8 @@ struct FakeNcclCalls {
       if (part.scaled) part.scale = made->second;
       if (part.op != FakeOp::send && part.op != FakeOp::recv) number = ++comm->calls;
     }
-    if (depth > 0) {
-      queued.push_back({comm, stream, number, part});
-    } else {
-      launch(comm, stream, {{number, part}});
-    }
+    if (depth == 0) return launch(comm, stream, {{number, part}});
+    queued.push_back({comm, stream, number, part});
     return ncclSuccess;
   }
 
@@ -361,19 +450,41 @@ struct FakeNcclCalls {
   }
   static ncclResult_t mem_free(void* memory) {
     begin("ncclMemFree", nullptr);
+    {
+      std::scoped_lock const lock(fake().mutex_);
+      for (auto const& [handle, comm] : fake().comms_) {
+        if (!comm->stopped && comm->windows.count(memory) != 0) gpu().violate("memory was freed that has a window");
+      }
+    }
     gpu().return_memory(memory);
     return ncclSuccess;
   }
-  static ncclResult_t window_register(ncclComm_t comm, void* memory, std::size_t bytes, ncclWindow_t* window,
+  static ncclResult_t window_register(ncclComm_t handle, void* memory, std::size_t bytes, ncclWindow_t* window,
                                       int flags) {
-    if (auto const failure = begin("ncclCommWindowRegister", comm, bytes); failure != ncclSuccess) return failure;
+    if (auto const failure = begin("ncclCommWindowRegister", handle, bytes); failure != ncclSuccess) return failure;
+    auto const comm = comm_of(handle, "ncclCommWindowRegister");
+    if (!comm) return ncclInvalidArgument;
+    Inside const inside(*comm, "ncclCommWindowRegister");
+    if (!is_free(*comm, "ncclCommWindowRegister")) return ncclInvalidUsage;
     if (reinterpret_cast<std::uintptr_t>(memory) % NCCL_WIN_REQUIRED_ALIGNMENT != 0 || flags != NCCL_WIN_COLL_SYMMETRIC)
       gpu().violate("a window that NCCL does not take");
-    *window = fake().without_windows ? nullptr : reinterpret_cast<ncclWindow_t>(memory);
-    return ncclSuccess;
+    *window = nullptr;
+    go_on(*comm);
+    if (fake().without_windows) return ncclSuccess;
+    fill_later(*comm, [window, memory, comm = comm.get()] {
+      *window = reinterpret_cast<ncclWindow_t>(memory);
+      comm->windows.insert(memory);
+    });
+    return ncclSuccess;  // though the communicator is in progress
   }
-  static ncclResult_t window_deregister(ncclComm_t comm, ncclWindow_t /*window*/) {
-    return begin("ncclCommWindowDeregister", comm);
+  static ncclResult_t window_deregister(ncclComm_t handle, ncclWindow_t window) {
+    if (auto const failure = begin("ncclCommWindowDeregister", handle); failure != ncclSuccess) return failure;
+    auto const comm = comm_of(handle, "ncclCommWindowDeregister");
+    if (!comm) return ncclInvalidArgument;
+    Inside const inside(*comm, "ncclCommWindowDeregister");
+    if (!is_free(*comm, "ncclCommWindowDeregister")) return ncclInvalidUsage;
+    fill_later(*comm, [window, comm = comm.get()] { comm->windows.erase(window); });
+    return go_on(*comm);
   }
 };
 

@@ -17,6 +17,10 @@ namespace weft::test {
 /// An NCCL whose ranks are threads of this process and whose memory is the FakeGpu's: its calls move and reduce data
 /// when their turn on the fake streams comes. Calls that differ between ranks never end, until somebody stops them. One
 /// at a time, while there is a FakeGpu.
+///
+/// Communicators are non-blocking, and as unforgiving as NCCL's: what is made is written to its address later, calls
+/// are on their stream later, both when the communicator says that it is no longer in progress; until then it takes no
+/// other call; and two threads in one communicator are an error.
 class FakeNccl {
  public:
   FakeNccl();
@@ -38,6 +42,8 @@ class FakeNccl {
   void set_async_error(int rank, ncclResult_t result);
   /// So many times a communicator says that it is in progress, after each call that may be.
   int polls = 2;
+  /// ncclCommGetAsyncError takes a while, so that two threads meet in it.
+  std::atomic<bool> answers_slowly{false};
   /// Nobody's creation ends.
   bool init_hangs = false;
   /// ncclCommWindowRegister succeeds without giving a window, as where GPUs do not reach one another.

@@ -29,6 +29,8 @@ class FakeNcclFailures : public ::testing::Test {
  protected:
   void TearDown() override {
     EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
+    // Nobody waits long for an abort.
+    for (int waited = 0; nccl.live() > 0 && waited < 2000; ++waited) std::this_thread::sleep_for(1ms);
     EXPECT_EQ(nccl.live(), 0U) << "communicators that were not ended";
   }
 
@@ -271,9 +273,12 @@ TEST_F(FakeNcclFailures, SurvivorsShrinkToACommunicatorOfTheirOwn) {
       EXPECT_TRUE(all->is_stopped());
       float value = 1;
       Stream stream = gpu.make_stream();
-      nccl::NcclCommunicator::Use const use(*rest);
-      EXPECT_EQ(rest->nccl().all_reduce(&value, &value, 1, ncclFloat32, ncclSum, use.handle(), cuda::handle_of(stream)),
-                ncclSuccess);
+      {
+        nccl::NcclCommunicator::Use const use(*rest);
+        rest->settle(
+            rest->nccl().all_reduce(&value, &value, 1, ncclFloat32, ncclSum, use.handle(), cuda::handle_of(stream)),
+            "ncclAllReduce");
+      }
       stream.synchronize();
       EXPECT_EQ(value, 2.0F);
     });
@@ -438,6 +443,90 @@ TEST_F(FakeNcclFailures, WhereTheAbortHangsTooTheErrorSaysThatBuffersAreInUse) {
         Stream(stream).synchronize();
       },
       with_timeout(200ms));
+}
+
+// However many there are: the time limit is one, not one each.
+TEST_F(FakeNcclFailures, WorksOfAStuckStreamFailTogether) {
+  run_thread_ranks(
+      1,
+      [&](Communicator& world) {
+        FakeNccl::connect(world);
+        Stream const stream = gpu.make_stream();
+        std::vector<float> values(4, 1.0F);
+        nccl.abort_hangs = true;
+        gpu.hold(stream);
+        std::vector<Work> works;
+        for (int i = 0; i < 4; ++i) works.push_back(reduce(world, values, stream));
+        auto const began = std::chrono::steady_clock::now();
+        world.abort("enough");
+        for (auto const& work : works) EXPECT_THROW(work.wait(), Error);
+        EXPECT_LT(std::chrono::steady_clock::now() - began, 2200ms);  // half a second, and the time limit
+        nccl.abort_hangs = false;
+        while (nccl.live() > 0) std::this_thread::sleep_for(1ms);
+        gpu.release(stream);
+        Stream(stream).synchronize();
+      },
+      with_timeout(1000ms));
+}
+
+TEST_F(FakeNcclFailures, WhereOnlyAnAbortStopsAndItHangsTheTimeLimitIsOne) {
+  run_thread_ranks(
+      1,
+      [&](Communicator& world) {
+        FakeNccl::connect(world, 0, false);
+        Stream const stream = gpu.make_stream();
+        std::vector<float> values(4, 1.0F);
+        nccl.abort_hangs = true;
+        gpu.hold(stream);
+        Work const one = reduce(world, values, stream);
+        Work const two = reduce(world, values, stream);
+        auto const began = std::chrono::steady_clock::now();
+        world.abort("enough");
+        EXPECT_THROW(one.wait(), Error);
+        EXPECT_THROW(two.wait(), Error);
+        EXPECT_LT(std::chrono::steady_clock::now() - began, 1800ms);
+        nccl.abort_hangs = false;
+        while (nccl.live() > 0) std::this_thread::sleep_for(1ms);
+        gpu.release(stream);
+        Stream(stream).synchronize();
+      },
+      with_timeout(1000ms));
+}
+
+TEST_F(FakeNcclFailures, AnAbortThatHangsDoesNotKeepTheOthersWaitingForTheOutcomeOfACreation) {
+  nccl.init_hangs = true;
+  nccl.abort_hangs = true;
+  run_thread_ranks(
+      2,
+      [&](Communicator& world) {
+        auto const began = std::chrono::steady_clock::now();
+        EXPECT_THROW(FakeNccl::connect(world), Error);
+        EXPECT_LT(std::chrono::steady_clock::now() - began, 1600ms);
+      },
+      with_timeout(1000ms));
+  nccl.init_hangs = false;
+  nccl.abort_hangs = false;
+}
+
+// NCCL writes to where the child was asked for until the parent is aborted.
+TEST_F(FakeNcclFailures, ASplitThatDoesNotEndIsEndedByAnAbort) {
+  run_thread_bootstraps(2, [&](std::shared_ptr<Bootstrap> const& bootstrap) {
+    auto const all = nccl::NcclCommunicator::create(FakeNccl::libraries(), *bootstrap, 4000ms);
+    if (bootstrap->rank() == 1) return;  // does not come
+    std::thread stopper([&] {
+      std::this_thread::sleep_for(50ms);
+      all->stop();
+    });
+    auto const began = std::chrono::steady_clock::now();
+    try {
+      static_cast<void>(all->split(0, 0));
+      ADD_FAILURE();
+    } catch (Error const& error) {
+      EXPECT_EQ(error.code(), ErrorCode::aborted) << error.what();
+    }
+    stopper.join();
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 2000ms);
+  });
 }
 
 TEST_F(FakeNcclFailures, CommunicatorsShrinkWithTheirGpus) {

@@ -5,9 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <thread>
 #include <vector>
 
 #include "cuda/fake/fake_nccl.hpp"
@@ -73,6 +76,15 @@ struct FakeNccl::Comm {
   std::uint64_t calls = 0;
   std::uint64_t divisions = 0;
   std::atomic<int> polls_left{0};
+  std::atomic<ncclResult_t> failed{ncclSuccess};
+  /// The thread that is in a call on it, which only one may be.
+  std::atomic<std::thread::id> inside{};
+  // What NCCL's own thread does before the communicator is no longer in progress (under FakeNccl's lock): it fills what
+  // it was given the addresses of, where it is aborted too, and only then are calls on their stream.
+  std::vector<std::shared_ptr<Comm>> making;
+  std::vector<std::function<void()>> fills;
+  std::vector<std::function<void()>> launches;
+  std::set<void*> windows;
   // Of one that comes from another: whose it was, and which division made it.
   std::shared_ptr<Group> parent;
   std::uint64_t division = 0;

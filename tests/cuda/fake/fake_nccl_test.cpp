@@ -1,6 +1,7 @@
 // Every operation over the fake NCCL: what it leaves, and what it was made of.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <numeric>
@@ -113,6 +114,36 @@ TEST_F(FakeNcclTest, ACallIsOneOfNcclsOnTheCallersStreamAndNobodyWaits) {
     }
     work.wait();
     EXPECT_EQ(values, std::vector<float>(100, 2.0F));
+  });
+}
+
+// The fake reports a second thread.
+TEST_F(FakeNcclTest, TheWatchStaysOutWhileACallIsMade) {
+  nccl.answers_slowly = true;
+  run(2, [&](Communicator& world) {
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(8, 1.0F);
+    for (int i = 0; i < 200; ++i)
+      static_cast<void>(world.all_reduce(on_gpu(values), on_gpu(values), ReduceOp::max, {.stream = stream}));
+    Stream(stream).synchronize();
+  });
+  nccl.answers_slowly = false;
+}
+
+TEST_F(FakeNcclTest, WhatNcclLaunchesSoonIsAwaitedWithoutANap) {
+  run(2, [&](Communicator& world) {
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(8, 1.0F);
+    auto const naps = [] {
+      rusage usage{};
+      getrusage(RUSAGE_THREAD, &usage);
+      return usage.ru_nvcsw;
+    };
+    auto const before = naps();
+    for (int i = 0; i < 200; ++i)
+      static_cast<void>(world.all_reduce(on_gpu(values), on_gpu(values), ReduceOp::max, {.stream = stream}));
+    EXPECT_LT(naps() - before, 200);  // now and then another thread has a lock
+    Stream(stream).synchronize();
   });
 }
 
