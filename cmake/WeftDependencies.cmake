@@ -39,7 +39,12 @@ if(WEFT_WITH_MPI)
 endif()
 if(WEFT_WITH_CUDA)
   find_package(CUDAToolkit REQUIRED)
-  target_link_libraries(weft_dependencies INTERFACE CUDA::cudart ${CMAKE_DL_LIBS})
+  # Static where libweft becomes part of a plug-in, whose process may have another CUDA runtime.
+  if(CMAKE_CUDA_RUNTIME_LIBRARY STREQUAL "Static")
+    target_link_libraries(weft_dependencies INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
+  else()
+    target_link_libraries(weft_dependencies INTERFACE CUDA::cudart ${CMAKE_DL_LIBS})
+  endif()
   target_compile_definitions(weft_dependencies INTERFACE WEFT_WITH_CUDA=1)
 endif()
 

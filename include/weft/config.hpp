@@ -34,7 +34,8 @@ struct Config {
   std::size_t flight_recorder = 256;   ///< WEFT_FLIGHT_RECORDER: calls remembered per communicator; 0 none
   std::optional<std::string> flight_directory;  ///< WEFT_FLIGHT_DIR: where failing communicators write them down
 
-  /// WEFT_NCCL_LIBRARY: the libnccl.so that device memory goes through; default: libnccl.so.2, as the loader finds it
+  /// WEFT_NCCL_LIBRARY: the libnccl.so that device memory goes through; default: libnccl.so.2, the process's or as the
+  /// loader finds it
   std::optional<std::string> nccl_library;
   std::optional<std::size_t> torch_heap;  ///< WEFT_TORCH_HEAP: shared heap for PyTorch's CPU tensors (e.g. 4G)
   bool report = false;                    ///< WEFT_REPORT: the PyTorch back end reports its overlap at exit

@@ -27,4 +27,7 @@ class Graph {
   std::shared_ptr<Impl const> impl_;
 };
 
+/// Whether what is enqueued on the stream becomes part of a graph, whoever records it. False for a CPU stream.
+[[nodiscard]] bool is_capturing(Stream const& stream);
+
 }  // namespace weft::cuda

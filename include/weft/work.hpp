@@ -38,6 +38,8 @@ class Work {
   void wait_on(Stream const& stream) const;
   /// The failure, or null while running or on success.
   [[nodiscard]] std::exception_ptr error() const noexcept;
+  /// The same as far as the host knows, without asking a device: also where that is not allowed, as during a capture.
+  [[nodiscard]] std::exception_ptr known_error() const noexcept;
   /// Meaningful once complete; all zero for inline work, which is not timed.
   [[nodiscard]] WorkTimings timings() const noexcept;
 

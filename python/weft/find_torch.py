@@ -1,5 +1,6 @@
-"""Prints what CMake needs to know about the installed torch: version;folder;C++ ABI."""
+"""Prints what CMake needs to know about the installed torch: version;folder;C++ ABI;CUDA version, or 0;folder of nccl.h, or -."""
 
+import importlib.util
 import os
 import sys
 
@@ -15,4 +16,20 @@ if not OLDEST <= version <= NEWEST:
     )
 if not torch.distributed.is_available():
     sys.exit(f"torch {torch.__version__} was built without torch.distributed.")
-print(torch.__version__, os.path.dirname(torch.__file__), int(torch.compiled_with_cxx11_abi()), sep=";")
+
+
+def nccl_headers():
+    """Of the NCCL that pip has installed with torch."""
+    nvidia = importlib.util.find_spec("nvidia")
+    folders = [os.path.join(root, "nccl", "include") for root in (nvidia.submodule_search_locations if nvidia else [])]
+    return next((folder for folder in folders if os.path.exists(os.path.join(folder, "nccl.h"))), "-")
+
+
+print(
+    torch.__version__,
+    os.path.dirname(torch.__file__),
+    int(torch.compiled_with_cxx11_abi()),
+    torch.version.cuda or 0,
+    nccl_headers(),
+    sep=";",
+)

@@ -57,6 +57,10 @@ std::exception_ptr Work::error() const noexcept {
   return test() && state_ ? state_->error() : nullptr;
 }
 
+std::exception_ptr Work::known_error() const noexcept {
+  return state_ ? state_->error() : nullptr;
+}
+
 WorkTimings Work::timings() const noexcept {
   return test() && state_ ? state_->timings : WorkTimings{};
 }

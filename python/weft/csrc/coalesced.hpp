@@ -1,11 +1,14 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "device.hpp"
 #include "weft/group.hpp"
 #include "weft/messenger.hpp"
 
@@ -13,13 +16,19 @@ namespace weft::torch_backend {
 
 /// The calls between startCoalescing() and endCoalescing().
 struct Coalesced {
-  Coalesced(Communicator& communicator, CollectiveOptions const& options) : group(communicator, options) {}
+  /// The first call opens the group, since only then it is known whether it is on a GPU.
+  void open(Communicator& communicator, CollectiveOptions const& options, std::shared_ptr<GpuStreams> on) {
+    if (group) return;
+    group.emplace(communicator, options);
+    gpu = std::move(on);
+  }
 
-  /// Null: torch has no use for a call's own Work while it coalesces.
+  /// `land`, where there is something to do, puts the call's results in place. Null: torch has no use for a call's own
+  /// Work while it coalesces.
   std::nullptr_t add(at::TensorList inputs, at::TensorList outputs, std::function<void()> land) {
     tensors.insert(tensors.end(), inputs.begin(), inputs.end());
     results.insert(results.end(), outputs.begin(), outputs.end());
-    lands.push_back(std::move(land));
+    if (land) lands.push_back(std::move(land));
     return nullptr;
   }
 
@@ -30,7 +39,8 @@ struct Coalesced {
     return nullptr;
   }
 
-  Group group;
+  std::optional<Group> group;
+  std::shared_ptr<GpuStreams> gpu;  ///< of calls on one
   std::vector<at::Tensor> tensors;
   std::vector<at::Tensor> results;
   std::vector<std::function<void()>> lands;

@@ -289,7 +289,10 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::scatter(Tensors& outputs, TensorL
       [&](Communicator& communicator, CollectiveOptions const& options) {
         return communicator.scatter(send.view(), recv.view(), root, options);
       },
-      [send, recv] { recv.unpack(); });
+      [send, recv] {
+        send.record_use();
+        recv.unpack();
+      });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -306,7 +309,10 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::reduce_scatter(Tensors& outputs, 
       [&](Communicator& communicator, CollectiveOptions const& options) {
         return communicator.reduce_scatter(send.view(), recv.view(), reduction(opts.reduceOp, here), options);
       },
-      [send, recv] { recv.unpack(); });
+      [send, recv] {
+        send.record_use();
+        recv.unpack();
+      });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -365,13 +371,19 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::alltoall(Tensors& outputs, Tensor
       [&](Communicator& communicator, CollectiveOptions const& options) {
         return communicator.all_to_all(to.view(), {to.counts()}, from.view(), {from.counts()}, options);
       },
-      [to, from] { from.unpack(); });
+      [to, from] {
+        to.record_use();
+        from.unpack();
+      });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::barrier(c10d::BarrierOptions const& opts) {
-  return run(
-      kBarrier, {opts.asyncOp, opts.timeout}, {}, {},
-      [&](Communicator& communicator, CollectiveOptions const& options) { return communicator.barrier(options); });
+  How const how{opts.asyncOp, opts.timeout};
+  auto const issue = [](Communicator& communicator, CollectiveOptions const& options) {
+    return communicator.barrier(options);
+  };
+  if (auto const device = device_of_barrier(opts)) return run_on_gpu(kBarrier, how, *device, {}, {}, issue, Nothing{});
+  return run(kBarrier, how, {}, {}, issue);
 }
 
 }  // namespace weft::torch_backend

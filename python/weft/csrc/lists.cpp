@@ -6,12 +6,14 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 
+#include "device.hpp"
+
 namespace weft::torch_backend {
 namespace {
 
 /// Without torch's threads where that is possible: one call's copies are not worth waking them.
 void assign(at::Tensor const& to, at::Tensor const& from) {
-  if (to.is_contiguous() && from.is_contiguous()) {
+  if (to.is_cpu() && to.is_contiguous() && from.is_contiguous()) {
     std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes());
   } else {
     to.copy_(from);
@@ -21,11 +23,14 @@ void assign(at::Tensor const& to, at::Tensor const& from) {
 }  // namespace
 
 FlatList::FlatList(std::vector<at::Tensor> tensors, Place const& place, char const* name)
-    : tensors_(std::move(tensors)), view_{nullptr, 0, data_type(tensors_[0], place)} {
+    : tensors_(std::move(tensors)),
+      view_{nullptr, 0, data_type(tensors_[0], place), weft_device(tensors_[0].device())} {
   bool adjacent = true;
   for (auto const& tensor : tensors_) {
     check_reachable(tensor, place, name);
     check_same_type(tensor, tensors_[0], place);
+    TORCH_CHECK_VALUE(tensor.device() == tensors_[0].device(), place, ": the list of ", name, " tensors is on ",
+                      tensors_[0].device(), " and on ", tensor.device(), "; move all to one device");
     auto const count = static_cast<std::size_t>(tensor.numel());
     counts_.push_back(count);
     if (count == 0) continue;
@@ -61,6 +66,11 @@ void FlatList::pack() const {
 
 void FlatList::unpack() const {
   for_each_part([](at::Tensor const& part, at::Tensor const& tensor) { assign(tensor, part); });
+  record_use();
+}
+
+void FlatList::record_use() const {
+  record_use_here(buffer_);
 }
 
 }  // namespace weft::torch_backend

@@ -36,8 +36,25 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::post(Operation const& what, Tenso
   }
 }
 
+template <typename Issue>
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::post_on_gpu(Operation const& what, c10::Device device,
+                                                           Tensors const& tensors, int peer, Issue const& issue) {
+  How const how{.async = true, .timeout = options_->timeout};
+  auto work = run_on_gpu(
+      what, how, device, tensors, tensors,
+      [&](Communicator& /*group*/, CollectiveOptions const& options) { return issue(line_to(peer, what), options); },
+      Nothing{});
+  if (work) static_cast<GpuWork&>(*work).set_source(peer);
+  return work;
+}
+
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::send(Tensors& tensors, int to, int tag) {
   auto const buffer = message(tensors, place(kSend));
+  if (auto const device = gpu_of(tensors, {})) {
+    return post_on_gpu(kSend, *device, tensors, to, [&](Line const& line, CollectiveOptions const& options) {
+      return line.communicator.send(buffer, line.peer, options);
+    });
+  }
   return post(kSend, tensors, [&](Messenger& messenger) { return messenger.send(buffer, to, tag, options_->timeout); });
 }
 
@@ -45,12 +62,19 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::recv(Tensors& tensors, int from, 
   auto const buffer = message(tensors, place(kRecv));
   TORCH_CHECK_VALUE(from >= 0 && from < getSize(), place(kRecv), ": ", from, " is not a rank; ranks are 0 to ",
                     getSize() - 1);
+  if (auto const device = gpu_of(tensors, {})) {
+    return post_on_gpu(kRecv, *device, tensors, from, [&](Line const& line, CollectiveOptions const& options) {
+      return line.communicator.recv(buffer, line.peer, options);
+    });
+  }
   return post(kRecv, tensors,
               [&](Messenger& messenger) { return messenger.receive(buffer, from, tag, options_->timeout); });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::recvAnysource(Tensors& tensors, int tag) {
   auto const buffer = message(tensors, place(kRecvAny));
+  TORCH_CHECK_NOT_IMPLEMENTED(!gpu_of(tensors, {}), place(kRecvAny),
+                              ": on a GPU there are no messages from any rank, as NCCL has none; name the rank");
   return post(kRecvAny, tensors, [&](Messenger& messenger) {
     return messenger.receive(buffer, Messenger::kAnyRank, tag, options_->timeout);
   });

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include <ATen/Functions.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
 #include "aftermath.hpp"
@@ -85,6 +86,8 @@ ProcessGroupWeft::~ProcessGroupWeft() {
     new std::shared_ptr<Communicator>(communicator_);
     new std::shared_ptr<Messenger>(messenger_);
     new auto(stream_);
+    new auto(gpu_);
+    new auto(std::move(pairs_));
     return;
   }
   shutdown();
@@ -95,6 +98,7 @@ void ProcessGroupWeft::shutdown() {
   std::shared_ptr<Communicator> communicator;
   std::shared_ptr<Messenger> messenger;
   std::shared_ptr<Stream> stream;
+  std::map<int, Communicator> pairs;
   {
     std::lock_guard const calls(calls_mutex_);
     std::lock_guard const state(state_mutex_);
@@ -102,8 +106,10 @@ void ProcessGroupWeft::shutdown() {
     communicator = std::move(communicator_);
     messenger = std::move(messenger_);
     stream = std::move(stream_);
+    pairs.swap(pairs_);
   }
   if (stream) stream->synchronize();
+  pool_->close();
   messenger.reset();
   aftermath_->finish();
 }
@@ -140,22 +146,32 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupWeft::split(c10::intrusive_ptr<c10
 }
 
 bool ProcessGroupWeft::supportsTensorAlloc(c10::DeviceIndex device) {
-  return device < 0;  // CPU tensors
+  return device < 0 || moves_gpu_tensors();  // below 0: CPU tensors
 }
 
 at::Tensor ProcessGroupWeft::allocateTensor(long size, at::TensorOptions options) {
   constexpr Operation kWhat{c10d::OpType::UNKNOWN, "allocate_tensor", "weft:allocate_tensor"};
   TORCH_CHECK_VALUE(size >= 0, place(kWhat), ": ", size, " elements");
-  TORCH_CHECK_VALUE(options.device().is_cpu(), place(kWhat), ": this build of weft allocates CPU tensors, not on ",
-                    options.device());
   std::lock_guard const lock(calls_mutex_);
-  auto& communicator = this->communicator(kWhat);
+  static_cast<void>(communicator(kWhat));
   auto const bytes = static_cast<std::size_t>(size) * options.dtype().itemsize();
+  auto device = options.device();
+  std::optional<TensorPool::Home> home;
+  if (!device.is_cpu()) {
+    if (!device.has_index()) device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
+    auto const& gpu = this->gpu(kWhat, device);
+    connect(kWhat, device);
+    home = TensorPool::Home{gpu, gpu->current()};
+    if (gpu->is_capturing(home->stream)) return at::empty({size}, options);
+  }
   try {
-    auto memory = pool_->take(communicator, bytes);
+    auto memory = pool_->take(communicator_, bytes, home);
     if (!memory) return at::empty({size}, options);
-    return at::from_blob(
-        memory->data(), {size}, [memory](void*) {}, options);
+    return at::for_blob(memory->data(), {size})
+        .deleter([memory](void*) {})
+        .options(options.device(device))
+        .target_device(device)
+        .make_tensor();
   } catch (Error const& error) {
     aftermath_->rethrow(error);
   }
@@ -190,7 +206,7 @@ Stream& ProcessGroupWeft::stream() {
 CollectiveOptions ProcessGroupWeft::collective_options(How const& how) {
   CollectiveOptions options;
   options.timeout = how.timeout.count() > 0 ? how.timeout : options_->timeout;
-  if (how.async && !coalesced_) options.stream = stream();
+  if (how.async) options.stream = stream();
   return options;
 }
 
@@ -211,9 +227,8 @@ void ProcessGroupWeft::startCoalescing() {
   std::lock_guard const lock(calls_mutex_);
   constexpr Operation kWhat{c10d::OpType::COALESCED, "startCoalescing", "weft:coalesced"};
   TORCH_CHECK(!coalesced_, place(kWhat), ": the group is coalescing already; call endCoalescing first");
-  auto& communicator = this->communicator(kWhat);
-  auto const options = collective_options({.async = true, .timeout = options_->timeout});
-  coalesced_ = std::make_unique<Coalesced>(communicator, options);
+  static_cast<void>(communicator(kWhat));
+  coalesced_ = std::make_unique<Coalesced>();
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupWeft::endCoalescing() {
@@ -221,7 +236,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupWeft::endCoalescing() {
   constexpr Operation kWhat{c10d::OpType::COALESCED, "endCoalescing", "weft:coalesced"};
   TORCH_CHECK(coalesced_, place(kWhat), ": the group is not coalescing; call startCoalescing first");
   auto const coalesced = std::move(coalesced_);
-  if (coalesced->lands.empty()) {
+  if (coalesced->gpu) return end_coalescing_on_gpu(kWhat, *coalesced);
+  if (!coalesced->group) {
     return c10::make_intrusive<MessageWork>(getRank(), kWhat, coalesced->results, std::move(coalesced->messages),
                                             aftermath_, at::hasCallbacks());
   }
@@ -229,7 +245,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupWeft::endCoalescing() {
   try {
     auto& on = stream();
     OverlapRecorder::Watch watch(overlap_recorder(), kWhat.name, coalesced->tensors, coalesced->results, on);
-    auto core = coalesced->group.end();
+    auto core = coalesced->group->end();
     watch.issued();
     complete_later(work, std::move(core), on,
                    [lands = std::move(coalesced->lands), messages = std::move(coalesced->messages)] {

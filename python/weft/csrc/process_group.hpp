@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,6 +14,8 @@
 
 #include "aftermath.hpp"
 #include "coalesced.hpp"
+#include "device.hpp"
+#include "gpu_work.hpp"
 #include "monitored_barrier.hpp"
 #include "tensor_pool.hpp"
 #include "tensors.hpp"
@@ -29,6 +32,9 @@ namespace weft::torch_backend {
 /// Calls that torch waits for at once (asyncOp false) run on the calling thread; the others on one stream of the
 /// group's, started by the first of them. Any thread may call; calls of one group run one at a time, in the order they
 /// were made. Functions and their arguments are c10d::Backend's.
+///
+/// Calls of tensors on a GPU are enqueued, and no function waits for the GPU but barrier(): on torch's current stream
+/// where torch waits at once, else on one of the group's own that waits for it. One GPU for each rank.
 class ProcessGroupWeft final : public c10d::Backend {
  public:
   struct Options final : c10d::Backend::Options {
@@ -55,9 +61,13 @@ class ProcessGroupWeft final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> split(c10::intrusive_ptr<c10d::Store> const& store, std::vector<int> const& ranks,
                                           c10::intrusive_ptr<c10d::Backend::Options> const& opts) override;
 
+  /// Collective: makes the group ready for tensors on `device`; the first collective with some does it otherwise.
+  void eagerConnectSingleDevice(at::Device device) override;
+
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
-  /// Collective: a flat tensor of `size` elements in memory that all ranks see. Its memory is used again once it is
-  /// freed; a rank that holds more tensors of a size than all have allocated together gets ordinary memory.
+  /// Collective: a flat tensor of `size` elements in memory that all ranks see; on a GPU in what NCCL gives out for its
+  /// fastest algorithms. Its memory is used again once it is freed; a rank that holds more tensors of a size than all
+  /// have allocated together gets ordinary memory, as does what is recorded as a CUDA graph.
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
 
   /// Collective: all ranks' recorded calls, and when they computed, as one Perfetto file, which rank 0 writes.
@@ -94,6 +104,8 @@ class ProcessGroupWeft final : public c10d::Backend {
   WorkHandle alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                            std::vector<int64_t>& input_splits, c10d::AllToAllOptions const& opts) override;
   WorkHandle alltoall(Tensors& outputs, Tensors& inputs, c10d::AllToAllOptions const& opts) override;
+  /// On a GPU where opts names one, or torch has bound the group to one, or the group has used one: then what was
+  /// enqueued there before has run too.
   WorkHandle barrier(c10d::BarrierOptions const& opts) override;
   /// Errors of a rank that did not come name it, and leave the group as it was.
   void monitoredBarrier(c10d::BarrierOptions const& opts, bool wait_all_ranks) override;
@@ -119,10 +131,40 @@ class ProcessGroupWeft final : public c10d::Backend {
   template <typename Issue>
   WorkHandle run(Operation const& what, How const& how, at::TensorList inputs, at::TensorList results, Issue&& issue);
 
+  // The same on a GPU.
+  [[nodiscard]] static std::optional<c10::Device> gpu_of(at::TensorList inputs, at::TensorList results) {
+    auto const& tensors = results.empty() ? inputs : results;
+    if (tensors.empty() || tensors[0].device().is_cpu()) return std::nullopt;
+    return tensors[0].device();
+  }
+  template <typename Issue, typename Land>
+  WorkHandle run_on_gpu(Operation const& what, How const& how, c10::Device device, at::TensorList inputs,
+                        at::TensorList results, Issue&& issue, Land&& land);
+  [[nodiscard]] GpuWork::Call begin_on_gpu(Operation const& what, How const& how, c10::Device device);
+  [[nodiscard]] CollectiveOptions options_on_gpu(GpuWork::Call const& call, How const& how);
+  [[nodiscard]] WorkHandle end_on_gpu(Operation const& what, How const& how, GpuWork::Call call, at::TensorList inputs,
+                                      at::TensorList results);
+  /// Collective, unless it has been.
+  void connect(Operation const& what, c10::Device device);
+  /// What carries messages to and from another rank: the group's communicator, or before that is connected one of the
+  /// two, which meet for it. Once chosen it stays.
+  struct Line {
+    Communicator& communicator;
+    int peer;  ///< in it
+  };
+  [[nodiscard]] Line line_to(int peer, Operation const& what);
+  [[nodiscard]] WorkHandle end_coalescing_on_gpu(Operation const& what, Coalesced& coalesced);
+  [[nodiscard]] std::shared_ptr<GpuStreams> const& gpu(Operation const& what, c10::Device device);
+  [[nodiscard]] std::optional<c10::Device> device_of_barrier(c10d::BarrierOptions const& opts);
+
   [[nodiscard]] std::shared_ptr<Messenger> messenger(Operation const& what);
   /// `issue(messenger)` sends or receives.
   template <typename Issue>
   WorkHandle post(Operation const& what, Tensors const& tensors, Issue const& issue);
+  /// The same on a GPU, where messages have no tags. `peer`: the other rank.
+  template <typename Issue>
+  WorkHandle post_on_gpu(Operation const& what, c10::Device device, Tensors const& tensors, int peer,
+                         Issue const& issue);
 
   [[nodiscard]] c10::intrusive_ptr<ProcessGroupWork> make_work(Operation const& what, at::TensorList inputs,
                                                                at::TensorList results);
@@ -135,8 +177,11 @@ class ProcessGroupWeft final : public c10d::Backend {
   int const process_;  ///< that made the group: in a forked child nothing of it is touched
   std::shared_ptr<Aftermath> const aftermath_ = std::make_shared<Aftermath>();
 
-  std::mutex calls_mutex_;          ///< held while a call is made, and throughout one that runs here
-  std::shared_ptr<Stream> stream_;  ///< started by the first call that needs it; only this keeps it
+  std::mutex calls_mutex_;             ///< held while a call is made, and throughout one that runs here
+  std::shared_ptr<Stream> stream_;     ///< started by the first call that needs it; only this keeps it
+  std::shared_ptr<GpuStreams> gpu_;    ///< made by the first call on a GPU
+  bool connected_ = false;             ///< the communicator, with the GPU
+  std::map<int, Communicator> pairs_;  ///< for messages, by the other rank
   std::unique_ptr<Coalesced> coalesced_;
   std::shared_ptr<TensorPool> const pool_ = std::make_shared<TensorPool>();
   std::uint64_t sequence_ = 0;

@@ -6,6 +6,8 @@
 #include <ATen/ops/item.h>
 #include <c10/util/Exception.h>
 
+#include "device.hpp"
+
 namespace weft::torch_backend {
 namespace {
 
@@ -43,8 +45,8 @@ std::string describe(at::Tensor const& tensor, char const* name) {
 [[noreturn]] void refuse(at::Tensor const& tensor, Place const& place, char const* name, bool row_major) {
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, place, ": ", describe(tensor, name), ", is not dense (layout ",
                     tensor.layout(), "); pass tensor.to_dense()");
-  TORCH_CHECK_VALUE(tensor.device().is_cpu(), place, ": ", describe(tensor, name), ", is on ", tensor.device(),
-                    "; this build of weft moves CPU tensors: use \"cpu:weft,cuda:nccl\"");
+  TORCH_CHECK_VALUE(tensor.device().is_cpu() || tensor.device().is_cuda(), place, ": ", describe(tensor, name),
+                    ", is on ", tensor.device(), "; weft moves tensors on CPUs and NVIDIA GPUs");
   TORCH_CHECK_VALUE(row_major || tensor.is_non_overlapping_and_dense(), place, ": ", describe(tensor, name),
                     ", has gaps or overlaps in memory; pass tensor.contiguous()");
   TORCH_CHECK_VALUE(false, place, ": ", describe(tensor, name),
@@ -54,7 +56,12 @@ std::string describe(at::Tensor const& tensor, char const* name) {
 }
 
 BufferView view_of(at::Tensor const& tensor, Place const& place) {
-  return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), data_type(tensor, place)};
+  return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), data_type(tensor, place),
+          weft_device(tensor.device())};
+}
+
+bool is_reachable(at::Tensor const& tensor) {
+  return tensor.layout() == at::kStrided && (tensor.device().is_cpu() || tensor.device().is_cuda());
 }
 
 }  // namespace
@@ -71,18 +78,17 @@ DataType data_type(at::Tensor const& tensor, Place const& place) {
 }
 
 void check_reachable(at::Tensor const& tensor, Place const& place, char const* name) {
-  if (C10_UNLIKELY(tensor.layout() != at::kStrided || !tensor.device().is_cpu())) refuse(tensor, place, name, false);
+  if (C10_UNLIKELY(!is_reachable(tensor))) refuse(tensor, place, name, false);
 }
 
 BufferView view(at::Tensor const& tensor, Place const& place, char const* name) {
-  auto const fits = tensor.layout() == at::kStrided && tensor.device().is_cpu() &&
-                    (tensor.is_contiguous() || tensor.is_non_overlapping_and_dense());
+  auto const fits = is_reachable(tensor) && (tensor.is_contiguous() || tensor.is_non_overlapping_and_dense());
   if (C10_UNLIKELY(!fits)) refuse(tensor, place, name, false);
   return view_of(tensor, place);
 }
 
 BufferView contiguous_view(at::Tensor const& tensor, Place const& place, char const* name) {
-  auto const fits = tensor.layout() == at::kStrided && tensor.device().is_cpu() && tensor.is_contiguous();
+  auto const fits = is_reachable(tensor) && tensor.is_contiguous();
   if (C10_UNLIKELY(!fits)) refuse(tensor, place, name, true);
   return view_of(tensor, place);
 }

@@ -27,7 +27,8 @@ std::ostream& operator<<(std::ostream& out, Place const& place);
 /// As view(), of one whose elements must also lie in row-major order.
 [[nodiscard]] BufferView contiguous_view(at::Tensor const& tensor, Place const& place, char const* name);
 
-/// @throws c10::ValueError unless the tensor's elements lie somewhere in the CPU's memory, whatever the strides.
+/// @throws c10::ValueError unless the tensor's elements lie somewhere in the memory of the CPU or a GPU, whatever the
+/// strides.
 void check_reachable(at::Tensor const& tensor, Place const& place, char const* name);
 
 /// `input`, whose memory is `send`, or a copy where that overlaps `recv` other than in place, i.e. other than by one of

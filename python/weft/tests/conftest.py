@@ -25,5 +25,6 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch):
-    """The tests are about the CPU, whatever the machine has."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    """The tests are about the CPU, whatever the machine has; but for those of gpu_ranks.py where they are asked for."""
+    if os.environ.get("WEFT_TEST_GPU") != "1":
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -1,7 +1,11 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
+
+#include <string_view>
 
 #include "collectives/nccl/nccl_library.hpp"
+#include "core/log.hpp"
 #include "weft/error.hpp"
 
 namespace weft::nccl {
@@ -52,6 +56,33 @@ char const* find_all(void* library, NcclFunctions& nccl) {
   return missing;
 }
 
+/// The file that the loader took for `name`.
+std::string path_of(void* library, std::string const& name) {
+  link_map const* map = nullptr;
+  if (::dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0 || *map->l_name == '\0') return name;
+  return map->l_name;
+}
+
+struct Search {
+  std::string const& ours;
+  std::string found{};
+};
+
+int note_other(dl_phdr_info* info, std::size_t /*size*/, void* search) {
+  auto& looks = *static_cast<Search*>(search);
+  std::string_view const path = info->dlpi_name;
+  auto const file = path.substr(path.rfind('/') + 1);
+  if (file.substr(0, 10) == "libnccl.so" && path != looks.ours) looks.found = path;
+  return 0;
+}
+
+/// Another NCCL in this process; empty without one.
+std::string other_than(std::string const& ours) {
+  Search looks{ours};
+  ::dl_iterate_phdr(note_other, &looks);
+  return looks.found;
+}
+
 }  // namespace
 
 std::shared_ptr<NcclLibrary const> NcclLibrary::open(Config const& config) {
@@ -64,7 +95,7 @@ std::shared_ptr<NcclLibrary const> NcclLibrary::open(Config const& config) {
                             ::dlerror()));
   }
   auto library = std::make_shared<NcclLibrary>();
-  library->path = name;
+  library->path = path_of(handle, name);
   char const* const missing = find_all(handle, library->functions);
   auto const& nccl = library->functions;
   if (nccl.get_version != nullptr && nccl.get_version(&library->version) != ncclSuccess) library->version = 0;
@@ -73,8 +104,15 @@ std::shared_ptr<NcclLibrary const> NcclLibrary::open(Config const& config) {
         ErrorCode::unsupported,
         fmt::format("{} is NCCL {}{}{}; Weft needs 2.28 or newer: update it, or set WEFT_NCCL_LIBRARY to a newer "
                     "one",
-                    name, describe_version(library->version), missing == nullptr ? "" : ", which lacks ",
+                    library->path, describe_version(library->version), missing == nullptr ? "" : ", which lacks ",
                     missing == nullptr ? "" : missing));
+  }
+  if (auto const other = other_than(library->path); !other.empty()) {
+    log_once(
+        LogLevel::warn,
+        fmt::format("two NCCLs in one process, {} (Weft's) and {}: they take memory and the GPU's links twice; unset "
+                    "WEFT_NCCL_LIBRARY to share the one that was there first",
+                    library->path, other));
   }
   return library;
 }

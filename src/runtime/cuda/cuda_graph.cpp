@@ -74,15 +74,21 @@ class Graph::Impl {
 Graph Graph::record(Stream const& stream, std::function<void()> const& enqueue) {
   auto const& on = recordable(stream, "cuda::Graph::record");
   DeviceGuard const guard(on.device().index, on.cuda());
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  unsigned long long id = 0;
-  check(on.cuda(), on.cuda().stream_capture(on.handle(), &status, &id), "cudaStreamGetCaptureInfo");
-  if (status != cudaStreamCaptureStatusNone) {
+  if (is_capturing(stream)) {
     throw Error(ErrorCode::invalid_argument, "cuda::Graph::record: the stream is being recorded already");
   }
   Captured captured(on);
   enqueue();
   return Graph(std::make_shared<Impl const>(on, captured.end()));
+}
+
+bool is_capturing(Stream const& stream) {
+  CudaStream const* const on = as_cuda(stream);
+  if (on == nullptr) return false;
+  auto status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  check(on->cuda(), on->cuda().stream_capture(on->handle(), &status, &id), "cudaStreamGetCaptureInfo");
+  return status != cudaStreamCaptureStatusNone;
 }
 
 void Graph::launch(Stream const& stream) const {

@@ -1,0 +1,1 @@
+// A libnccl.so.2 without anything in it.
