@@ -93,6 +93,14 @@ TEST(Selector, FollowsRanksAndCores) {
   EXPECT_EQ(Algorithm::claimed, crowded.by_memory(Collective::all_reduce, 1 << 20, Memory::other).algorithm);
   EXPECT_EQ(Algorithm::direct_claimed, crowded.by_memory(Collective::all_reduce, 1 << 20, Memory::symmetric).algorithm);
   EXPECT_EQ(nullptr, crowded.by_size(Collective::all_reduce, 16 * kKiB + 1)) << "nothing is won by staging there";
+  EXPECT_EQ(Algorithm::staged, crowded.by_size(Collective::all_gather, 128 * kKiB)->algorithm)
+      << "to stage takes one turn of every rank, to reach their buffers takes two";
+  EXPECT_EQ(nullptr, crowded.by_size(Collective::all_gather, 128 * kKiB + 1));
+  EXPECT_EQ(Algorithm::staged, crowded.by_size(Collective::pull, 64 * kKiB)->algorithm);
+  EXPECT_EQ(nullptr, crowded.by_size(Collective::pull, 64 * kKiB + 1));
+  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::reduce, 32 * kKiB)->algorithm);
+  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::rooted, 128 * kKiB)->algorithm);
+  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::broadcast, 4096 * kKiB)->algorithm);
 
   auto const packed = Selector::derive(tuning(64, true), 64);
   EXPECT_EQ(Algorithm::one_phase, packed.by_size(Collective::all_reduce, kKiB)->algorithm);

@@ -7,7 +7,7 @@ namespace weft::shm {
 
 std::size_t Feeds::bytes_per_rank() noexcept {
   constexpr std::size_t kPage = 4096;
-  auto const bytes = sizeof(Progress) + kSlots * (sizeof(Head) + kStride);
+  auto const bytes = sizeof(Progress) + kSlots * (sizeof(Head) + kMostBytes);
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
@@ -32,7 +32,7 @@ Feeds::Head& Feeds::head(int rank) const noexcept {
 
 std::byte* Feeds::place(int rank, std::size_t slot, std::size_t bytes) const noexcept {
   if (bytes <= kHeadBytes) return heads(rank)[slot].payload;
-  return base(rank) + sizeof(Progress) + kSlots * sizeof(Head) + slot * kStride;
+  return base(rank) + sizeof(Progress) + kSlots * sizeof(Head) + slot * kMostBytes;
 }
 
 template <typename Prefetch>

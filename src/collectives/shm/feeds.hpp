@@ -24,6 +24,9 @@ class Feeds {
   /// Many: where ranks share cores, one fills all before the next one's turn.
   static constexpr std::size_t kSlots = 64;
   static constexpr std::size_t kSlotBytes = std::size_t{8} << 10;
+  /// Most that a slot can hold. They begin at different places of a page, so that small contents do not compete for the
+  /// same sets of a cache.
+  static constexpr std::size_t kMostBytes = kSlotBytes + 1024 + kLine;
   static constexpr int kEverybody = -1;
 
   /// Shared memory of one rank.
@@ -32,7 +35,7 @@ class Feeds {
   /// Zero-filled memory, bytes_per_rank() for each rank, is the initial state.
   Feeds(std::shared_ptr<Mapping> mapping, Channel& channel) noexcept;
 
-  /// Where to put up to kSlotBytes that this rank gives next; waits until readers have left that place.
+  /// Where to put up to kMostBytes that this rank gives next; waits until readers have left that place.
   [[nodiscard]] std::byte* fill(std::size_t bytes);
   /// Lets `reader`, or kEverybody, read what was filled.
   void give(int reader);
@@ -61,8 +64,6 @@ class Feeds {
   };
   static_assert(sizeof(Head) == 2 * kLinePair);
   static constexpr std::size_t kPublished = kSlots / 4;
-  /// Slots begin at different places of a page, so that small contents do not compete for the same sets of a cache.
-  static constexpr std::size_t kStride = kSlotBytes + 1024 + kLine;
 
   /// What this rank gave last in a slot.
   struct Given {

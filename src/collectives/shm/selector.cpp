@@ -48,6 +48,22 @@ Rules derive_reduce(Tuning const& tuning, int ranks) {
   return rules;
 }
 
+/// Ranks that share cores meet in a turn of every rank, which costs more than to copy twice: they meet once to stage,
+/// twice to reach one another's buffers, and not at all through feeds. Limits as measured, docs/decisions/0003.
+void avoid_turns(Selector& selector, int ranks) {
+  constexpr std::size_t kKiB = 1024;
+  auto const copy_twice = [&](Collective collective, std::size_t up_to) {
+    auto& least = selector.rules(collective).small.front();
+    least.up_to = std::max(least.up_to, up_to);
+  };
+  auto const all = static_cast<std::size_t>(ranks);
+  copy_twice(Collective::all_gather, 128 * kKiB);
+  copy_twice(Collective::pull, 64 * kKiB);
+  copy_twice(Collective::reduce, 128 * kKiB / all);
+  copy_twice(Collective::rooted, 512 * kKiB / all);
+  copy_twice(Collective::broadcast, kMostPipelined);
+}
+
 }  // namespace
 
 std::string_view to_string(Algorithm algorithm) noexcept {
@@ -132,6 +148,7 @@ Selector Selector::derive(Tuning const& tuning, int ranks) {
                                            .other = always(Algorithm::fed, Feeds::kSlotBytes)};
   auto const staged = always(Algorithm::staged, tuning.chunk_bytes);
   selector.rules(Collective::scan) = {.small = staged, .symmetric = staged, .other = staged};
+  if (tuning.share_work) avoid_turns(selector, ranks);
   return selector;
 }
 
