@@ -108,6 +108,15 @@ TEST(Selector, FollowsRanksAndCores) {
       << "64 ranks that each read 64 buffers take longer than coming together once more";
 }
 
+TEST(Selector, OnlyRanksThatShareCoresGlanceAtThoseElsewhere) {
+  EXPECT_EQ(0, tuning(2, false).inline_patience.glances) << "they spin";
+  EXPECT_GT(tuning(4, true).inline_patience.glances, 0);
+  EXPECT_EQ(0, tuning(4, true).stream_patience.glances) << "computation wants the core";
+  Config asleep;
+  asleep.spin = std::chrono::microseconds(0);
+  EXPECT_EQ(0, tuning(4, true, false, asleep).inline_patience.glances);
+}
+
 TEST(Selector, ChoicesBeginWhereSmallerOnesEnd) {
   auto const four = Selector::derive(tuning(4, false), 4);
   auto const above = [&](Memory memory, Choice const& choice) {

@@ -24,7 +24,7 @@ Plan plan_for(int ranks, bool share_work) {
   config.staging_bytes = kRing;
   Plan plan;
   plan.tuning = make_tuning(topology, config, ranks, share_work ? 1 : ranks, share_work);
-  plan.tuning.inline_patience = {10, 100};  // these ranks do share cores
+  plan.tuning.inline_patience = {.spins = 10, .yields = 100};  // these ranks do share cores
   plan.tuning.group_ranks = ranks > 2 ? 2 : 0;
   plan.selector = Selector::derive(plan.tuning, ranks);
   return plan;

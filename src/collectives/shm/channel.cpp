@@ -81,6 +81,7 @@ void Channel::begin(Call const& call) {
   throw_if_failed(&call);
   call_ = &call;
   patience_ = patience(call);
+  if (patience_.glances > 0) tell_core();
   suspicions_ = 0;
   PackedContract const contract(call.contract);
   calls_ = add(calls_, contract);
@@ -107,12 +108,11 @@ void Channel::announce(Call const& call, void const* payload, std::size_t bytes)
 
 void Channel::await_announcements() {
   bool same = true;
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
+  for_each_peer([&](int peer) {
     auto const& flag = announcement_of(peer).flag;
     await(peer, [&] { return ((flag.load(std::memory_order_acquire) ^ flag_) >> 32U) == 0; });
     same = same && flag.load(std::memory_order_relaxed) == flag_;
-  }
+  });
   if (!same) explain_mismatch();
   // Own the next call's line before it is needed: the peers read it last in the call before this one.
   if (!swaps_lines()) prefetch_for_write(&mine().announcements[parity_ ^ 1]);
@@ -122,11 +122,10 @@ void Channel::await_announcements() {
 void Channel::meet() {
   ++meeting_;
   publish(meeting_of(rank_), meeting_);
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
+  for_each_peer([&](int peer) {
     auto const& meeting = meeting_of(peer);
     await(peer, [&] { return meeting.load(std::memory_order_acquire) >= meeting_; });
-  }
+  });
 }
 
 std::optional<std::size_t> Channel::claim(std::size_t chunks) {
@@ -181,7 +180,7 @@ void Channel::store(std::atomic<std::uint64_t>& word, std::uint64_t value, bool 
   // which costs as much as a whole small collective; without it a peer that falls asleep in this very moment wakes
   // after its first nap. Where nobody spins, the fence orders the store before the look at the sleepers.
   word.store(value, std::memory_order_release);
-  if (fence || patience_.spins == 0) full_fence();
+  if (fence || patience_.spins + patience_.glances == 0) full_fence();
   ring_doorbell(mine());
 }
 
@@ -207,6 +206,43 @@ void Channel::ring_doorbell(RankLines& lines) noexcept {
   futex(lines.doorbell, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
+void Channel::tell_core() noexcept {
+  auto const core = static_cast<std::uint32_t>(::sched_getcpu() + 1);
+  if (core == core_) return;
+  core_ = core;
+  mine().core.store(core, std::memory_order_relaxed);
+}
+
+template <typename Wait>
+void Channel::for_each_peer(Wait wait) {
+  if (patience_.glances > 0) {
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer != rank_ && shares_core(peer)) wait(peer);
+    }
+  }
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer != rank_) wait(peer);
+  }
+}
+
+bool Channel::holds_up_others() const noexcept {
+  for (int peer = 0; peer < size_; ++peer) {
+    // Its lines are in this core's cache.
+    if (shares_core(peer) && control_->ranks[peer].calls.load(std::memory_order_relaxed) < call_->sequence) return true;
+  }
+  return false;
+}
+
+template <typename Ready>
+bool Channel::glance(int peer, Ready const& ready) const {
+  if (ready()) return true;
+  if (patience_.glances == 0 || shares_core(peer) || holds_up_others()) return false;
+  for (int i = 0; i < patience_.glances; ++i) {
+    if (ready()) return true;
+  }
+  return false;
+}
+
 template <typename Ready>
 void Channel::await(int peer, Ready ready) {
   constexpr int kBareSpins = 512;  // a pause costs as much as a small collective
@@ -222,7 +258,7 @@ void Channel::await(int peer, Ready ready) {
 template <typename Ready>
 void Channel::await_slowly(int peer, Ready const& ready) {
   for (int yield = 0; yield < patience_.yields; ++yield) {
-    if (ready()) return;
+    if (glance(peer, ready)) return;
     if (options_.progress && yield % kYieldsPerProgress == 0) options_.progress();
     if (!yielder_.yield()) break;
   }

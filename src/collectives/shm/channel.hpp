@@ -110,6 +110,15 @@ class Channel {
  private:
   [[nodiscard]] RankLines& mine() noexcept { return control_->ranks[rank_]; }
   [[nodiscard]] bool swaps_lines() const noexcept { return size_ == 2; }
+  /// Tells the others which core this rank runs on, where they look at it.
+  void tell_core() noexcept;
+  /// Whether `peer` last ran on this rank's core, so that it comes only when this rank leaves it.
+  [[nodiscard]] bool shares_core(int peer) const noexcept {
+    return control_->ranks[peer].core.load(std::memory_order_relaxed) == core_;
+  }
+  /// wait(peer) for every other rank, for those on this rank's core first.
+  template <typename Wait>
+  void for_each_peer(Wait wait);
   [[nodiscard]] Announcement& announcement_of(int rank) const noexcept {
     return swaps_lines() ? control_->ranks[rank ^ parity_].announcements[0]
                          : control_->ranks[rank].announcements[parity_];
@@ -122,6 +131,11 @@ class Channel {
   void ring_doorbell(RankLines& lines) noexcept;
   template <typename Ready>
   void await(int peer, Ready ready);
+  /// Whether a rank on this core has yet to begin the current call.
+  [[nodiscard]] bool holds_up_others() const noexcept;
+  /// Polls for about as long as a change of ranks takes, unless this core is wanted.
+  template <typename Ready>
+  [[nodiscard]] bool glance(int peer, Ready const& ready) const;
   template <typename Ready>
   void await_slowly(int peer, Ready const& ready);
   template <typename Ready>
@@ -144,6 +158,7 @@ class Channel {
 
   Call const* call_ = nullptr;  // the current call
   Patience patience_{};         // the current call's
+  std::uint32_t core_ = 0;      // as told
   Yielder yielder_;
   std::uint64_t calls_ = 0;       // fingerprint, of which the upper half is told
   std::uint64_t announced_ = 0;   // announcements so far

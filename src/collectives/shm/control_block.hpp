@@ -53,6 +53,7 @@ struct RankLines {
       kLinePair) std::atomic<std::uint32_t> doorbell;  ///< futex word, rung after a publication when somebody sleeps
   std::atomic<std::uint32_t> sleepers;
   std::atomic<std::uint32_t> presence;  ///< Presence
+  std::atomic<std::uint32_t> core;      ///< that its last call began on, counted from 1; 0: not told
   std::int64_t pid;
   alignas(kLinePair) std::atomic<std::uint64_t> calls;  ///< calls begun, for messages
   Remembered remembered[kRemembered];

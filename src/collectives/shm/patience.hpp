@@ -4,8 +4,9 @@ namespace weft::shm {
 
 /// How a wait passes its time before it sleeps on a futex.
 struct Patience {
-  int spins = 0;   ///< polls with a pause instruction between them
-  int yields = 0;  ///< polls with sched_yield() between them, fewer where other programs want the core
+  int spins = 0;    ///< polls with a pause instruction between them
+  int glances = 0;  ///< where ranks share cores: polls between two yields, for a rank that runs on another core
+  int yields = 0;   ///< polls with sched_yield() between them, fewer where other programs want the core
 };
 
 }  // namespace weft::shm

@@ -59,15 +59,17 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   tuning.claim_bytes = 16 * kKiB;
   tuning.streaming_bytes = 8 * topology.l2_bytes;
 
-  constexpr int kSpins = 2000;  // about 50 µs with pauses
+  constexpr int kSpins = 2000;    // about 50 µs with pauses
+  constexpr int kGlances = 1000;  // without pauses: about twice as long as to change ranks on a core
   if (!ranks_share_cores)
-    tuning.inline_patience = {kSpins, 20};
+    tuning.inline_patience = {.spins = kSpins, .yields = 20};
   else
-    tuning.inline_patience = {0, 200};
+    tuning.inline_patience = {.glances = kGlances, .yields = 200};
   // A communication thread polls only on a core that computation leaves free.
-  if (!ranks_share_cores && cores >= 2 * ranks) tuning.stream_patience = {kSpins, 0};
+  if (!ranks_share_cores && cores >= 2 * ranks) tuning.stream_patience = {.spins = kSpins};
   if (config.spin) {
     tuning.inline_patience.spins = static_cast<int>(config.spin->count() * 40);
+    tuning.inline_patience.glances = 0;
     tuning.stream_patience.spins = tuning.inline_patience.spins;
   }
   return tuning;
