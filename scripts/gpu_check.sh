@@ -71,6 +71,17 @@ if [[ -n $(command -v python3) ]] && python3 -c 'import torch' 2>/dev/null; then
 else
   record compare_torch "not run" 0 "python3 has no torch"
 fi
+# torch's back end: one rank, and two that share the GPU, beside the same tests on NCCL's own.
+if python3 -c 'import torch, pytest, scikit_build_core' 2>/dev/null; then
+  step torch_build 120 python3 -m pip install --quiet --no-index --no-deps --no-build-isolation --upgrade --target "$out/site" \
+    -C cmake.define.WEFT_CUDA=ON ./python/weft
+  for backend in weft nccl; do
+    step "torch_$backend" 90 env PYTHONPATH="$out/site" WEFT_TEST_GPU=1 WEFT_TEST_GPU_BACKEND=$backend \
+      python3 -m pytest -q -p no:cacheprovider python/weft/tests/test_gpu.py python/weft/tests/test_gpu_training.py
+  done
+else
+  record torch_weft "not run" 0 "python3 has no torch, pytest or scikit-build-core"
+fi
 # Ranks that share a GPU show that results are right; their times say nothing.
 step host_cost 40 $bin/cuda_host_cost_perf --gpu --json "$out/host_cost.jsonl"
 # What NCCL's thread for each call of several ranks costs: with it, and as a blocking communicator would be.

@@ -68,6 +68,30 @@ def check_training(gpu, kind):
         torch.testing.assert_close(gpu.get(whole), wanted)
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("kind", ["DDP", "DDP, views", "FSDP2", "FSDP2, layers", "FSDP2, memory of the group"])
-def test_training_is_that_of_one_process(kind):
-    run_gpu_ranks(2, check_training, kind)
+def test_training_is_that_of_one_process(kind, ranks):
+    run_gpu_ranks(ranks, check_training, kind)
+
+
+def check_graph(gpu):
+    tensor = gpu.put(torch.ones(1000))
+    dist.all_reduce(tensor)  # connects
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        tensor.mul_(0.5)
+        work = dist.all_reduce(tensor, async_op=True)
+        work.wait()
+        dist.all_reduce(tensor)
+    ranks = dist.get_world_size()
+    tensor.fill_(1)
+    for _ in range(2):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert gpu.get(tensor).equal(torch.full((1000,), (0.5 * ranks * ranks) ** 2))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_collectives_in_a_cuda_graph(ranks):
+    run_gpu_ranks(ranks, check_graph)
