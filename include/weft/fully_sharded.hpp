@@ -24,6 +24,7 @@ struct ShardedUnit {
 };
 
 /// How hybrid sharding adds up gradients.
+/// On a GPU the order of sums is NCCL's: there both are by_group.
 enum class HybridSum {
   /// reduce_scatter within a shard group, then all_reduce of the shard across replicas. Sends least between groups; of
   /// averages over groups, in rank order, the average over replicas.
@@ -55,8 +56,9 @@ struct FullyShardedOptions {
   int shard_size = 0;
   HybridSum hybrid_sum = HybridSum::rank_order;
 
-  /// So that the model is whole nowhere, not even at first: writes parameter `index`'s values. Rank 0 calls it during
-  /// construction, for one parameter after the other; then parameters need no memory of their own, on any rank.
+  /// So that the model is whole nowhere, not even at first: writes parameter `index`'s values, in host memory wherever
+  /// it is trained. Rank 0 calls it during construction, for one parameter after the other; then parameters need no
+  /// memory of their own, on any rank.
   std::function<void(std::size_t index, BufferView const& values)> first_values{};
 
   OptimizerSettings optimizer{};
@@ -71,6 +73,9 @@ struct FullyShardedOptions {
   bool poison = false;
   std::optional<Stream> gather_stream{};  ///< absent: one of its own, as the next
   std::optional<Stream> reduce_stream{};
+  /// On a GPU: where parameters are read and gradients written, and the step runs. Absent: the GPU's legacy default
+  /// stream.
+  std::optional<Stream> compute{};
 };
 
 /// Bytes on this rank; fixed but for `whole_gradients`.
@@ -107,6 +112,13 @@ struct FullyShardedMemory {
 /// by what first waits for that gather or reduction: before_forward() or before_backward() of the unit, one that needs
 /// its room, reduce() or step(). A step() without options.gradients may have updated units by then; a backward under
 /// no_sync() is compared at the end of the step. After any mismatch the model is of no use: load a checkpoint.
+///
+/// On a GPU, where all parameters are then (or where their views without memory say), streams wait and the host does
+/// not: parameters are read and gradients written on options.compute, between the same calls, and the step runs there.
+/// A unit that is given up stays until what was enqueued there by then has used it. Failures surface from later calls;
+/// timings are empty; a GradScaler is on the GPU as well. Ranks whose calls differ have differing collectives, which
+/// the communicators find within milliseconds, naming both units; what is brought to a step is not compared, nor which
+/// units had a backward under no_sync(). Not there so far: Lamb, and UnusedGradients other than zero.
 ///
 /// Several passes before a step() accumulate: each is reduced and its average added to the shard, in the reduce type.
 /// Within no_sync() whole gradients add up locally instead.
@@ -163,8 +175,8 @@ class FullySharded : public ShardedOptimizer {
   /// (it counted as zero).
   void step(StepInputs const& inputs = {});
 
-  /// The first half of step(): returns once all gradients are reduced. Until step(), which must follow before the next
-  /// backward, gradient shards may be read and changed (to look for overflow, to clip).
+  /// The first half of step(): returns once all gradients are reduced (on a GPU: enqueued). Until step(), which must
+  /// follow before the next backward, gradient shards may be read and changed (to look for overflow, to clip).
   void reduce();
   /// Collective, after reduce(): of all shards of factor·g, counted once where groups are replicas.
   [[nodiscard]] GradientNorm measure_gradients(NormType type = NormType::l2, float factor = 1);

@@ -70,7 +70,7 @@ void convert_through_f32(ConstBufferView const& from, BufferView const& to) {
 
 void convert(ConstBufferView from, BufferView to) {
 #ifdef WEFT_WITH_CUDA
-  if (from.device.type == DeviceType::cuda) {
+  if (from.device.type == DeviceType::cuda || to.device.type == DeviceType::cuda) {
     // Only read.
     return cuda::on_gpu::convert({const_cast<void*>(from.data), from.count, from.dtype, from.device}, to);
   }

@@ -41,8 +41,8 @@ void Stream::Impl::copy(void* to, void const* from, std::size_t bytes) {
   if (bytes != 0) enqueue([=] { std::memcpy(to, from, bytes); });
 }
 
-void Stream::Impl::zero(void* at, std::size_t bytes) {
-  if (bytes != 0) enqueue([=] { std::memset(at, 0, bytes); });
+void Stream::Impl::fill(void* at, std::uint8_t byte, std::size_t bytes) {
+  if (bytes != 0) enqueue([=] { std::memset(at, byte, bytes); });
 }
 
 Buffer Stream::Impl::allocate(std::size_t count, DataType dtype) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -51,10 +52,11 @@ class Stream::Impl : public std::enable_shared_from_this<Stream::Impl> {
   /// override it.
   [[nodiscard]] virtual std::shared_ptr<EventMark> mark();
 
-  /// Copies `bytes` between two places that do not overlap, or zeroes them, in the stream's order; what is null has no
-  /// bytes. The defaults are tasks on the host.
+  /// Copies `bytes` between two places that do not overlap, or sets each of them, in the stream's order; what is null
+  /// has no bytes. The defaults are tasks on the host.
   virtual void copy(void* to, void const* from, std::size_t bytes);
-  virtual void zero(void* at, std::size_t bytes);
+  virtual void fill(void* at, std::uint8_t byte, std::size_t bytes);
+  void zero(void* at, std::size_t bytes) { fill(at, 0, bytes); }
 
   /// Zero-filled memory in the stream's order: for what is enqueued from now on. The default is host memory.
   [[nodiscard]] virtual Buffer allocate(std::size_t count, DataType dtype);

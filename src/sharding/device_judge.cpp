@@ -16,10 +16,11 @@ void DeviceJudge::check(GradientPolicy const& policy, Device device) {
                           to_string(scaler), to_string(device)));
 }
 
-DeviceJudge::DeviceJudge(GradientPolicy const& policy, [[maybe_unused]] std::vector<BufferView> const& shards)
+DeviceJudge::DeviceJudge(GradientPolicy const& policy, [[maybe_unused]] std::vector<BufferView> const& shards,
+                         [[maybe_unused]] Device device)
     : policy_(policy) {
 #ifdef WEFT_WITH_CUDA
-  norm_ = make_cuda_norm(shards, shards.empty() ? Device{DeviceType::cuda, 0} : shards.front().device);
+  norm_ = make_cuda_norm(shards, device);
 #endif
 }
 

@@ -16,8 +16,8 @@ class DeviceJudge {
  public:
   /// `scaler`, if the policy has one, is on `device`. @throws Error{invalid_argument} where it is not.
   static void check(GradientPolicy const& policy, Device device);
-  /// Of `shards` on one GPU, which outlive it. Blocks.
-  DeviceJudge(GradientPolicy const& policy, std::vector<BufferView> const& shards);
+  /// Of `shards`, perhaps none, on a GPU, which outlive it. Blocks.
+  DeviceJudge(GradientPolicy const& policy, std::vector<BufferView> const& shards, Device device);
 
   /// Enqueues a pass over shards [first, first + count), which counts instead of the last one over them.
   void look_at(std::size_t first, std::size_t count, Stream const& stream);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "collectives/device_access.hpp"
+#include "core/log.hpp"
 #include "optim/rule.hpp"
 #include "sharding/flat_memory.hpp"
 #include "sharding/fully_sharded_agreement.hpp"
@@ -28,7 +30,20 @@ ShardGroups agreed_groups(Communicator& world, std::vector<ShardedUnit> const& u
   check_units(world.rank(), units, options);
   check_cap(units, options, world.size());
   check_agreement(world, units, options);
-  return {world, options};
+  return {world, options, device_of(units)};
+}
+
+ComputeSide side_of(ShardGroups const& groups, std::vector<ShardedUnit> const& units,
+                    FullyShardedOptions const& options) {
+  if (device_of(units).type == DeviceType::cpu) return ComputeSide();
+  return ComputeSide(options.compute ? *options.compute : DeviceAccess::backend(groups.gathers)->default_stream());
+}
+
+// One of its own, where the caller has none.
+Stream stream_for(Communicator const& communicator, std::optional<Stream> const& given, ComputeSide const& side,
+                  char const* name) {
+  if (given) return *given;
+  return side.is_gpu() ? DeviceAccess::backend(communicator)->make_stream() : Stream::cpu({.name = name, .cpu = {}});
 }
 
 std::vector<ParameterGroup> groups_of(std::vector<ShardedUnit> const& units) {
@@ -37,17 +52,17 @@ std::vector<ParameterGroup> groups_of(std::vector<ShardedUnit> const& units) {
   return groups;
 }
 
-UnitGatherer::Options gatherer_options(UnitLayout const& layout, FullyShardedOptions const& options) {
+UnitGatherer::Options gatherer_options(ShardGroups const& groups, UnitLayout const& layout,
+                                       FullyShardedOptions const& options, ComputeSide const& side) {
   GatherPolicy policy{options.gather_cap / kCacheLine * kCacheLine, options.prefetch, options.reshard_after_forward};
   if (options.gather_cap == 0) policy.capacity = capacity_for(layout.planned(), policy);
-  return {policy, options.gather_stream ? *options.gather_stream : Stream::cpu({.name = "weft-gather", .cpu = {}}),
-          options.poison};
+  return {policy, stream_for(groups.gathers, options.gather_stream, side, "weft-gather"), options.poison, side};
 }
 
-UnitReducer::Options reducer_options(FullyShardedOptions const& options, std::function<void(std::size_t)> on_shard) {
-  return {options.gradient_units,
-          options.reduce_stream ? *options.reduce_stream : Stream::cpu({.name = "weft-reduce", .cpu = {}}),
-          options.poison, std::move(on_shard)};
+UnitReducer::Options reducer_options(ShardGroups const& groups, FullyShardedOptions const& options,
+                                     ComputeSide const& side, std::function<void(std::size_t)> on_shard) {
+  return {options.gradient_units, stream_for(groups.reductions, options.reduce_stream, side, "weft-reduce"),
+          options.poison, std::move(on_shard), side};
 }
 
 }  // namespace
@@ -56,20 +71,22 @@ FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& un
     : Core("FullySharded", groups_of(units), options.optimizer, options.gradients),
       groups_(agreed_groups(world, units, options)),
       layout_(units, options, static_cast<std::size_t>(world.size())),
+      side_(side_of(groups_, units, options)),
       presence_(options.unused, layout_.parameter_count()),
       written_(layout_.parameter_count()),
       unused_(layout_.parameter_count()),
       scaler_(options.gradients.scaler),
-      gatherer_(groups_.gathers, layout_, gatherer_options(layout_, options)),
-      reducer_(groups_, layout_,
-               reducer_options(options, judge_.is_wanted() ? [this](std::size_t flat) { judge_flat(flat); }
-                                                           : std::function<void(std::size_t)>())),
+      gatherer_(groups_.gathers, layout_, gatherer_options(groups_, layout_, options, side_)),
+      reducer_(groups_, layout_, reducer_options(groups_, options, side_, on_shard())),
       units_(units.size()),
       updated_(units.size()) {
+  compute_ = side_.stream();
+  shards_.use_device(compute_);
   shards_.use_plan(layout_.plan(), groups_.shard_rank, groups_.shard_size);
   std::vector<BufferView> views;
   for (ShardPiece const& piece : shards_.pieces()) views.push_back(piece_of(piece, gatherer_.shard(piece.bucket)));
   shards_.fix(views);
+  if (compute_ && judge_.is_wanted()) device_judge_.emplace(policy_, gradient_shards(), compute_->device());
   judged_.resize(views.size());
   updates_.reserve(units.size() + views.size() + 1);
   take_values(world, units, options);
@@ -78,6 +95,12 @@ FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& un
 FullySharded::Impl::~Impl() {
   bool const arrived = gatherer_.drain(!has_failed());
   reducer_.drain(!has_failed() && arrived);  // one cause, one line
+  if (!compute_) return;
+  try {
+    compute_->synchronize();  // memory that goes now is used there
+  } catch (Error const& error) {
+    log(LogLevel::warn, fmt::format("fully sharded: its last step: {}", error.what()));
+  }
 }
 
 FullyShardedMemory FullySharded::Impl::memory() const noexcept {

@@ -6,6 +6,8 @@
 #include <unordered_map>
 
 #include "optim/overlap.hpp"
+#include "optim/rule.hpp"
+#include "sharding/device_judge.hpp"
 #include "sharding/facts.hpp"
 #include "weft/error.hpp"
 
@@ -27,18 +29,40 @@ std::string text_of(std::optional<DataType> const& type) {
 }
 
 void check_parameter(int rank, ShardedUnit const& unit, std::size_t index, BufferView const& parameter,
-                     bool needs_memory) {
-  if (!is_computable(parameter.dtype) || parameter.device.type != DeviceType::cpu) {
+                     bool needs_memory, Device device) {
+  if (!is_computable(parameter.dtype) || parameter.device != device) {
     throw Error(ErrorCode::unsupported,
-                fmt::format("rank {}: fully sharded: parameter {}, in unit '{}', is {} on {}; f32, bf16 and f16 on cpu "
-                            "can be updated",
-                            rank, index, unit.name, to_string(parameter.dtype), to_string(parameter.device)));
+                fmt::format("rank {}: fully sharded: parameter {}, in unit '{}', is {} on {}; f32, bf16 and f16 on {}, "
+                            "where the first one is, can be updated",
+                            rank, index, unit.name, to_string(parameter.dtype), to_string(parameter.device),
+                            to_string(device)));
   }
   if (needs_memory && parameter.data == nullptr && parameter.count != 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("rank {}: fully sharded: parameter {}, in unit '{}', has {} elements but no memory", rank,
                             index, unit.name, parameter.count));
   }
+}
+
+// What is for host memory so far.
+void check_for_device(int rank, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options,
+                      Device device) {
+  DeviceJudge::check(options.gradients, device);
+  if (options.compute && options.compute->device() != device) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("rank {}: fully sharded: options.compute is on {}, parameters are on {}", rank,
+                            to_string(options.compute->device()), to_string(device)));
+  }
+  char const* what = nullptr;
+  if (options.unused != UnusedGradients::zero) what = "options.unused but zero";
+  for (ShardedUnit const& unit : units) {
+    for (ParameterGroup const& group : unit.groups) {
+      if (needs_norms(group.options)) what = "Lamb, whose norms are of whole tensors; take AdamW";
+    }
+  }
+  if (what == nullptr) return;
+  throw Error(ErrorCode::unsupported, fmt::format("rank {}: fully sharded: parameters are on {}, where there is no {}",
+                                                  rank, to_string(device), what));
 }
 
 // Errors call units by their names.
@@ -74,8 +98,9 @@ void check_apart(int rank, std::vector<ShardedUnit> const& units) {
                           rank, a, unit_of[a], b, unit_of[b]));
 }
 
-Facts facts_of(FullyShardedOptions const& options) {
-  return {{"parameter_type", text_of(options.parameter_type)},
+Facts facts_of(FullyShardedOptions const& options, Device device) {
+  return {{"the device", device.type == DeviceType::cpu ? "cpu" : "cuda"},
+          {"parameter_type", text_of(options.parameter_type)},
           {"gradient_type", text_of(options.gradient_type)},
           {"reduce_type", text_of(options.reduce_type)},
           {"prefetch", std::to_string(options.prefetch)},
@@ -103,6 +128,15 @@ std::size_t parameters_in(ShardedUnit const& unit) {
 
 }  // namespace
 
+Device device_of(std::vector<ShardedUnit> const& units) {
+  for (ShardedUnit const& unit : units) {
+    for (ParameterGroup const& group : unit.groups) {
+      if (!group.parameters.empty()) return group.parameters.front().device;
+    }
+  }
+  return {};
+}
+
 void check_units(int rank, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options) {
   check_type(rank, "parameter_type", options.parameter_type);
   check_type(rank, "gradient_type", options.gradient_type);
@@ -119,21 +153,23 @@ void check_units(int rank, std::vector<ShardedUnit> const& units, FullyShardedOp
   if (options.gradients.max_norm) static_cast<void>(clip_factor(0, *options.gradients.max_norm));
   check_names(rank, units);
   bool const needs_memory = !options.first_values;
+  Device const device = device_of(units);
   std::size_t index = 0;
   for (ShardedUnit const& unit : units) {
     for (ParameterGroup const& group : unit.groups) {
       check(group.options);
       for (BufferView const& parameter : group.parameters)
-        check_parameter(rank, unit, index++, parameter, needs_memory);
+        check_parameter(rank, unit, index++, parameter, needs_memory, device);
     }
   }
+  if (device.type != DeviceType::cpu) check_for_device(rank, units, options, device);
   if (needs_memory) check_apart(rank, units);
 }
 
 void check_agreement(Communicator& communicator, std::vector<ShardedUnit> const& units,
                      FullyShardedOptions const& options) {
   constexpr char const* kWho = "fully sharded";
-  Facts facts = facts_of(options);
+  Facts facts = facts_of(options, device_of(units));
   facts.emplace_back("the number of units", std::to_string(units.size()));
   compare(communicator, facts, kWho);
 

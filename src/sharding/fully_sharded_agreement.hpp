@@ -6,6 +6,9 @@
 
 namespace weft {
 
+/// Where the first parameter is.
+[[nodiscard]] Device device_of(std::vector<ShardedUnit> const& units);
+
 /// Local: what every rank can refuse by itself, naming rank, unit and parameter.
 /// @throws Error{unsupported|invalid_argument}
 void check_units(int rank, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options);

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <span>
 #include <vector>
 
+#include "sharding/compute_side.hpp"
 #include "sharding/shard_groups.hpp"
 #include "sharding/sharded_core.hpp"
 #include "sharding/step_close.hpp"
@@ -57,12 +59,16 @@ class FullySharded::Impl final : public ShardedOptimizer::Core {
 
   void take_values(Communicator& world, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options);
   void take_parameter(Communicator& world, std::size_t index, BufferView const& values, Buffer const& chunk);
+  void bring_here(BufferView const& values, BufferView const& to) const;
   void begin_gradients(Use const& use);
   void note_gradients(std::size_t unit);
   void launch_reductions(std::uint32_t settings_tag);
   void announce_close(std::uint32_t settings_tag);
+  [[nodiscard]] std::function<void(std::size_t flat)> on_shard();
   void judge_flat(std::size_t flat);
+  void look_at_flat(std::size_t flat, Stream const& stream);
   [[nodiscard]] StepInputs judged(StepInputs const& inputs);
+  [[nodiscard]] StepInputs judged_on_device(StepInputs const& inputs);
   void update_unit(std::size_t unit);
   void update_as_they_arrive();
   void update_in_order();
@@ -89,6 +95,7 @@ class FullySharded::Impl final : public ShardedOptimizer::Core {
 
   ShardGroups groups_;
   UnitLayout layout_;
+  ComputeSide side_;
   GradientPresence presence_;
   std::vector<std::uint8_t> written_;  ///< by parameter: has a gradient here, in this step
   std::vector<std::uint8_t> unused_;   ///< by parameter: has none in the backward under way

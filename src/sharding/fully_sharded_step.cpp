@@ -26,7 +26,7 @@ void FullySharded::Impl::reduce() {
 void FullySharded::Impl::launch_reductions(std::uint32_t settings_tag) {
   reducer_.send_held();
   presence_.begin(written_);
-  announce_close(settings_tag);
+  if (!compute_) announce_close(settings_tag);
   reducer_.close(presence_);
   reducer_.zero_unsent();
 }
@@ -59,9 +59,9 @@ void FullySharded::Impl::step(StepInputs const& inputs) {
   judge_.check(inputs);
   check_inputs(inputs);
   guarded([&] {
-    settings_.take(shards_, scaler_, inputs);
+    if (!compute_) settings_.take(shards_, scaler_, inputs);
     if (reduced_) {
-      announce_close(settings_.tag());  // of reduce() the settings were not final
+      if (!compute_) announce_close(settings_.tag());  // of reduce() the settings were not final
     } else {
       launch_reductions(settings_.tag());
     }
@@ -81,6 +81,7 @@ void FullySharded::Impl::step(StepInputs const& inputs) {
     }
     close_.wait(layout_, settings_);
     reducer_.end_step();
+    if (compute_) groups_.throw_if_failed();
   });
   end_step();
 }
@@ -102,9 +103,38 @@ void FullySharded::Impl::judge_flat(std::size_t flat) {
   }
 }
 
+std::function<void(std::size_t flat)> FullySharded::Impl::on_shard() {
+  if (!judge_.is_wanted()) return {};
+  if (!side_.is_gpu()) return [this](std::size_t flat) { judge_flat(flat); };
+  return [this](std::size_t flat) { look_at_flat(flat, reducer_.stream()); };
+}
+
+void FullySharded::Impl::look_at_flat(std::size_t flat, Stream const& stream) {
+  std::span<ShardPiece const> const pieces = shards_.by_bucket()[flat];
+  if (pieces.empty()) return;
+  device_judge_->look_at(static_cast<std::size_t>(pieces.data() - shards_.pieces().data()), pieces.size(), stream);
+}
+
+// Shards were looked at as they arrived; now those that may have changed since, and those that nothing arrived in.
+StepInputs FullySharded::Impl::judged_on_device(StepInputs const& inputs) {
+  for (std::size_t unit = 0; unit < layout_.unit_count(); ++unit) {
+    if (!reduced_ && reducer_.is_sent(unit)) continue;
+    for (std::size_t flat = layout_.first_flat(unit); flat < layout_.last_flat(unit); ++flat) {
+      look_at_flat(flat, *compute_);
+    }
+  }
+  if (scaler_ != nullptr && groups_.replicated) {  // replicas have equal shards, but not what one rank was told
+    BufferView const found = scaler_->found_inf_view();
+    static_cast<void>(groups_.replicated->all_reduce(found, found, ReduceOp::max, {compute_, {}}));
+  }
+  judge_.note_decision();
+  return device_judge_->decide(groups_.gathers, judge_.without_judging(inputs), *compute_);
+}
+
 // Shards were judged as they arrived, but for those that may have changed since.
 StepInputs FullySharded::Impl::judged(StepInputs const& inputs) {
   wait_for_reductions();
+  if (compute_) return judged_on_device(inputs);
   close_.wait(layout_, settings_);  // before anything is updated
   for (std::size_t flat = 0; reduced_ && flat < layout_.flat_count(); ++flat) judge_flat(flat);
   judge_.begin();

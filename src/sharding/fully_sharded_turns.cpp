@@ -1,9 +1,10 @@
 // The turns of units.
 #include <fmt/format.h>
 
-#include <cstring>
+#include <string>
 
 #include "sharding/fully_sharded_impl.hpp"
+#include "sharding/unit_tags.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -25,8 +26,9 @@ std::exception_ptr FullySharded::Impl::final_failure(std::exception_ptr caught) 
   } catch (Error const& error) {
     if (error.code() == ErrorCode::invalid_argument) return nullptr;
     if (error.code() != ErrorCode::mismatch && error.code() != ErrorCode::aborted) return caught;
-    groups_.abort(error.what());
-    return std::make_exception_ptr(Error(ErrorCode::mismatch, error.what()));
+    std::string const what = name_units(error.what(), layout_);  // on a GPU any later call may be the first to tell
+    groups_.abort(what);
+    return std::make_exception_ptr(Error(ErrorCode::mismatch, what));
   } catch (...) {
     return caught;
   }
@@ -119,7 +121,7 @@ bool FullySharded::Impl::holds_gradients(std::size_t unit) const {
 void FullySharded::Impl::mark_unused(std::size_t index) {
   BufferView const whole = gradient(index);
   bool const held = reducer_.is_held(layout_.place(index).unit);
-  if (!held && whole.count != 0) std::memset(whole.data, 0, whole.bytes());
+  if (!held) side_.zero(whole);
   unused_[index] = 1;
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/optim/gradients.hpp"
+#include "runtime/stream_impl.hpp"
 #include "sharding/fully_sharded_impl.hpp"
 #include "weft/error.hpp"
 
@@ -51,11 +52,20 @@ void FullySharded::Impl::take_parameter(Communicator& world, std::size_t index, 
   for (std::size_t first = 0; first < values.count; first += kChunk) {
     std::size_t const count = std::min(kChunk, values.count - first);
     BufferView const part(chunk.data(), count, values.dtype);
-    if (world.rank() == 0) std::memcpy(part.data, values.slice(first, count).data, part.bytes());
+    if (world.rank() == 0) bring_here(values.slice(first, count), part);
     world.broadcast(part, 0).wait();
     take_overlap(exact, mine.first, first, part);
   }
   shards_.set_master("FullySharded", index, exact);
+}
+
+void FullySharded::Impl::bring_here(BufferView const& values, BufferView const& to) const {
+  if (values.device.type == DeviceType::cpu) {
+    std::memcpy(to.data, values.data, to.bytes());
+    return;
+  }
+  compute_->impl().copy(to.data, values.data, to.bytes());
+  Stream(*compute_).synchronize();
 }
 
 BufferView FullySharded::Impl::piece_of(ShardPiece const& piece, BufferView const& flat_shard) const noexcept {
@@ -66,14 +76,14 @@ BufferView FullySharded::Impl::piece_of(ShardPiece const& piece, BufferView cons
 BufferView FullySharded::Impl::parameter_shard(std::size_t index) const {
   ShardRange const mine = shards_.shard(index);
   std::size_t const flat = layout_.place(index).flat;
-  if (mine.count == 0) return {nullptr, 0, layout_.types(flat).parameter};
+  if (mine.count == 0) return {nullptr, 0, layout_.types(flat).parameter, side_.device()};
   return piece_of({index, flat, mine.first, mine.count}, gatherer_.shard(flat));
 }
 
 BufferView FullySharded::Impl::gradient_shard(std::size_t index) const {
   ShardRange const mine = shards_.shard(index);
   std::size_t const flat = layout_.place(index).flat;
-  if (mine.count == 0) return {nullptr, 0, layout_.types(flat).reduced};
+  if (mine.count == 0) return {nullptr, 0, layout_.types(flat).reduced, side_.device()};
   return piece_of({index, flat, mine.first, mine.count}, reducer_.shard(flat));
 }
 

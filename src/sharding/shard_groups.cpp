@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "sharding/compute_side.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -16,6 +17,22 @@ CommunicatorOptions named(Communicator const& world, char const* suffix) {
   return options;
 }
 
+// What is split from it then is connected too.
+Communicator& connected(Communicator& world, Device device) {
+  if (device.type != DeviceType::cpu) world.connect(device);
+  return world;
+}
+
+// As a duplicate, but connected where `of` is.
+Communicator same_ranks(Communicator& of, CommunicatorOptions const& options, Device device) {
+  if (device.type == DeviceType::cpu) return of.duplicate(options);
+  return std::move(*of.split(0, of.rank(), options));
+}
+
+bool sums_in_rank_order(int replicas, FullyShardedOptions const& options, Device device) {
+  return device.type == DeviceType::cpu && replicas > 1 && options.hybrid_sum == HybridSum::rank_order;
+}
+
 }  // namespace
 
 int ShardGroups::checked_shard_size(int ranks, FullyShardedOptions const& options) {
@@ -25,17 +42,17 @@ int ShardGroups::checked_shard_size(int ranks, FullyShardedOptions const& option
               fmt::format("fully sharded: shard_size {} does not divide {} ranks", options.shard_size, ranks));
 }
 
-ShardGroups::ShardGroups(Communicator& world, FullyShardedOptions const& options)
-    : ranks(world.size()),
+ShardGroups::ShardGroups(Communicator& world, FullyShardedOptions const& options, Device device)
+    : ranks(connected(world, device).size()),
       shard_rank(world.rank() % checked_shard_size(world.size(), options)),
       shard_size(checked_shard_size(world.size(), options)),
       replica(world.rank() / shard_size),
       replicas(world.size() / shard_size),
       gathers(*world.split(replica, world.rank(), named(world, "gathers"))),
-      reductions(replicas > 1 && options.hybrid_sum == HybridSum::rank_order
+      reductions(sums_in_rank_order(replicas, options, device)
                      ? world.duplicate(named(world, "reductions"))
-                     : gathers.duplicate(named(world, "reductions"))),
-      rank_order(replicas > 1 && options.hybrid_sum == HybridSum::rank_order) {
+                     : same_ranks(gathers, named(world, "reductions"), device)),
+      rank_order(sums_in_rank_order(replicas, options, device)) {
   if (replicas > 1) replicated = world.split(shard_rank, world.rank(), named(world, "replicas"));
 }
 
@@ -51,6 +68,12 @@ void ShardGroups::abort(std::string const& reason) noexcept {
   gathers.abort(reason);
   reductions.abort(reason);
   if (replicated) replicated->abort(reason);
+}
+
+void ShardGroups::throw_if_failed() const {
+  weft::throw_if_failed(gathers);
+  weft::throw_if_failed(reductions);
+  if (replicated) weft::throw_if_failed(*replicated);
 }
 
 }  // namespace weft

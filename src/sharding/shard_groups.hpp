@@ -12,8 +12,9 @@ namespace weft {
 /// The communicators of a two-dimensional split: `shard_size` consecutive ranks share a model out; ranks that own the
 /// same shard are replicas of one another.
 struct ShardGroups {
-  /// Collective. @throws Error{invalid_argument} for a shard_size that does not divide the ranks.
-  ShardGroups(Communicator& world, FullyShardedOptions const& options);
+  /// Collective. On a GPU all of them are connected. @throws Error{invalid_argument} for a shard_size that does not
+  /// divide the ranks.
+  ShardGroups(Communicator& world, FullyShardedOptions const& options, Device device = {});
 
   int ranks;       ///< in all
   int shard_rank;  ///< which part this rank owns
@@ -30,6 +31,8 @@ struct ShardGroups {
 
   /// Of all three.
   void abort(std::string const& reason) noexcept;
+  /// On a GPU: what has made calls of any of them fail, as far as it is known.
+  void throw_if_failed() const;
 
   [[nodiscard]] static int checked_shard_size(int ranks, FullyShardedOptions const& options);
 };

@@ -28,14 +28,15 @@ UnitGatherer::UnitGatherer(Communicator& communicator, UnitLayout const& layout,
       layout_(layout),
       options_(std::move(options)),
       planner_(planned(layout, owns_all()), options_.policy),
-      pool_(allocate_bytes(communicator, owns_all() ? 0 : options_.policy.capacity, MemoryKind::communication)),
+      pool_(allocate_bytes(communicator, owns_all() ? 0 : options_.policy.capacity, MemoryKind::communication,
+                           options_.compute.device())),
       works_(layout.flat_count()) {
   auto const parts = static_cast<std::size_t>(communicator.size());
   std::size_t bytes = 0;
   for (std::size_t flat = 0; flat < layout.flat_count(); ++flat) {
     bytes += layout.count(flat) / parts * size_of(layout.types(flat).parameter);
   }
-  shard_memory_ = allocate_bytes(communicator, bytes, MemoryKind::parameters);
+  shard_memory_ = allocate_bytes(communicator, bytes, MemoryKind::parameters, options_.compute.device());
   std::size_t offset = 0;
   for (std::size_t flat = 0; flat < layout.flat_count(); ++flat) {
     shards_.push_back(view_at(shard_memory_, offset, layout.count(flat) / parts, layout.types(flat).parameter));
@@ -51,12 +52,13 @@ BufferView UnitGatherer::flat_at(std::size_t flat, std::size_t unit_offset) cons
 
 BufferView UnitGatherer::parameter(std::size_t index) const noexcept {
   UnitLayout::Place const& place = layout_.place(index);
-  if (place.count == 0) return {nullptr, 0, layout_.types(place.flat).parameter};
+  if (place.count == 0) return {nullptr, 0, layout_.types(place.flat).parameter, options_.compute.device()};
   return flat_at(place.flat, planner_.offset(place.unit)).slice(place.offset, place.count);
 }
 
 void UnitGatherer::launch(Use const& use, std::size_t offset) {
   CollectiveOptions const how{.stream = options_.stream, .timeout = {}, .tag = tag_of(use)};
+  options_.compute.lead(options_.stream);  // what was here has been used, and shards are updated
   for (std::size_t flat = layout_.first_flat(use.unit); flat < layout_.last_flat(use.unit); ++flat) {
     if (layout_.count(flat) == 0) continue;
     works_[flat] = communicator_.all_gather(shards_[flat], flat_at(flat, offset), how);
@@ -66,6 +68,14 @@ void UnitGatherer::launch(Use const& use, std::size_t offset) {
 
 // On the stream: the unit may still be on its way here, and what comes to this place next comes by the same stream.
 void UnitGatherer::poison(std::size_t unit, std::size_t offset) {
+  if (options_.compute.is_gpu()) {
+    options_.compute.lead(options_.stream);
+    ComputeSide const gathers(options_.stream);
+    for (std::size_t flat = layout_.first_flat(unit); flat < layout_.last_flat(unit); ++flat) {
+      gathers.overwrite(flat_at(flat, offset));
+    }
+    return;
+  }
   for (std::size_t flat = layout_.first_flat(unit); flat < layout_.last_flat(unit); ++flat) {
     options_.stream.enqueue([view = flat_at(flat, offset), work = works_[flat]] {
       if (!work.error()) overwrite(view);
@@ -91,7 +101,7 @@ void UnitGatherer::carry_out() {
 void UnitGatherer::wait_for(std::size_t unit) {
   for (std::size_t flat = layout_.first_flat(unit); flat < layout_.last_flat(unit); ++flat) {
     try {
-      works_[flat].wait();
+      options_.compute.wait_for(works_[flat], communicator_);
     } catch (Error const& error) {
       throw Error(error.code(),
                   fmt::format("gathering unit '{}': {}", layout_.name(unit), name_units(error.what(), layout_)));
@@ -122,6 +132,7 @@ void UnitGatherer::release_all() {
 void UnitGatherer::end_step() {
   timings_.clear();
   for (Launch const& launched : launches_) {
+    if (options_.compute.is_gpu()) break;  // to ask a GPU is to wait for it
     WorkTimings const times = launched.work.timings();
     timings_.push_back({layout_.plan().buckets[launched.flat].bytes(), times.enqueued, times.started, times.finished});
   }

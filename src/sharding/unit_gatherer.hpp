@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "sharding/compute_side.hpp"
 #include "sharding/gather_planner.hpp"
 #include "sharding/unit_layout.hpp"
 #include "weft/bucketer.hpp"
@@ -12,14 +13,16 @@
 namespace weft {
 
 /// Gathers units from their shards into a pool of symmetric memory, and gives them up, as a GatherPlanner decides. Of
-/// one rank shards are whole: there is no pool, units are used where they are. Not thread-safe. Moving it must not
-/// interrupt a gather.
+/// one rank shards are whole: there is no pool, units are used where they are. On a GPU it is the compute side that
+/// waits, wherever this says "wait" or "blocks", and what it gives up it may still be using: the next gather to the
+/// same place comes behind. Not thread-safe. Moving it must not interrupt a gather.
 class UnitGatherer {
  public:
   struct Options {
     GatherPolicy policy;
     Stream stream;
     bool poison = false;
+    ComputeSide compute{};
   };
 
   /// Collective. Layout and communicator must outlive it.
@@ -50,6 +53,7 @@ class UnitGatherer {
   [[nodiscard]] GatherPlanner const& planner() const noexcept { return planner_; }
   [[nodiscard]] std::size_t pool_bytes() const noexcept { return pool_.view().bytes(); }
   [[nodiscard]] std::size_t shard_bytes() const noexcept { return shard_memory_.view().bytes(); }
+  /// Of the last step; on a GPU empty.
   [[nodiscard]] std::span<BucketTiming const> timings() const noexcept { return timings_; }
 
  private:

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <exception>
 #include <utility>
 
 #include "core/log.hpp"
 #include "kernels/cpu/optim/gradients.hpp"
 #include "kernels/cpu/reduce.hpp"
+#include "optim/cuda/on_gpu.hpp"
 #include "sharding/flat_memory.hpp"
 #include "sharding/unit_tags.hpp"
 #include "weft/error.hpp"
@@ -22,7 +22,7 @@ UnitReducer::UnitReducer(ShardGroups& groups, UnitLayout const& layout, Options 
       layout_(layout),
       options_(std::move(options)),
       map_(pool_capacity(options_.units)),
-      pool_(allocate_bytes(groups.reductions, map_.capacity(), MemoryKind::communication)),
+      pool_(allocate_bytes(groups.reductions, map_.capacity(), MemoryKind::communication, options_.compute.device())),
       states_(layout.unit_count()) {
   auto const parts = static_cast<std::size_t>(groups.shard_size);
   std::size_t bytes = 0;
@@ -32,9 +32,10 @@ UnitReducer::UnitReducer(ShardGroups& groups, UnitLayout const& layout, Options 
     bytes += whole / parts;
     if (layout.types(flat).reduced != layout.types(flat).gradient) converted = std::max(converted, whole);
   }
-  converted_ = allocate_bytes(groups.reductions, converted, MemoryKind::communication);
-  shard_memory_ =
-      allocate_bytes(groups.replicas > 1 ? *groups.replicated : groups.reductions, bytes, MemoryKind::gradients);
+  Device const device = options_.compute.device();
+  converted_ = allocate_bytes(groups.reductions, converted, MemoryKind::communication, device);
+  shard_memory_ = allocate_bytes(groups.replicas > 1 ? *groups.replicated : groups.reductions, bytes,
+                                 MemoryKind::gradients, device);
   std::size_t offset = 0;
   for (std::size_t flat = 0; flat < layout.flat_count(); ++flat) {
     shards_.push_back(view_at(shard_memory_, offset, layout.count(flat) / parts, layout.types(flat).reduced));
@@ -62,7 +63,7 @@ void UnitReducer::make_holdable() {
     offsets.push_back(bytes);
     bytes += layout_.gradient_bytes(unit);
   }
-  held_memory_ = allocate_bytes(groups_.reductions, bytes, MemoryKind::gradients);
+  held_memory_ = allocate_bytes(groups_.reductions, bytes, MemoryKind::gradients, options_.compute.device());
   held_offsets_ = std::move(offsets);
 }
 
@@ -74,7 +75,7 @@ BufferView UnitReducer::flat_of(std::size_t unit, std::size_t flat) const noexce
 
 BufferView UnitReducer::gradient(std::size_t index) const noexcept {
   UnitLayout::Place const& place = layout_.place(index);
-  if (place.count == 0) return {nullptr, 0, layout_.types(place.flat).gradient};
+  if (place.count == 0) return {nullptr, 0, layout_.types(place.flat).gradient, options_.compute.device()};
   return flat_of(place.unit, place.flat).slice(place.offset, place.count);
 }
 
@@ -113,7 +114,7 @@ void UnitReducer::end(std::size_t unit) {
   State& state = states_[unit];
   state.held = state.hold;
   if (state.hold) {
-    held_turns_.note(unit);
+    if (!options_.compute.is_gpu()) held_turns_.note(unit);
   } else {
     send(unit);
   }
@@ -137,13 +138,14 @@ void UnitReducer::close(GradientPresence& presence) {
 }
 
 void UnitReducer::compare(Communicator& communicator, GradientPresence& presence) {
-  if (!held_offsets_.empty()) held_turns_.compare(communicator, options_.stream);
+  if (!held_offsets_.empty() && !options_.compute.is_gpu()) held_turns_.compare(communicator, options_.stream);
   presence.agree(communicator, options_.stream);
 }
 
 void UnitReducer::send(std::size_t unit) {
   State& state = states_[unit];
   if (!state.summed) sent_.push_back(unit);
+  options_.compute.lead(options_.stream);
   for (std::size_t flat = layout_.first_flat(unit); flat < layout_.last_flat(unit); ++flat) {
     if (layout_.count(flat) != 0) send_flat(unit, flat);
   }
@@ -158,28 +160,55 @@ void UnitReducer::send_flat(std::size_t unit, std::size_t flat) {
   BufferView whole = written;
   if (layout_.types(flat).reduced != written.dtype) {
     whole = view_at(converted_, 0, written.count, layout_.types(flat).reduced);
-    options_.stream.enqueue(
-        [written, whole] { kernels::convert(written.data, written.dtype, whole.data, whole.dtype, whole.count); });
+    convert(written, whole);
   }
   BufferView const shard = shards_[flat];
   // What comes on top of an earlier micro-step's average is reduced in place first.
   BufferView const part = whole.slice(static_cast<std::size_t>(groups_.shard_rank) * shard.count, shard.count);
   CollectiveOptions const on{.stream = options_.stream, .timeout = {}, .tag = tag_of({unit, Phase::backward})};
   Launch const launch = reduce(flat, whole, state.summed ? part : shard, on);
-  options_.stream.enqueue([=, this, add = state.summed, work = launch.last] {
-    if (work.error()) return;
-    if (add) {
-      std::array<void* const, 1> const to{shard.data};
-      std::array<void const* const, 2> const from{shard.data, part.data};
-      kernels::reduce(to, from, shard.count, shard.dtype, ReduceOp::sum);
-    }
-    if (options_.on_shard) options_.on_shard(flat);
-    if (options_.poison) overwrite(written);
-    if (options_.poison) overwrite(whole);
-  });
+  if (options_.compute.is_gpu()) {
+    settle(flat, state.summed, part);
+    poison(written, whole);
+  } else {
+    options_.stream.enqueue([=, this, add = state.summed, work = launch.last] {
+      if (work.error()) return;
+      settle(flat, add, part);
+      poison(written, whole);
+    });
+  }
   state.works.push_back(launch.first);
   state.works.push_back(launch.last);
   launches_.push_back(launch);
+}
+
+void UnitReducer::convert(BufferView const& from, BufferView const& to) const {
+#ifdef WEFT_WITH_CUDA
+  if (options_.compute.is_gpu()) return cuda::on_gpu::convert(from, to, options_.stream);
+#endif
+  Stream(options_.stream).enqueue([from, to] { kernels::convert(from.data, from.dtype, to.data, to.dtype, to.count); });
+}
+
+void UnitReducer::settle(std::size_t flat, bool add, BufferView const& part) const {
+  BufferView const shard = shards_[flat];
+  if (add) sum_up(shard, part);
+  if (options_.on_shard) options_.on_shard(flat);
+}
+
+void UnitReducer::sum_up(BufferView const& shard, BufferView const& part) const {
+#ifdef WEFT_WITH_CUDA
+  if (options_.compute.is_gpu()) return cuda::on_gpu::add(part, shard, options_.stream);
+#endif
+  std::array<void* const, 1> const to{shard.data};
+  std::array<void const* const, 2> const from{shard.data, part.data};
+  kernels::reduce(to, from, shard.count, shard.dtype, ReduceOp::sum);
+}
+
+void UnitReducer::poison(BufferView const& written, BufferView const& whole) const {
+  if (!options_.poison) return;
+  ComputeSide const here = options_.compute.is_gpu() ? ComputeSide(options_.stream) : ComputeSide();
+  here.overwrite(written);
+  here.overwrite(whole);
 }
 
 UnitReducer::Launch UnitReducer::reduce(std::size_t flat, BufferView const& whole, BufferView const& shard,
@@ -211,21 +240,21 @@ void UnitReducer::wait_for(std::size_t unit) {
   if (state.works.empty()) return;
   for (Work const& work : state.works) {
     try {
-      work.wait();
+      options_.compute.wait_for(work, groups_.reductions);
     } catch (Error const& error) {
       throw Error(error.code(), fmt::format("reducing the gradients of unit '{}': {}", layout_.name(unit),
                                             name_units(error.what(), layout_)));
     }
   }
-  state.done.synchronize();
+  options_.compute.wait_for(state.done);
   state.works.clear();
 }
 
-void UnitReducer::zero_unsent() const noexcept {
+void UnitReducer::zero_unsent() const {
   for (std::size_t unit = 0; unit < states_.size(); ++unit) {
     if (states_[unit].summed) continue;
     for (std::size_t flat = layout_.first_flat(unit); flat < layout_.last_flat(unit); ++flat) {
-      if (shards_[flat].count != 0) std::memset(shards_[flat].data, 0, shards_[flat].bytes());
+      options_.compute.zero(shards_[flat]);
     }
   }
 }
@@ -235,6 +264,7 @@ void UnitReducer::end_step() {
   held_turns_.end_step(layout_);
   timings_.clear();
   for (Launch const& launched : launches_) {
+    if (options_.compute.is_gpu()) break;  // to ask a GPU is to wait for it
     WorkTimings const first = launched.first.timings();
     FlatTypes const& types = layout_.types(launched.flat);
     timings_.push_back({layout_.count(launched.flat) * size_of(types.reduced), first.enqueued, first.started,
@@ -244,7 +274,7 @@ void UnitReducer::end_step() {
   sent_.clear();
   for (State& state : states_) state.summed = false;
   if (!options_.poison) return;
-  for (BufferView const& shard : shards_) overwrite(shard);
+  for (BufferView const& shard : shards_) options_.compute.overwrite(shard);
 }
 
 void UnitReducer::drain(bool log_failures) noexcept {

@@ -8,6 +8,7 @@
 
 #include "bucketing/gradient_presence.hpp"
 #include "sharding/block_map.hpp"
+#include "sharding/compute_side.hpp"
 #include "sharding/held_turns.hpp"
 #include "sharding/shard_groups.hpp"
 #include "sharding/unit_layout.hpp"
@@ -17,7 +18,8 @@
 namespace weft {
 
 /// Where units' gradients are written, and their way into this rank's shards. Pool and shards are symmetric memory;
-/// what is done to a unit's gradients is queued on one stream. Not thread-safe.
+/// what is done to a unit's gradients is queued on one stream. On a GPU it is the compute side that waits, wherever
+/// this says "wait" or "blocks". Not thread-safe.
 class UnitReducer {
  public:
   struct Options {
@@ -25,7 +27,9 @@ class UnitReducer {
     Stream stream;
     bool poison = false;
     /// Called on the stream each time a flat's shard has changed, right behind that, unless it failed. Must not throw.
+    /// On a GPU on the host, to enqueue on the stream what comes right behind that.
     std::function<void(std::size_t flat)> on_shard{};
+    ComputeSide compute{};
   };
 
   /// Collective. Layout and groups must outlive it.
@@ -54,7 +58,8 @@ class UnitReducer {
   /// Units with gradients since end_step(), in the order they were first sent.
   [[nodiscard]] std::vector<std::size_t> const& sent() const noexcept { return sent_; }
   /// Of a unit without gradients they are zeros.
-  void zero_unsent() const noexcept;
+  void zero_unsent() const;
+  [[nodiscard]] bool is_sent(std::size_t unit) const noexcept { return states_[unit].summed; }
   /// Reductions run on it.
   [[nodiscard]] Stream const& stream() const noexcept { return options_.stream; }
   /// This rank's part of a flat's averages.
@@ -67,6 +72,7 @@ class UnitReducer {
   [[nodiscard]] std::size_t shard_bytes() const noexcept { return shard_memory_.view().bytes(); }
   [[nodiscard]] std::size_t pool_bytes() const noexcept { return pool_.view().bytes() + converted_.view().bytes(); }
   [[nodiscard]] std::size_t held_bytes() const noexcept { return held_memory_.view().bytes(); }
+  /// Of the last step; on a GPU empty.
   [[nodiscard]] std::span<BucketTiming const> timings() const noexcept { return timings_; }
 
  private:
@@ -93,6 +99,11 @@ class UnitReducer {
   void compare(Communicator& communicator, GradientPresence& presence);
   void send(std::size_t unit);
   void send_flat(std::size_t unit, std::size_t flat);
+  void convert(BufferView const& from, BufferView const& to) const;
+  /// What is done once the flat's `part`, which is to be added to its shard or is its shard, has been reduced.
+  void settle(std::size_t flat, bool add, BufferView const& part) const;
+  void sum_up(BufferView const& shard, BufferView const& part) const;
+  void poison(BufferView const& written, BufferView const& whole) const;
   [[nodiscard]] Launch reduce(std::size_t flat, BufferView const& whole, BufferView const& shard,
                               CollectiveOptions const& on);
   [[nodiscard]] Launch reduce_in_rank_order(std::size_t flat, BufferView const& whole, BufferView const& shard,

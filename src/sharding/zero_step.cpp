@@ -62,7 +62,7 @@ void ZeroOptimizer::Impl::make_device_judge() {
     shards.push_back(bucketer_.shard(b));
     judged_as_[shards.back().data] = b;
   }
-  device_judge_.emplace(policy_, shards);
+  device_judge_.emplace(policy_, shards, compute_->device());
 }
 
 StepInputs ZeroOptimizer::Impl::judged_on_device(StepInputs const& inputs, bool again) {

@@ -39,6 +39,33 @@ struct ConvertBody {
   }
 };
 
+/// to ← to + from, of one type, rounded to nearest even.
+struct AddBody {
+  static constexpr unsigned kThreads = 256;
+  using Shared = Nothing;
+
+  TensorPointer from{};
+  TensorPointer to{};
+  std::uint64_t count = 0;
+
+  template <typename Block>
+  WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {
+    std::uint64_t const first = std::uint64_t{block.index()} * kChunk;
+    std::uint32_t const elements = elements_of_block(count, block.index());
+    Array const x = Array::from(from.data, from.type, first);
+    Array const out = Array::from(to.data, to.type, first);
+    block.each_thread([&](unsigned t) {
+      for_each_group<kThreads, 4>(t, elements, [&](auto width, std::uint32_t i) {
+        constexpr int kLanes = decltype(width)::kLanes;
+        auto sum = widen(out.template load<kLanes>(i), out.type);
+        auto const more = widen(x.template load<kLanes>(i), x.type);
+        WEFT_UNROLL for (int k = 0; k < kLanes; ++k) sum.x[k] += more.x[k];
+        out.store(sum, i);
+      });
+    });
+  }
+};
+
 /// Error feedback, as kernels/cpu/optim/compress.hpp has it: c = gradient + residual; wire ← c, rounded; residual ←
 /// what that took away, 0 where either is not finite.
 struct CompressBody {

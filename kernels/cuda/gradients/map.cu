@@ -10,6 +10,7 @@ WEFT_INSTANTIATE(MapBody<ScaleAndCheckOp>);
 WEFT_INSTANTIATE(MapBody<ClampOp>);
 WEFT_INSTANTIATE(MapBody<AxpbyOp>);
 WEFT_INSTANTIATE(ConvertBody);
+WEFT_INSTANTIATE(AddBody);
 WEFT_INSTANTIATE(CompressBody);
 
 }  // namespace weft::kernels::cuda

@@ -3,6 +3,7 @@
 #include "kernels/cuda/gradients/compress.hpp"
 #include "optim/cuda/on_gpu.hpp"
 #include "optim/cuda/tensor_list.hpp"
+#include "weft/convert.hpp"
 #include "weft/cuda.hpp"
 #include "weft/error.hpp"
 
@@ -145,6 +146,22 @@ void clamp(std::span<BufferView const> gradients, float limit) {
   list.machine().synchronize();
 }
 
+namespace {
+
+// The GPU's side is copied as it is; types change on the host.
+void convert_across(BufferView const& from, BufferView const& to) {
+  bool const up = to.device.type == DeviceType::cuda;
+  BufferView const& there = up ? to : from;
+  check_tensor(there, 0, there.device, "convert");
+  Buffer const copy = Buffer::host(there.count, there.dtype);
+  Gpu const machine(there.device.index);
+  if (!up) machine.read(copy.data(), from.data, from.bytes());
+  weft::convert(up ? from : copy.view(), up ? copy.view() : to);
+  if (up) machine.write(to.data, copy.data(), to.bytes());
+}
+
+}  // namespace
+
 void unscale_and_check(std::span<BufferView const> gradients, float inv_scale, float& found_inf) {
   TensorList<Gpu> const list(machine_of(gradients, "unscale_and_check"), gradients);
   Buffer const flag = list.machine().allocate(sizeof(float));
@@ -154,6 +171,7 @@ void unscale_and_check(std::span<BufferView const> gradients, float inv_scale, f
 }
 
 void convert(BufferView from, BufferView to) {
+  if (from.device.type != to.device.type) return convert_across(from, to);
   CopyList list({&from, 1}, {&to, 1});
   Gpu const machine(from.device.index);
   machine.synchronize();
@@ -171,6 +189,11 @@ std::size_t blocks_of(BufferView const& view) {
 
 void convert(BufferView const& from, BufferView const& to, Stream const& stream) {
   kernels::cuda::ConvertBody const body{{from.data, from.dtype}, {to.data, to.dtype}, from.count};
+  Gpu(from.device.index).launch(body, blocks_of(from), &stream);
+}
+
+void add(BufferView const& from, BufferView const& to, Stream const& stream) {
+  kernels::cuda::AddBody const body{{from.data, from.dtype}, {to.data, to.dtype}, from.count};
   Gpu(from.device.index).launch(body, blocks_of(from), &stream);
 }
 

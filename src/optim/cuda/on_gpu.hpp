@@ -22,6 +22,8 @@ void convert(BufferView from, BufferView to);
 
 /// to ← from, as many elements, rounded to nearest even.
 void convert(BufferView const& from, BufferView const& to, Stream const& stream);
+/// to ← to + from, as many elements of one type, each sum in f32.
+void add(BufferView const& from, BufferView const& to, Stream const& stream);
 /// As kernels::compress_with_feedback(); `wire` is bf16 or f16.
 void compress_with_feedback(BufferView const& gradient, BufferView const& residual, BufferView const& wire,
                             Stream const& stream);

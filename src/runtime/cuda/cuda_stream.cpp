@@ -69,10 +69,10 @@ void CudaStream::copy(void* to, void const* from, std::size_t bytes) {
   check(cuda_, cuda_.memcpy_async(to, from, bytes, cudaMemcpyDefault, handle_), "cudaMemcpyAsync");
 }
 
-void CudaStream::zero(void* at, std::size_t bytes) {
+void CudaStream::fill(void* at, std::uint8_t byte, std::size_t bytes) {
   if (bytes == 0) return;
   DeviceGuard const guard(device_, cuda_);
-  check(cuda_, cuda_.memset_async(at, 0, bytes, handle_), "cudaMemsetAsync");
+  check(cuda_, cuda_.memset_async(at, byte, bytes, handle_), "cudaMemsetAsync");
 }
 
 Buffer CudaStream::allocate(std::size_t count, DataType dtype) {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -31,7 +32,7 @@ class CudaStream final : public Stream::Impl {
   [[nodiscard]] std::shared_ptr<EventMark> mark() override;
 
   void copy(void* to, void const* from, std::size_t bytes) override;
-  void zero(void* at, std::size_t bytes) override;
+  void fill(void* at, std::uint8_t byte, std::size_t bytes) override;
   [[nodiscard]] Buffer allocate(std::size_t count, DataType dtype) override;
   void release(Buffer memory) override;
 

@@ -1,10 +1,13 @@
 // Kernels on a GPU in host memory, by the library's own optimizers.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 #include <vector>
 
 #include "cuda/fake/fake_gpu.hpp"
+#include "weft/convert.hpp"
+#include "weft/error.hpp"
 #include "weft/gradients.hpp"
 #include "weft/optimizer.hpp"
 
@@ -62,6 +65,23 @@ TEST(FakeKernels, RunInTheOrderOfTheirStream) {
   gpu.release(stream);
   Stream(stream).synchronize();
   EXPECT_EQ(*static_cast<float const*>(values.on_gpu.data()), 2 * before);
+}
+
+TEST(FakeKernels, ValuesAreConvertedBetweenHostAndGpu) {
+  FakeGpu gpu;
+  Twins const values(gpu, 5001, 4);
+  Buffer const narrow = Buffer::host(5001, DataType::bf16);
+  Buffer const narrow_there = gpu.allocate(5001, DataType::bf16);
+  Buffer const back = Buffer::host(5001, DataType::f32);
+  convert(values.on_host.view(), narrow.view());
+  convert(values.on_host.view(), narrow_there.view());  // up
+  EXPECT_EQ(std::memcmp(narrow.data(), narrow_there.data(), narrow.view().bytes()), 0);
+  convert(narrow_there.view(), back.view());  // and down
+  convert(narrow.view(), values.on_host.view());
+  EXPECT_EQ(std::memcmp(back.data(), values.on_host.data(), back.view().bytes()), 0);
+  EXPECT_THROW(convert(values.on_host.view(), narrow_there.view().slice(0, 5000)), Error);
+  EXPECT_THROW(convert(narrow_there.view().slice(0, 5000), back.view()), Error);
+  EXPECT_THROW(convert(back.view(), gpu.allocate(5001, DataType::i32).view()), Error);
 }
 
 }  // namespace
