@@ -68,6 +68,8 @@ class Backend {
   /// The same for a failure that was found elsewhere.
   virtual void fail(ErrorCode code, std::string const& reason) noexcept = 0;
 
+  /// @throws Error{unsupported} where a lost rank ends the job, and there are no survivors().
+  virtual void require_survivors() const;
   /// Collective among the ranks that are left of a communicator that has failed: who they are, and how they talk, over
   /// this back end, while it lives. No call is under way. @throws Error{timeout} naming one that did not come;
   /// Error{unsupported} where a lost rank ends the job.

@@ -56,6 +56,8 @@ class Communicator::Impl {
   // See communicator_shrink.cpp.
   /// Fails the communicator unless it has failed, and waits until what this rank has under way has ended.
   void end_calls() noexcept;
+  /// @throws Error{unsupported} where shrink() cannot be.
+  void require_survivors() const;
   [[nodiscard]] std::shared_ptr<Survivors> find_survivors();
 
   // Memory on a device, see communicator_device.cpp.

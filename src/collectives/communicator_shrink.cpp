@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -26,7 +27,18 @@ std::vector<int> others(std::vector<int> const& members, int size) {
   return rest;
 }
 
+/// Collective: whether it is true on all ranks.
+bool holds_everywhere(Bootstrap& bootstrap, bool here) {
+  auto const mine = static_cast<std::byte>(here ? 1 : 0);
+  auto const all = bootstrap.all_gather(std::span(&mine, 1));
+  return std::all_of(all.begin(), all.end(), [](std::byte one) { return one == std::byte{1}; });
+}
+
 }  // namespace
+
+void Communicator::Impl::require_survivors() const {
+  backend_->require_survivors();
+}
 
 std::shared_ptr<Survivors> Communicator::Impl::find_survivors() {
   return backend_->survivors(options.config->timeout);
@@ -45,28 +57,34 @@ Communicator Communicator::shrink() {
 }
 
 // A rank that is lost on the way makes all others fail alike, at the latest when they tell one another how it went:
-// then they begin again without it.
+// then they begin again without it. One whose part fails ends what the others wait for.
 Communicator Communicator::shrink(CommunicatorOptions const& options) {
   auto& impl = live("shrink");
   impl.check_no_group("shrink");
+  impl.require_survivors();
   impl.end_calls();
   for (int attempt = 1;; ++attempt) {
-    auto const survivors = impl.find_survivors();
     Outcome mine;
     std::optional<Communicator> made;
+    std::optional<Error> failure;
+    auto const survivors = impl.find_survivors();
     try {
       made.emplace(create(survivors, options));
-      if (impl.device() != nullptr) made->impl_->connect(*impl.device()->renew(others(survivors->members(), size())));
+      // Some may have lost their connection to a GPU, or never had one: then the first call there makes one.
+      if (holds_everywhere(*survivors, impl.device() != nullptr))
+        made->impl_->connect(*impl.device()->renew(others(survivors->members(), size())));
     } catch (Error const& error) {
       mine = Outcome::of(error);
+      if (made) made->abort(error.what());
     }
     try {
-      agree(*survivors, mine);
-      return std::move(*made);
+      failure = survivors->conclude(mine);
     } catch (Error const& error) {
-      if (made) made->abort("another rank was lost");
-      if (error.code() != ErrorCode::peer_lost || attempt > size()) throw;
+      failure = error;
     }
+    if (!failure) return std::move(*made);
+    if (made) made->abort(failure->what());
+    if (failure->code() != ErrorCode::peer_lost || attempt > size()) throw *failure;
   }
 }
 

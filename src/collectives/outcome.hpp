@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "weft/bootstrap.hpp"
 #include "weft/error.hpp"
@@ -16,8 +17,11 @@ struct Outcome {
   [[nodiscard]] static Outcome of(Error const& error) noexcept;
 };
 
-/// Collective: the failure of one of the ranks, the same on all, or nothing where all succeeded. A cause rather than
-/// that somebody waited for it in vain.
+/// Of outcomes by rank, `ranks` being their names (empty: 0, 1, …): a failure, or nothing where all succeeded. A cause
+/// rather than that somebody waited for it in vain; the loss of a rank before all.
+[[nodiscard]] std::optional<Error> first_failure(std::span<Outcome const> all, std::span<int const> ranks = {});
+
+/// Collective: the same of all ranks' outcomes.
 [[nodiscard]] std::optional<Error> first_failure(Bootstrap& bootstrap, Outcome const& mine);
 
 /// Collective: throws that failure on every rank.

@@ -211,6 +211,26 @@ TEST(Shrink, OneThatWasAbortedHasASuccessorOfAllRanks) {
   });
 }
 
+// Its part fails before it talks to anybody; the others wait for it in the middle of theirs.
+TEST(Shrink, ARankThatFailsAloneTellsTheOthersWhyAtOnce) {
+  run_thread_ranks(
+      3,
+      [&](Communicator& world) {
+        auto options = world.options();
+        if (world.rank() == 1) options.emulated_link = EmulatedLink{.bytes_per_second = -1};
+        auto const began = std::chrono::steady_clock::now();
+        try {
+          static_cast<void>(world.shrink(options));
+          ADD_FAILURE();
+        } catch (Error const& error) {
+          EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+          EXPECT_NE(std::string(error.what()).find("rank 1: "), std::string::npos) << error.what();
+        }
+        EXPECT_LT(std::chrono::steady_clock::now() - began, 5s);
+      },
+      with_timeout(20s));
+}
+
 TEST(Shrink, ARankThatIsAliveAndDoesNotComeIsNamed) {
   std::atomic<bool> over = false;
   run_thread_ranks(

@@ -4,13 +4,17 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "collectives/outcome.hpp"
+#include "collectives/peer_state.hpp"
 #include "collectives/shm/cache_line.hpp"
-#include "collectives/shm/channel.hpp"
 #include "collectives/shm/control_block.hpp"
+#include "collectives/shm/segment.hpp"
 #include "collectives/survivors.hpp"
 
 namespace weft::shm {
@@ -22,31 +26,42 @@ struct MusterLines {
   alignas(kLinePair) std::atomic<std::uint64_t> musters;  ///< it has come to
   std::atomic<std::uint64_t> lost;                        ///< bit r: rank r is; never cleared
   std::atomic<std::uint64_t> posted;                      ///< muster << 32 | blocks posted in it
+  std::atomic<std::uint64_t> concluded;                   ///< the muster that `outcome` is of
   std::uint32_t lengths[2];                               ///< of the posts that the blocks are parts of
   alignas(kLinePair) std::byte blocks[2][kBlockBytes];    ///< by parity
+  Outcome outcome;                                        ///< apart from the blocks, which others may still read
 };
 
 /// Where the ranks of a communicator that has failed find out who is left. A muster ends when all that are left have
 /// come, and are of one opinion who is lost; opinions only grow, so that they become equal. One thread at a time, no
 /// call under way.
+///
+/// A muster is call(), any number of all_gather(), and conclude(), also after one that failed. Who throws peer_lost
+/// begins again with call(): everybody does, since nobody gets the last word of a rank that never said it.
 class Muster {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
+  using Look = std::function<PeerState(int rank)>;
 
   [[nodiscard]] static constexpr std::size_t bytes(int size) noexcept {
     return static_cast<std::size_t>(size) * sizeof(MusterLines) + alignof(MusterLines);
   }
   /// In bytes [offset, offset + bytes(size)) of `memory`, zero at first.
-  Muster(std::shared_ptr<Mapping> memory, std::size_t offset, Channel& channel) noexcept;
+  Muster(std::shared_ptr<Mapping> memory, std::size_t offset, int rank, int size, Look look) noexcept;
 
   /// Waits for all that are left, and gives them, ascending.
   /// @throws Error{timeout} naming a rank that is left and did not come.
   [[nodiscard]] std::vector<int> call(std::chrono::milliseconds timeout);
 
   /// What each of `members`, those of the last call(), passes: equally many bytes. Everybody gets it, or those throw
-  /// who wait for a rank that is lost meanwhile. @throws Error{peer_lost|timeout}
+  /// who wait for a rank that is lost meanwhile, or has concluded. @throws Error{peer_lost|timeout}, or what that rank
+  /// concluded with.
   [[nodiscard]] std::vector<std::byte> all_gather(std::vector<int> const& members, std::span<std::byte const> mine,
                                                   std::chrono::milliseconds timeout);
+
+  /// The last step: tells how it went for this rank, and gives all members' outcomes. @throws Error{peer_lost|timeout}
+  [[nodiscard]] std::vector<Outcome> conclude(std::vector<int> const& members, Outcome const& mine,
+                                              std::chrono::milliseconds timeout);
 
  private:
   [[nodiscard]] MusterLines& lines_of(int rank) const noexcept { return lines_[rank]; }
@@ -55,15 +70,21 @@ class Muster {
   void look_around();
   /// A rank that is left and has not come, or is of another opinion; -1 when there is none.
   [[nodiscard]] int find_missing() const noexcept;
-  [[noreturn]] void fail_astray(std::vector<int> const& members, int peer);
-  /// Whether `peer` has; throws where it will not.
+  /// Whether `peer` has done what `is_there()` looks for; throws where it is lost, or knows of a loss and so begins
+  /// again.
+  template <typename IsThere>
+  [[nodiscard]] bool has(int peer, IsThere const& is_there) const;
   [[nodiscard]] bool has_posted(int peer, std::uint64_t posted) const;
-  void await_posts(std::vector<int> const& members, std::uint64_t posted, Deadline deadline,
-                   std::chrono::milliseconds timeout);
+  /// Until `has_come(peer)` of all.
+  template <typename HasCome>
+  void await(std::vector<int> const& members, HasCome const& has_come, Deadline deadline,
+             std::chrono::milliseconds timeout) const;
 
   std::shared_ptr<Mapping> memory_;
   MusterLines* lines_;
-  Channel& channel_;
+  int const rank_;
+  int const size_;
+  Look const look_;
   std::uint64_t musters_ = 0;
   std::uint64_t lost_ = 0;
   std::uint64_t posts_ = 0;  ///< in this muster
@@ -79,6 +100,9 @@ class ShmSurvivors final : public Survivors {
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] std::vector<std::byte> all_gather(std::span<std::byte const> mine) override {
     return muster_.all_gather(members_, mine, timeout_);
+  }
+  [[nodiscard]] std::optional<Error> conclude(Outcome const& mine) override {
+    return first_failure(muster_.conclude(members_, mine, timeout_), members_);
   }
 
  private:

@@ -69,6 +69,7 @@ class ShmBackend final : public Backend {
   std::shared_ptr<void> allocate(Call const& call) override;
   void abort(std::string const& reason) noexcept override;
   void fail(ErrorCode code, std::string const& reason) noexcept override { channel_.fail(code, reason); }
+  void require_survivors() const override {}
   [[nodiscard]] std::unique_ptr<Survivors> survivors(std::chrono::milliseconds timeout) override {
     return std::make_unique<ShmSurvivors>(muster_, rank(), timeout);
   }
