@@ -56,6 +56,8 @@ class Backend {
   /// Calls `ready`, which advances messages, until it returns true, at least every 50 ms; pauses in between where that
   /// makes sense. Throws failures of the communicator; knows no time limit, and does not look for lost ranks.
   virtual void await(Call const& call, std::function<bool()> const& ready) = 0;
+  /// Throws a failure of the communicator that is known here already. The thread that makes calls.
+  virtual void throw_if_failed() = 0;
   /// Whether `rank` is still there, as far as it is known. What it did before it went may still be on its way. Any
   /// thread.
   [[nodiscard]] virtual PeerState peer_state(int rank) = 0;

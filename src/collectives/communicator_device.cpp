@@ -37,6 +37,7 @@ class Communicator::Impl::HostBootstrap final : public Bootstrap {
   [[nodiscard]] int rank() const noexcept override { return impl_.validator.rank; }
   [[nodiscard]] int size() const noexcept override { return impl_.validator.size; }
   [[nodiscard]] std::string name() const override { return "communicator"; }
+  [[nodiscard]] std::shared_ptr<MpiMembers const> mpi() const override { return impl_.mpi; }
 
   [[nodiscard]] std::vector<std::byte> all_gather(std::span<std::byte const> mine) override {
     std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size()));
@@ -136,6 +137,14 @@ Work Communicator::Impl::end_device_group(OpenGroup& group) {
 
 void DeviceAccess::connect(Communicator& communicator, DeviceFactory& factory) {
   communicator.live("connect").connect(factory);
+}
+
+void DeviceAccess::fail(Communicator& communicator, ErrorCode code, std::string const& reason) noexcept {
+  if (communicator.impl_) communicator.impl_->fail(code, reason);
+}
+
+void DeviceAccess::throw_if_failed(Communicator& communicator) {
+  communicator.live("connect").throw_if_failed();
 }
 
 DeviceBackend* DeviceAccess::backend(Communicator const& communicator) {

@@ -90,6 +90,8 @@ class Communicator::Impl {
   [[nodiscard]] PeerState peer_state(int rank) { return backend_->peer_state(rank); }
   void fail(ErrorCode code, std::string const& reason) noexcept { backend_->fail(code, reason); }
 
+  void throw_if_failed() { backend_->throw_if_failed(); }
+
   Validator const validator;
   CommunicatorOptions const options;
   std::shared_ptr<MpiMembers const> mpi;  ///< where MPI started the ranks

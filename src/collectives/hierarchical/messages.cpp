@@ -52,6 +52,10 @@ void HierarchicalBackend::await(Call const& call, std::function<bool()> const& r
   inter_->await(call, ready);
 }
 
+void HierarchicalBackend::throw_if_failed() {
+  inter_->throw_if_failed();
+}
+
 PeerState HierarchicalBackend::peer_state(int rank) {
   return layout_.is_local(rank) ? intra_->peer_state(layout_.local_index(rank)) : inter_->peer_state(rank);
 }

@@ -212,6 +212,10 @@ void MpiBackend::await(Call const& call, std::function<bool()> const& ready) {
   channel_.await(unlimited, ready, nobody_else);
 }
 
+void MpiBackend::throw_if_failed() {
+  channel_.throw_if_failed();
+}
+
 PeerState MpiBackend::peer_state(int rank) {
   // That a process has died MPI does not tell: its launcher ends the others.
   return channel_.has_left(rank) ? PeerState::left : PeerState::present;

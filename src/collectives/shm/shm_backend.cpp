@@ -396,6 +396,10 @@ void ShmBackend::await(Call const& call, std::function<bool()> const& ready) {
   mailbox_.await(call, ready);
 }
 
+void ShmBackend::throw_if_failed() {
+  channel_.throw_if_failed();
+}
+
 PeerState ShmBackend::peer_state(int rank) {
   return channel_.peer_state(rank);
 }

@@ -65,6 +65,7 @@ class ShmBackend final : public Backend {
   void transfer(Call const& call, std::span<Message const> messages) override;
   std::unique_ptr<Transit> begin(Call const& call, Message const& message) override;
   void await(Call const& call, std::function<bool()> const& ready) override;
+  void throw_if_failed() override;
   [[nodiscard]] PeerState peer_state(int rank) override;
   std::shared_ptr<void> allocate(Call const& call) override;
   void abort(std::string const& reason) noexcept override;

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace weft::cuda {
 
@@ -24,6 +25,11 @@ struct CudaFunctions {
   cudaError_t (*stream_synchronize)(cudaStream_t);  ///< the host waits
   cudaError_t (*stream_wait_event)(cudaStream_t, cudaEvent_t, unsigned flags);
   cudaError_t (*launch_host_func)(cudaStream_t, cudaHostFn_t, void*);
+  /// The driver's cuStreamWaitValue32 and cuStreamWriteValue32 on a word of pinned memory: the stream goes on once
+  /// `word` is at least `value` (as sequence numbers compare, so it may wrap); and sets it. cudaErrorNotSupported from
+  /// drivers before CUDA 12.
+  cudaError_t (*stream_wait_value)(cudaStream_t, std::uint32_t* word, std::uint32_t value);
+  cudaError_t (*stream_write_value)(cudaStream_t, std::uint32_t* word, std::uint32_t value);
   /// Status, and which capture it is, of what is captured on a stream: the same in every CUDA version, unlike
   /// cudaStreamGetCaptureInfo.
   cudaError_t (*stream_capture)(cudaStream_t, cudaStreamCaptureStatus*, unsigned long long* id);
@@ -60,7 +66,11 @@ struct CudaFunctions {
   cudaError_t (*mem_pool_trim_to)(cudaMemPool_t, std::size_t);
   cudaError_t (*host_alloc)(void**, std::size_t, unsigned flags);
   cudaError_t (*free_host)(void*);
+  cudaError_t (*host_register)(void*, std::size_t, unsigned flags);  ///< pins memory that is there
+  cudaError_t (*host_unregister)(void*);
   cudaError_t (*memcpy_async)(void*, void const*, std::size_t, cudaMemcpyKind, cudaStream_t);
+  cudaError_t (*memcpy_2d_async)(void*, std::size_t to_pitch, void const*, std::size_t from_pitch, std::size_t width,
+                                 std::size_t rows, cudaMemcpyKind, cudaStream_t);
   cudaError_t (*memset_async)(void*, int, std::size_t, cudaStream_t);
 
   // Failures.

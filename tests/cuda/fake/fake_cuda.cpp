@@ -132,6 +132,23 @@ struct FakeCuda {
     if (auto const status = begin("cudaLaunchHostFunc", stream); status != cudaSuccess) return status;
     return gpu().enqueue(stream, [function, data] { function(data); });
   }
+  /// Streams under capture have nobody who would set the word.
+  static cudaError_t on_word(char const* name, cudaStream_t stream, std::function<void()> task) {
+    if (auto const status = begin(name, stream); status != cudaSuccess) return status;
+    if (gpu().is_capturing(stream)) gpu().violate(std::string(name) + " during a capture");
+    return gpu().enqueue(stream, std::move(task));
+  }
+  static cudaError_t stream_wait_value(cudaStream_t stream, std::uint32_t* word, std::uint32_t value) {
+    return on_word("cuStreamWaitValue32", stream, [word, value, &ending = gpu().ending()] {
+      std::atomic_ref const seen(*word);
+      while (static_cast<std::int32_t>(seen.load(std::memory_order_acquire) - value) < 0 && !ending)
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+    });
+  }
+  static cudaError_t stream_write_value(cudaStream_t stream, std::uint32_t* word, std::uint32_t value) {
+    return on_word("cuStreamWriteValue32", stream,
+                   [word, value] { std::atomic_ref(*word).store(value, std::memory_order_release); });
+  }
   static cudaError_t stream_capture(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id) {
     auto const capture = gpu().queue_of(stream)->capture();
     *status = capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
@@ -296,8 +313,28 @@ struct FakeCuda {
   static cudaError_t memcpy_async(void* to, void const* from, std::size_t bytes, cudaMemcpyKind /*kind*/,
                                   cudaStream_t stream) {
     if (auto const status = begin("cudaMemcpyAsync", stream, bytes); status != cudaSuccess) return status;
-    return gpu().enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+    return gpu().enqueue(stream, [=] {
+      std::memcpy(to, from, bytes);
+      gpu().note_copy();
+    });
   }
+  static cudaError_t memcpy_2d_async(void* to, std::size_t to_pitch, void const* from, std::size_t from_pitch,
+                                     std::size_t width, std::size_t rows, cudaMemcpyKind /*kind*/,
+                                     cudaStream_t stream) {
+    if (auto const status = begin("cudaMemcpy2DAsync", stream, width * rows); status != cudaSuccess) return status;
+    if (width > to_pitch || width > from_pitch) return cudaErrorInvalidValue;
+    return gpu().enqueue(stream, [=] {
+      for (std::size_t row = 0; row < rows; ++row) {
+        std::memcpy(static_cast<std::byte*>(to) + row * to_pitch,
+                    static_cast<std::byte const*>(from) + row * from_pitch, width);
+      }
+      gpu().note_copy();
+    });
+  }
+  static cudaError_t host_register(void* /*memory*/, std::size_t bytes, unsigned /*flags*/) {
+    return begin("cudaHostRegister", nullptr, bytes);
+  }
+  static cudaError_t host_unregister(void* /*memory*/) { return begin("cudaHostUnregister", nullptr); }
   static cudaError_t memset_async(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
     if (auto const status = begin("cudaMemsetAsync", stream, bytes); status != cudaSuccess) return status;
     return gpu().enqueue(stream, [=] { std::memset(memory, value, bytes); });
@@ -323,6 +360,8 @@ cuda::CudaFunctions const& FakeGpu::functions() {
       .stream_synchronize = FakeCuda::stream_synchronize,
       .stream_wait_event = FakeCuda::stream_wait_event,
       .launch_host_func = FakeCuda::launch_host_func,
+      .stream_wait_value = FakeCuda::stream_wait_value,
+      .stream_write_value = FakeCuda::stream_write_value,
       .stream_capture = FakeCuda::stream_capture,
       .thread_exchange_stream_capture_mode = FakeCuda::exchange_capture_mode,
       .stream_begin_capture = FakeCuda::begin_capture,
@@ -349,7 +388,10 @@ cuda::CudaFunctions const& FakeGpu::functions() {
       .mem_pool_trim_to = FakeCuda::pool_trim,
       .host_alloc = FakeCuda::host_alloc,
       .free_host = FakeCuda::free_host,
+      .host_register = FakeCuda::host_register,
+      .host_unregister = FakeCuda::host_unregister,
       .memcpy_async = FakeCuda::memcpy_async,
+      .memcpy_2d_async = FakeCuda::memcpy_2d_async,
       .memset_async = FakeCuda::memset_async,
       .get_last_error = FakeCuda::get_last_error,
       .get_error_string = FakeCuda::error_string,

@@ -74,6 +74,9 @@ class FakeGpu {
   /// Calls by which this thread waited for the GPU.
   [[nodiscard]] std::size_t host_waits_here() const;
   void forget_calls();
+  /// Copies that streams have run, of the kinds of cudaMemcpyAsync.
+  [[nodiscard]] std::size_t copies_run() const noexcept { return copies_run_; }
+  void note_copy() noexcept { ++copies_run_; }
   /// What no program may do, as it was found; tests expect it to be empty.
   [[nodiscard]] std::vector<std::string> violations() const;
   void violate(std::string const& what);
@@ -125,6 +128,7 @@ class FakeGpu {
 
   int const devices_;
   std::atomic<bool> ending_{false};
+  std::atomic<std::size_t> copies_run_{0};
   mutable std::mutex mutex_;  // of all that follows
   std::vector<FakeCall> calls_;
   std::vector<std::string> violations_;

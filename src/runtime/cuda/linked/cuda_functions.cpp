@@ -1,5 +1,7 @@
 #include "runtime/cuda/cuda_functions.hpp"
 
+#include <cuda.h>
+
 namespace weft::cuda {
 namespace {
 
@@ -19,6 +21,43 @@ cudaError_t graph_instantiate(cudaGraphExec_t* made, cudaGraph_t graph) {
 #endif
 }
 
+/// One of the driver's functions as of CUDA 12, through the runtime: Weft does not link the driver. Null without it.
+template <typename Function>
+Function driver_function(char const* name) noexcept {
+  void* found = nullptr;
+#if CUDART_VERSION >= 12000
+  cudaDriverEntryPointQueryResult how{};
+#if CUDART_VERSION >= 12050
+  auto const status = cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &how);
+#else
+  auto const status = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &how);
+#endif
+  if (status != cudaSuccess || how != cudaDriverEntryPointSuccess) found = nullptr;
+#else
+  static_cast<void>(name);
+#endif
+  return reinterpret_cast<Function>(found);
+}
+
+using ValueFunction = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+
+/// The driver's error codes are the runtime's.
+cudaError_t call_driver(ValueFunction function, cudaStream_t stream, std::uint32_t* word, std::uint32_t value,
+                        unsigned flags) noexcept {
+  if (function == nullptr) return cudaErrorNotSupported;
+  return static_cast<cudaError_t>(function(stream, reinterpret_cast<CUdeviceptr>(word), value, flags));
+}
+
+cudaError_t stream_wait_value(cudaStream_t stream, std::uint32_t* word, std::uint32_t value) {
+  static auto const wait = driver_function<ValueFunction>("cuStreamWaitValue32");
+  return call_driver(wait, stream, word, value, CU_STREAM_WAIT_VALUE_GEQ);
+}
+
+cudaError_t stream_write_value(cudaStream_t stream, std::uint32_t* word, std::uint32_t value) {
+  static auto const write = driver_function<ValueFunction>("cuStreamWriteValue32");
+  return call_driver(write, stream, word, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
 }  // namespace
 
 CudaFunctions const& cuda_runtime() noexcept {
@@ -34,6 +73,8 @@ CudaFunctions const& cuda_runtime() noexcept {
       .stream_synchronize = cudaStreamSynchronize,
       .stream_wait_event = cudaStreamWaitEvent,
       .launch_host_func = cudaLaunchHostFunc,
+      .stream_wait_value = stream_wait_value,
+      .stream_write_value = stream_write_value,
       .stream_capture = stream_capture,
       .thread_exchange_stream_capture_mode = cudaThreadExchangeStreamCaptureMode,
       .stream_begin_capture = cudaStreamBeginCapture,
@@ -60,7 +101,10 @@ CudaFunctions const& cuda_runtime() noexcept {
       .mem_pool_trim_to = cudaMemPoolTrimTo,
       .host_alloc = cudaHostAlloc,
       .free_host = cudaFreeHost,
+      .host_register = cudaHostRegister,
+      .host_unregister = cudaHostUnregister,
       .memcpy_async = cudaMemcpyAsync,
+      .memcpy_2d_async = cudaMemcpy2DAsync,
       .memset_async = cudaMemsetAsync,
       .get_last_error = cudaGetLastError,
       .get_error_string = cudaGetErrorString,

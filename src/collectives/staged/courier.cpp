@@ -1,0 +1,251 @@
+#include "collectives/staged/courier.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "collectives/device_access.hpp"
+#include "core/log.hpp"
+#include "weft/group.hpp"
+
+namespace weft::staged {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kNapBusy = 20us;    // between looks at a word that the GPU writes
+constexpr auto kNapIdle = 10ms;    // so much later is noticed that another rank found a failure
+constexpr auto kPatience = 500ms;  // for the GPU to be through with what has failed
+
+/// A thread that leaves signals to the application's.
+std::thread start_quietly(std::function<void()> body) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  std::thread thread(std::move(body));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+std::exception_ptr in_use(std::exception_ptr const& error, Job const& job) {
+  try {
+    std::rethrow_exception(error);
+  } catch (Error const& why) {
+    return std::make_exception_ptr(
+        Error(why.code(), fmt::format("{} ({} did not stop: the buffers of {} are still in use; neither free nor use "
+                                      "them until its stream is through)",
+                                      why.what(), to_string(job.call.device), describe(job.call))));
+  } catch (...) {
+    return error;
+  }
+}
+
+}  // namespace
+
+Courier::Courier(Setup const& setup) : setup_(setup), thread_(start_quietly([this] { run(); })) {}
+
+Courier::~Courier() {
+  {
+    std::scoped_lock const lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Courier::submit(std::shared_ptr<Job> job) {
+  {
+    std::scoped_lock const lock(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_all();
+}
+
+std::shared_ptr<Job> Courier::next() {
+  std::unique_lock lock(mutex_);
+  busy_ = false;
+  changed_.notify_all();
+  auto const nap = carried_.empty() ? Clock::duration(kNapIdle) : Clock::duration(kNapBusy);
+  changed_.wait_for(lock, nap, [&] { return !jobs_.empty() || (ending_ && carried_.empty()); });
+  if (jobs_.empty()) return nullptr;
+  auto job = std::move(jobs_.front());
+  jobs_.pop_front();
+  busy_ = true;
+  return job;
+}
+
+void Courier::run() noexcept {
+  pthread_setname_np(pthread_self(), "weft-staged");
+  // Looking at events must not break what another thread captures.
+  auto mode = cudaStreamCaptureModeRelaxed;
+  static_cast<void>(setup_.cuda->thread_exchange_stream_capture_mode(&mode));
+  while (true) {
+    auto const job = next();
+    retire();
+    if (job) {
+      carry(*job);
+      if (!job->failure->is_set()) carried_.push_back(job);
+      continue;
+    }
+    {
+      std::scoped_lock const lock(mutex_);
+      if (ending_ && jobs_.empty() && carried_.empty()) return;
+    }
+    if (failure_->is_set() || !carried_.empty()) continue;
+    try {
+      DeviceAccess::throw_if_failed(*setup_.host);
+    } catch (Error const& error) {
+      fail(error.code(), error.what());
+    }
+  }
+}
+
+void Courier::carry(Job& job) {
+  if (job.plan) setup_.recorder->start(job.call);
+  started_ = Clock::now();
+  if (!failure_->is_set()) {
+    try {
+      if (job.plan) {
+        carry_collective(job);
+      } else {
+        setup_.recorder->record(job.call, job.messages, [&] { carry_messages(job); });
+      }
+      return;
+    } catch (Error const& error) {
+      fail(error.code(), explain(job, error.what()));
+    } catch (std::exception const& error) {
+      fail(ErrorCode::system, explain(job, error.what()));
+    }
+  }
+  drop(job);
+}
+
+std::string Courier::explain(Job const& job, std::string const& why) const {
+  return fmt::format("rank {}: {} on {}, through host memory: {}", setup_.host->rank(), describe(job.call),
+                     to_string(job.call.device), why);
+}
+
+void Courier::carry_collective(Job& job) {
+  auto const rounds = agree(job);
+  for (std::size_t round = 0; round < rounds; ++round) {
+    auto const step = job.first + static_cast<std::uint32_t>(round);
+    bool const is_ours = round < job.steps;
+    if (is_ours) await_copied(job, step);
+    job.plan->exchange(round, setup_.staging->slot(round), *setup_.host);
+    if (is_ours) Signals::set(setup_.signals->exchanged(), step);
+  }
+}
+
+std::size_t Courier::agree(Job const& job) {
+  auto& host = *setup_.host;
+  PackedContract const packed(job.call.contract);
+  std::array<std::uint64_t, 3> const mine{packed.count, packed.rest, job.steps};
+  std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(host.size()));
+  host.all_gather(std::span<std::uint64_t const>(mine), std::span(all), {.timeout = job.call.timeout});
+  auto const contract_of = [&](int rank) {
+    auto const* const told = all.data() + mine.size() * static_cast<std::size_t>(rank);
+    return PackedContract(told[0], told[1]).unpack();
+  };
+  std::size_t rounds = 0;
+  for (int rank = 0; rank < host.size(); ++rank) {
+    if (contract_of(rank) != contract_of(0)) {
+      throw Error(ErrorCode::mismatch,
+                  describe_mismatch(job.call.sequence, 0, contract_of(0), rank, contract_of(rank)));
+    }
+    rounds = std::max<std::size_t>(rounds, all[mine.size() * static_cast<std::size_t>(rank) + 2]);
+  }
+  return rounds;
+}
+
+void Courier::carry_messages(Job& job) {
+  await_copied(job, job.first);
+  auto& host = *setup_.host;
+  Group group(host, {.timeout = job.call.timeout});
+  for (auto const& message : job.messages) {
+    BufferView const view(message.data, message.bytes / size_of(message.dtype), message.dtype);
+    if (message.direction == Message::Direction::send) {
+      host.send(view, message.peer);
+    } else {
+      host.recv(view, message.peer);
+    }
+  }
+  static_cast<void>(group.end());
+  Signals::set(setup_.signals->exchanged(), job.first);
+}
+
+void Courier::await_copied(Job const& job, std::uint32_t step) {
+  constexpr int kQuickLooks = 200;
+  for (int looks = 0; !Signals::has_reached(setup_.signals->copied(), step); ++looks) {
+    if (looks < kQuickLooks) {
+      std::this_thread::yield();
+      continue;
+    }
+    std::this_thread::sleep_for(kNapBusy);
+    auto const now = Clock::now();
+    if (now - started_ >= job.call.timeout) {
+      throw Error(ErrorCode::timeout,
+                  fmt::format("what its stream does before it is not through after {} ms; it is stuck or slow: look "
+                              "there, or raise WEFT_TIMEOUT",
+                              job.call.timeout.count()));
+    }
+    throw_if_failed();
+    if (now - host_seen_ < kNapIdle) continue;
+    host_seen_ = now;
+    DeviceAccess::throw_if_failed(*setup_.host);
+  }
+}
+
+void Courier::retire() {
+  while (!carried_.empty()) {
+    auto const& job = carried_.front();
+    if (!job->enqueued.load(std::memory_order_acquire)) return;
+    if (!Signals::has_reached(setup_.signals->landed(), job->last())) return;
+    if (job->work) {
+      if (!job->work->completion.reached()) return;
+      job->work->state.complete_once(job->failure->get());
+    }
+    if (job->plan) setup_.recorder->finish(job->call);
+    carried_.pop_front();
+  }
+}
+
+void Courier::fail(ErrorCode code, std::string const& message) noexcept {
+  try {
+    failure_->set(std::make_exception_ptr(Error(code, message)));
+    DeviceAccess::fail(*setup_.host, code, message);
+  } catch (std::exception const& error) {
+    log(LogLevel::error, fmt::format("rank {}: {}: {}", setup_.host->rank(), message, error.what()));
+  }
+}
+
+// Its failure is known before the GPU goes on: who finds the Work's event reached finds the failure too.
+void Courier::drop(Job& job) noexcept {
+  auto why = failure_->get();
+  job.failure->set(why);
+  Signals::set(setup_.signals->exchanged(), job.last());
+  while (!job.enqueued.load(std::memory_order_acquire)) std::this_thread::sleep_for(kNapBusy);
+  auto const reached = [&] { return !job.work || job.work->completion.reached(); };
+  auto const deadline = Clock::now() + kPatience;
+  while (!reached() && Clock::now() < deadline) std::this_thread::sleep_for(kNapBusy);
+  if (!reached()) why = in_use(why, job);
+  try {
+    std::rethrow_exception(why);
+  } catch (std::exception const& said) {
+    if (job.plan) setup_.recorder->fail(job.call, said);
+  }
+  if (job.work) job.work->state.complete_once(why);
+}
+
+void Courier::await_idle() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return jobs_.empty() && !busy_; });
+}
+
+}  // namespace weft::staged

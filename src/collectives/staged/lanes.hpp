@@ -1,0 +1,47 @@
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "collectives/staged/pinned.hpp"
+#include "collectives/staged/staged_factory.hpp"
+#include "collectives/staged/staging.hpp"
+#include "runtime/cuda/cuda_stream.hpp"
+#include "runtime/cuda/event_pool.hpp"
+
+namespace weft::staged {
+
+/// A stream for communication: what is enqueued on it goes before what ordinary streams do.
+[[nodiscard]] Stream high_priority_stream(Options const& options);
+
+/// What one rank's copies go along: a stream for each direction, and how they wait for one another and for the host.
+/// The thread that makes calls.
+struct Lanes {
+  /// @throws Error{unsupported} where streams cannot wait for the host; Error{out_of_memory|system}
+  explicit Lanes(Options const& options);
+  /// Waits for what is on the lanes.
+  ~Lanes();
+  Lanes(Lanes const&) = delete;
+  Lanes& operator=(Lanes const&) = delete;
+
+  using Event = cuda::EventPool::Lease;
+
+  void record(Event const& event, cuda::CudaStream const& on) const;
+  void wait(cuda::CudaStream const& on, Event const& event) const;
+  void copy(Copies const& copies, cudaMemcpyKind kind, cuda::CudaStream const& on) const;
+  /// Steps of a job, numbered `number` among all, `step` among its own, whose slot they use.
+  void go_out(std::size_t step, std::uint32_t number, Copies const& copies) const;
+  void come_in(std::size_t step, std::uint32_t number, Copies const& copies) const;
+
+  cuda::CudaFunctions const& cuda;
+  Signals signals;
+  PinnedPool pool;
+  std::shared_ptr<cuda::EventPool> events;
+  Event begun;                                ///< the caller's stream is where the call is
+  std::array<Event, Staging::kSlots> copied;  ///< of each slot the last step: it is there
+  std::array<Event, Staging::kSlots> landed;  ///< and its result is back
+  std::shared_ptr<cuda::CudaStream> out;
+  std::shared_ptr<cuda::CudaStream> in;
+};
+
+}  // namespace weft::staged

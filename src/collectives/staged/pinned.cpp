@@ -1,0 +1,46 @@
+#include "collectives/staged/pinned.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "runtime/cuda/check.hpp"
+#include "weft/memory.hpp"
+
+namespace weft::staged {
+
+std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes, cuda::CudaFunctions const& cuda) {
+  MemoryCharge charge(MemoryScope::current(MemoryKind::communication), bytes);
+  void* memory = nullptr;
+  cuda::check(cuda, cuda.host_alloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc");
+  std::memset(memory, 0, bytes);
+  auto const release = [&cuda, held = std::make_shared<MemoryCharge>(std::move(charge))](std::byte* pointer) {
+    static_cast<void>(cuda.free_host(pointer));
+  };
+  return {static_cast<std::byte*>(memory), release};
+}
+
+std::shared_ptr<std::byte> PinnedPool::take(std::size_t bytes) {
+  auto const power =
+      std::max<unsigned>(kSmallest, static_cast<unsigned>(std::bit_width(std::max<std::size_t>(bytes, 1) - 1)));
+  std::shared_ptr<std::byte> block;
+  {
+    std::scoped_lock const lock(free_->mutex);
+    auto& blocks = free_->blocks[power];
+    if (!blocks.empty()) {
+      block = std::move(blocks.back());
+      blocks.pop_back();
+    }
+  }
+  if (!block) block = allocate_pinned(std::size_t{1} << power, cuda_);
+  auto* const memory = block.get();
+  return {memory, [block = std::move(block), free = free_, power](std::byte*) mutable {
+            std::scoped_lock const lock(free->mutex);
+            free->blocks[power].push_back(std::move(block));
+          }};
+}
+
+Signals::Signals(cuda::CudaFunctions const& cuda) : memory_(allocate_pinned(3 * kApart, cuda)) {}
+
+}  // namespace weft::staged

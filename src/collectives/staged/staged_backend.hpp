@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/device_backend.hpp"
+#include "collectives/explainer.hpp"
+#include "collectives/flight/flight_recorder.hpp"
+#include "collectives/staged/courier.hpp"
+#include "collectives/staged/lanes.hpp"
+#include "collectives/staged/staged_factory.hpp"
+#include "collectives/staged/staging.hpp"
+#include "runtime/cuda/cuda_stream.hpp"
+
+namespace weft::staged {
+
+/// Collectives of device memory through pinned memory of the host, and a communicator there that does them: any of the
+/// host's back ends, all operations, types and operators that it has. Chunk after chunk, so that one is copied out, one
+/// exchanged and one copied in at the same time (see Plan, Staging, Courier).
+///
+/// All of a call's copies are enqueued when it is made, on two streams of the back end's own: the caller's stream waits
+/// for the last by an event, and the host for nothing. What a copy in waits for, that the host has exchanged the step,
+/// is a word in pinned memory. Nothing that such a wait depends on is enqueued behind it, so it does no harm where
+/// streams share a queue of the GPU's.
+class StagedBackend final : public DeviceBackend {
+ public:
+  /// Collective over setup.bootstrap.
+  StagedBackend(Options const& options, DeviceSetup const& setup);
+  /// Waits for what is pending, which ends in time or fails, and for the GPU to be through with its copies.
+  ~StagedBackend() override;
+  StagedBackend(StagedBackend const&) = delete;
+  StagedBackend& operator=(StagedBackend const&) = delete;
+
+  [[nodiscard]] Device device() const noexcept override { return device_; }
+  std::shared_ptr<Work::State> run(Call& call, Stream const* stream) override;
+  std::shared_ptr<Work::State> run(Batch const& batch, Stream const* stream) override;
+  [[nodiscard]] std::shared_ptr<void> allocate(Call const& call, Bootstrap& bootstrap) override;
+  [[nodiscard]] std::string why_not_symmetric() const override;
+  [[nodiscard]] Stream make_stream() const override;
+  [[nodiscard]] Stream default_stream() const override;
+  [[nodiscard]] std::unique_ptr<DeviceFactory> split(int color, int key) override;
+  [[nodiscard]] std::unique_ptr<DeviceFactory> renew(std::vector<int> const& lost) override;
+  [[nodiscard]] std::exception_ptr failure() const noexcept override { return courier_->failure(); }
+  void fail(ErrorCode code, std::string const& reason) noexcept override;
+
+ private:
+  using Failure = std::shared_ptr<cuda::SharedFailure>;
+
+  [[nodiscard]] cuda::CudaFunctions const& cuda() const noexcept { return *options_.cuda; }
+  [[nodiscard]] cuda::CudaStream& stream_for(Stream const* stream);
+  /// What runs with a graph nobody would carry. @throws Error{unsupported}
+  void refuse_capture(cuda::CudaStream const& on, Call const& call) const;
+  [[nodiscard]] std::shared_ptr<Job> job_of(Call& call, Failure failure);
+  [[nodiscard]] std::shared_ptr<Job> job_of(Batch const& batch, Failure failure);
+  /// Enqueues the jobs on `on` as one Work.
+  std::shared_ptr<Work::State> launch(std::vector<std::shared_ptr<Job>> const& jobs, cuda::CudaStream& on,
+                                      Failure const& failure, bool waits);
+  void enqueue(Job const& job, cuda::CudaStream& on);
+  void explain(Job const& job);
+
+  Options const options_;
+  Device const device_;
+  int const rank_;
+  int const size_;
+  Stream own_stream_;  // of calls without one
+  std::unique_ptr<Lanes> lanes_;
+  Communicator host_;
+  Staging staging_;
+  std::shared_ptr<FlightRecorder> recorder_;
+  std::optional<Explainer> explainer_;
+  std::unique_ptr<Courier> courier_;  // uses the above
+
+  std::uint64_t issued_ = 0;
+  std::uint64_t transfers_ = 0;
+  std::uint32_t steps_ = 0;
+};
+
+}  // namespace weft::staged

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "collectives/staged/plan.hpp"
+#include "runtime/cuda/cuda_functions.hpp"
+#include "weft/buffer.hpp"
+#include "weft/communicator.hpp"
+
+namespace weft::staged {
+
+/// The slots that steps go through, by turns: one filled from the GPU, one in the hands of the host, one emptied to the
+/// GPU. Symmetric memory of the host's ranks, which read one another's slots where they lie, pinned for the GPU.
+class Staging {
+ public:
+  static constexpr std::size_t kSlots = 3;
+
+  /// Collective over `host`. Throws on every rank, or none.
+  Staging(Communicator& host, std::size_t region_bytes, cuda::CudaFunctions const& cuda);
+  ~Staging();
+  Staging(Staging const&) = delete;
+  Staging& operator=(Staging const&) = delete;
+
+  [[nodiscard]] std::size_t region_bytes() const noexcept { return region_bytes_; }
+  /// Of a job's step.
+  [[nodiscard]] Slot slot(std::size_t step) const noexcept {
+    auto* const at = static_cast<std::byte*>(memory_.data()) + step % kSlots * 2 * region_bytes_;
+    return {at, at + region_bytes_};
+  }
+
+ private:
+  std::size_t const region_bytes_;
+  cuda::CudaFunctions const& cuda_;
+  Buffer memory_;
+};
+
+}  // namespace weft::staged
