@@ -97,7 +97,10 @@ NcclCommunicator::~NcclCommunicator() {
 ncclResult_t NcclCommunicator::poll(Clock::time_point deadline) {
   constexpr auto kSpin = std::chrono::microseconds(500);
   constexpr auto kMostNap = std::chrono::microseconds(1000);
-  bool const stopped_before = is_stopped();
+  // What was called just before the stop may be launched yet, on a stream whose owner learns of the failure now and
+  // frees it. Less than stop() waits for whoever is in here.
+  constexpr auto kLinger = std::chrono::milliseconds(50);
+  bool lingers = is_stopped();
   auto nap = std::chrono::microseconds(20);
   for (auto const began = Clock::now();;) {
     ncclResult_t state = ncclSuccess;
@@ -105,7 +108,11 @@ ncclResult_t NcclCommunicator::poll(Clock::time_point deadline) {
     if (asked != ncclSuccess && asked != ncclInProgress) return asked;
     if (state != ncclInProgress) return state;
     auto const now = Clock::now();
-    if (now >= deadline || (!stopped_before && is_stopped())) return ncclInProgress;
+    if (now >= deadline) return ncclInProgress;
+    if (!lingers && is_stopped()) {
+      lingers = true;
+      deadline = std::min(deadline, now + kLinger);
+    }
     if (now - began < kSpin) {
       std::this_thread::yield();
       continue;

@@ -94,7 +94,8 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   NcclCommunicator(Libraries libraries, Timeout timeout) : libraries_(std::move(libraries)), timeout_(timeout) {}
 
   void settle_within(Timeout limit, ncclResult_t result, char const* call);
-  /// Polls until NCCL is through with what it does, or somebody stops it who had not before.
+  /// Polls until NCCL is through with what it does, or somebody has stopped it who had not before, and a moment is
+  /// over.
   [[nodiscard]] ncclResult_t poll(std::chrono::steady_clock::time_point deadline);
   [[nodiscard]] std::shared_ptr<NcclCommunicator> split(int color, int key, Timeout limit);
   [[nodiscard]] std::shared_ptr<NcclCommunicator> shrink(std::span<int const> excluded, Timeout limit);
