@@ -95,9 +95,9 @@ void add_buffer_mistakes(std::vector<Mistake>& all) {
                  "overlap"});
   all.push_back({"only send on a device", both, [](A& a, F const&, int) { a.send.device = kDevice; }, "cuda"});
   all.push_back({"only recv on a device", both, [](A& a, F const&, int) { a.recv.device = kDevice; }, "cuda"});
-#if !WEFT_WITH_NCCL
+#ifndef WEFT_WITH_CUDA
   all.push_back({"memory on a device", [](F const& f) { return sends(f) || recvs(f); },
-                 [](A& a, F const&, int) { a.send.device = a.recv.device = kDevice; }, "WEFT_WITH_NCCL",
+                 [](A& a, F const&, int) { a.send.device = a.recv.device = kDevice; }, "WEFT_WITH_CUDA",
                  ErrorCode::unsupported});
 #endif
 }

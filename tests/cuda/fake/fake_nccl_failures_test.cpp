@@ -182,6 +182,8 @@ TEST_F(FakeNcclFailures, NcclsAsynchronousErrorsFailAllRanks) {
     Work const work = reduce_or_fail(world, values, stream);
     expect_failed(world, work, stream, ErrorCode::peer_lost, {"rank 0", "NCCL", "remote process", "NCCL_DEBUG"});
     if (world.rank() == 0) {
+      // A kernel that runs before it is revoked completes rank 1's call.
+      while (gpu.count("ncclCommRevoke") < 2) std::this_thread::yield();
       gpu.release(stream);
       nccl.set_async_error(0, ncclSuccess);
     }
@@ -501,9 +503,9 @@ TEST_F(FakeNcclFailures, AnAbortThatHangsDoesNotKeepTheOthersWaitingForTheOutcom
       [&](Communicator& world) {
         auto const began = std::chrono::steady_clock::now();
         EXPECT_THROW(FakeNccl::connect(world), Error);
-        EXPECT_LT(std::chrono::steady_clock::now() - began, 1600ms);
+        EXPECT_LT(std::chrono::steady_clock::now() - began, 4800ms);
       },
-      with_timeout(1000ms));
+      with_timeout(3000ms));
   nccl.init_hangs = false;
   nccl.abort_hangs = false;
 }
