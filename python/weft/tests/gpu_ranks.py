@@ -215,6 +215,7 @@ def run_gpu_ranks(ranks: int, body, *arguments, seconds: float = 60, **options) 
     """
     if ON_A_GPU:
         return run_ranks(ranks, options.get("backend", BACKEND), _on_real_gpu, body, arguments, timeout=seconds)
+    assert "weft._C" not in sys.modules, "a test before loaded the extension here, and a process has one: use run_ranks()"
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_run_child, args=(ranks, sender, seconds, options, body, arguments))

@@ -272,13 +272,18 @@ def test_the_doctor_names_a_hung_rank(tmp_path):
     assert "rank 1" in said and "all_reduce" in said, said
 
 
-def test_the_extension_refuses_another_torch(monkeypatch):
+def check_another_torch(rank):
     import weft.backend
 
     loaded = weft.backend.extension()
-    monkeypatch.setattr(torch, "__version__", "3.7.1+cpu")
-    with pytest.raises(ImportError, match=rf"built for torch {loaded.torch_version[:4]}.*but this is torch 3.7.1.*pip install"):
-        weft.backend.extension()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "__version__", "3.7.1+cpu")
+        with pytest.raises(ImportError, match=rf"built for torch {loaded.torch_version[:4]}.*but this is torch 3.7.1.*pip install"):
+            weft.backend.extension()
+
+
+def test_the_extension_refuses_another_torch():
+    run_ranks(1, "weft", check_another_torch)
 
 
 @pytest.mark.parametrize(
