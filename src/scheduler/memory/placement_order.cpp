@@ -9,10 +9,9 @@ namespace {
 
 double value_of(Sections const& sections, Shape const& shape, char key) {
   auto const bytes = static_cast<double>(shape.bytes);
-  auto const duration = static_cast<double>(shape.duration);
   switch (key) {
-    case 'W': return duration;
-    case 'A': return duration * bytes;
+    case 'W': return shape.duration;
+    case 'A': return shape.duration * bytes;
     case 'S': return bytes;
     default: break;
   }

@@ -53,7 +53,10 @@ Sections make_sections(std::span<PlannedBuffer const> buffers) {
   std::int64_t quantum = 0;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     auto const& [name, life, bytes, alignment, gaps] = buffers[i];
-    Shape shape{.bytes = bytes, .alignment = alignment, .duration = life.end - life.begin, .pieces = {}};
+    Shape shape{.bytes = bytes,
+                .alignment = alignment,
+                .duration = static_cast<double>(life.end) - static_cast<double>(life.begin),
+                .pieces = {}};
     for (auto const& phase : phases[i]) {
       Piece const piece{section_at(phase.when.begin), section_at(phase.when.end), phase.height};
       shape.pieces.push_back(piece);

@@ -19,7 +19,7 @@ struct Piece {
 struct Shape {
   std::int64_t bytes;
   std::int64_t alignment;
-  std::int64_t duration;      ///< of its life
+  double duration;            ///< of its life, which may be longer than 64 bits count
   std::vector<Piece> pieces;  ///< by section, apart; none of a buffer that is never needed
   [[nodiscard]] int begin() const noexcept { return pieces.front().begin; }
   [[nodiscard]] int end() const noexcept { return pieces.back().end; }
