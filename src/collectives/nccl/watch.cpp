@@ -4,10 +4,11 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <csignal>
 #include <utility>
 
+#include "collectives/still_in_use.hpp"
 #include "core/log.hpp"
+#include "core/quiet_thread.hpp"
 
 namespace weft::nccl {
 namespace {
@@ -17,31 +18,6 @@ using namespace std::chrono_literals;
 constexpr auto kNapBusy = 1ms;   // while calls are pending
 constexpr auto kNapIdle = 10ms;  // so much later is noticed that another rank found a failure
 constexpr auto kPeerLooks = 50ms;
-
-/// A thread that leaves signals to the application's.
-std::thread start_quietly(std::function<void()> body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before);
-  std::thread thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
-
-/// The failure of a call whose buffers the GPU still has.
-std::exception_ptr in_use(std::exception_ptr const& error, Call const& call) {
-  try {
-    std::rethrow_exception(error);
-  } catch (Error const& why) {
-    return std::make_exception_ptr(
-        Error(why.code(), fmt::format("{} ({} did not stop: the buffers of {} are still in use; neither free nor use "
-                                      "them until its stream is through)",
-                                      why.what(), to_string(call.device), describe(call))));
-  } catch (...) {
-    return error;
-  }
-}
 
 }  // namespace
 
@@ -329,7 +305,7 @@ void Watch::drop_all() {
   auto const error = failure_->get();
   for (auto taken = taken_.load(std::memory_order_relaxed); taken != added_.load(std::memory_order_acquire); ++taken) {
     auto& pending = ring_[taken % kMostPending];
-    auto const why = await_release(pending) ? error : in_use(error, pending.call);
+    auto const why = await_release(pending) ? error : still_in_use(error, pending.call);
     try {
       std::rethrow_exception(why);
     } catch (std::exception const& said) {

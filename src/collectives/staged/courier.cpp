@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "collectives/device_access.hpp"
+#include "collectives/still_in_use.hpp"
 #include "core/log.hpp"
+#include "core/quiet_thread.hpp"
 #include "weft/group.hpp"
 
 namespace weft::staged {
@@ -22,30 +23,6 @@ using namespace std::chrono_literals;
 constexpr auto kNapBusy = 20us;    // between looks at a word that the GPU writes
 constexpr auto kNapIdle = 10ms;    // so much later is noticed that another rank found a failure
 constexpr auto kPatience = 500ms;  // for the GPU to be through with what has failed
-
-/// A thread that leaves signals to the application's.
-std::thread start_quietly(std::function<void()> body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before);
-  std::thread thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
-
-std::exception_ptr in_use(std::exception_ptr const& error, Job const& job) {
-  try {
-    std::rethrow_exception(error);
-  } catch (Error const& why) {
-    return std::make_exception_ptr(
-        Error(why.code(), fmt::format("{} ({} did not stop: the buffers of {} are still in use; neither free nor use "
-                                      "them until its stream is through)",
-                                      why.what(), to_string(job.call.device), describe(job.call))));
-  } catch (...) {
-    return error;
-  }
-}
 
 }  // namespace
 
@@ -234,7 +211,7 @@ void Courier::drop(Job& job) noexcept {
   auto const reached = [&] { return !job.work || job.work->completion.reached(); };
   auto const deadline = Clock::now() + kPatience;
   while (!reached() && Clock::now() < deadline) std::this_thread::sleep_for(kNapBusy);
-  if (!reached()) why = in_use(why, job);
+  if (!reached()) why = still_in_use(why, job.call);
   try {
     std::rethrow_exception(why);
   } catch (std::exception const& said) {

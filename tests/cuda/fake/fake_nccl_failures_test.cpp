@@ -3,84 +3,19 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <span>
-#include <thread>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "collectives/device_access.hpp"
-#include "collectives/nccl/nccl_communicator.hpp"
-#include "cuda/fake/fake_nccl.hpp"
-#include "harness/ranks.hpp"
-#include "weft/error.hpp"
+#include "cuda/fake/fake_nccl_failures.hpp"
 
 namespace weft::test {
 namespace {
-
-using namespace std::chrono_literals;
-constexpr Device kGpu{DeviceType::cuda, 0};
-
-class FakeNcclFailures : public ::testing::Test {
- protected:
-  void TearDown() override {
-    EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
-    // Nobody waits long for an abort.
-    for (int waited = 0; nccl.live() > 0 && waited < 2000; ++waited) std::this_thread::sleep_for(1ms);
-    EXPECT_EQ(nccl.live(), 0U) << "communicators that were not ended";
-  }
-
-  static BufferView on_gpu(std::vector<float>& values) { return {values.data(), values.size(), DataType::f32, kGpu}; }
-  static Work reduce(Communicator& world, std::vector<float>& values, Stream const& stream) {
-    return world.all_reduce(on_gpu(values), on_gpu(values), ReduceOp::sum, {.stream = stream});
-  }
-  /// A call that fails on the way, or later.
-  static Work reduce_or_fail(Communicator& world, std::vector<float>& values, Stream const& stream) {
-    try {
-      return reduce(world, values, stream);
-    } catch (Error const&) {
-      return enqueue_work(Stream::cpu(), [error = std::current_exception()] { std::rethrow_exception(error); });
-    }
-  }
-  /// What waiting for the Work, and every later call, throws.
-  static void expect_failed(Communicator& world, Work const& work, Stream const& stream, ErrorCode code,
-                            std::vector<std::string> const& words) {
-    auto const expect = [&](auto const& body) {
-      try {
-        body();
-        ADD_FAILURE() << "did not fail";
-      } catch (Error const& error) {
-        EXPECT_EQ(error.code(), code) << error.what();
-        for (auto const& word : words)
-          EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-      }
-    };
-    expect([&] { work.wait(); });
-    std::vector<float> values(4);
-    expect([&] { static_cast<void>(reduce(world, values, stream)); });
-  }
-
-  /// The same where the call in question may have been through before: later ones fail.
-  static void expect_over(Communicator& world, Stream const& stream, ErrorCode code,
-                          std::vector<std::string> const& words) {
-    std::vector<float> values(4);
-    Work const later = reduce_or_fail(world, values, stream);
-    expect_failed(world, later, stream, code, words);
-  }
-
-  static CommunicatorOptions with_timeout(std::chrono::milliseconds timeout) {
-    Config config;
-    config.timeout = timeout;
-    return {.config = config};
-  }
-
-  FakeGpu gpu;
-  FakeNccl nccl;
-};
 
 TEST_F(FakeNcclFailures, CallsThatDifferNameBothAndTheRanksCanConnectAgain) {
   for (bool const with_revoke : {true, false}) {
@@ -128,20 +63,6 @@ TEST_F(FakeNcclFailures, ATimeoutNamesTheRankThatDidNotMakeTheCall) {
   });
 }
 
-TEST_F(FakeNcclFailures, AStuckGpuIsNamed) {
-  run_thread_ranks(2, [&](Communicator& world) {
-    FakeNccl::connect(world);
-    Stream const stream = gpu.make_stream();
-    std::vector<float> values(4, 1.0F);
-    if (world.rank() == 1) gpu.hold(stream);
-    Work const work =
-        world.all_reduce(on_gpu(values), on_gpu(values), ReduceOp::sum, {.stream = stream, .timeout = 80ms});
-    expect_failed(world, work, stream, ErrorCode::timeout, {"all_reduce", "WEFT_TIMEOUT"});
-    if (world.rank() == 1) gpu.release(stream);
-    Stream(stream).synchronize();
-  });
-}
-
 TEST_F(FakeNcclFailures, ARankThatLeavesIsNamed) {
   run_thread_ranks(3, [&](Communicator& world) {
     FakeNccl::connect(world);
@@ -151,22 +72,6 @@ TEST_F(FakeNcclFailures, ARankThatLeavesIsNamed) {
     if (world.rank() == 2) return;
     Work const work = reduce(world, values, stream);
     expect_failed(world, work, stream, ErrorCode::peer_lost, {"rank 2 left", "call 2"});
-  });
-}
-
-TEST_F(FakeNcclFailures, AbortReachesEveryRank) {
-  run_thread_ranks(2, [&](Communicator& world) {
-    FakeNccl::connect(world);
-    Stream const stream = gpu.make_stream();
-    std::vector<float> values(4, 1.0F);
-    if (world.rank() == 1) {
-      std::this_thread::sleep_for(10ms);
-      world.abort("enough");
-      EXPECT_THROW(static_cast<void>(reduce(world, values, stream)), Error);
-      return;
-    }
-    Work const work = reduce_or_fail(world, values, stream);
-    expect_failed(world, work, stream, ErrorCode::aborted, {"rank 1", "enough"});
   });
 }
 
@@ -257,35 +162,6 @@ TEST_F(FakeNcclFailures, ACreationThatFailsOrHangsFailsOnEveryRank) {
       },
       with_timeout(600ms));
   nccl.init_hangs = false;
-}
-
-TEST_F(FakeNcclFailures, SurvivorsShrinkToACommunicatorOfTheirOwn) {
-  for (bool const revoked : {false, true}) {
-    gpu.forget_calls();
-    run_thread_bootstraps(3, [&](std::shared_ptr<Bootstrap> const& bootstrap) {
-      auto const all = nccl::NcclCommunicator::create(FakeNccl::libraries(), *bootstrap, 1000ms);
-      if (bootstrap->rank() == 1) {
-        all->stop();
-        return;
-      }
-      if (revoked) all->stop();
-      std::array const lost{1};
-      auto const rest = all->shrink(lost);
-      ASSERT_NE(rest, nullptr);
-      EXPECT_TRUE(all->is_stopped());
-      float value = 1;
-      Stream stream = gpu.make_stream();
-      {
-        nccl::NcclCommunicator::Use const use(*rest);
-        rest->settle(
-            rest->nccl().all_reduce(&value, &value, 1, ncclFloat32, ncclSum, use.handle(), cuda::handle_of(stream)),
-            "ncclAllReduce");
-      }
-      stream.synchronize();
-      EXPECT_EQ(value, 2.0F);
-    });
-    EXPECT_EQ(gpu.count(revoked ? "ncclCommShrink" : "ncclCommShrink(abort)"), 2U);
-  }
 }
 
 TEST_F(FakeNcclFailures, MessagesThatDifferNameBothSides) {
@@ -383,233 +259,6 @@ TEST_F(FakeNcclFailures, WhatIsRefusedNamesRankAndCall) {
       EXPECT_NE(std::string(error.what()).find(wanted), std::string::npos) << error.what();
     }
   });
-}
-
-// A stream that is stuck before NCCL's kernel: revoking does not end it, so NCCL is aborted before the Work fails.
-TEST_F(FakeNcclFailures, AWorkOfAStuckStreamFailsOnlyOnceNcclWasAborted) {
-  run_thread_ranks(2, [&](Communicator& world) {
-    FakeNccl::connect(world);
-    Stream const stream = gpu.make_stream();
-    std::vector<float> values(4, 1.0F);
-    if (world.rank() == 1) {
-      nccl.abort_hangs = true;
-      gpu.hold(stream);
-    }
-    world.barrier();
-    Work const work = reduce_or_fail(world, values, stream);
-    if (world.rank() == 1) {
-      DeviceAccess::backend(world)->fail(ErrorCode::aborted, "enough");
-      EXPECT_FALSE(work.wait_for(900ms)) << "the GPU may still write";
-      nccl.abort_hangs = false;
-    }
-    expect_failed(world, work, stream, ErrorCode::aborted, {"enough"});
-    if (world.rank() == 1) {
-      EXPECT_EQ(values[0], 1.0F);
-      gpu.release(stream);
-    }
-    Stream(stream).synchronize();
-    world.barrier();
-    // One rank has no communicator to split: all begin anew.
-    world.connect(kGpu);
-    std::vector<float> again(3, 1.0F);
-    reduce(world, again, stream).wait();
-    EXPECT_EQ(again[0], 2.0F);
-  });
-  EXPECT_EQ(gpu.count("ncclCommAbort"), 1U);
-  EXPECT_EQ(gpu.count("ncclCommInitRankConfig"), 4U);
-}
-
-TEST_F(FakeNcclFailures, WhereTheAbortHangsTooTheErrorSaysThatBuffersAreInUse) {
-  run_thread_ranks(
-      1,
-      [&](Communicator& world) {
-        FakeNccl::connect(world);
-        Stream const stream = gpu.make_stream();
-        std::vector<float> values(4, 1.0F);
-        nccl.abort_hangs = true;
-        gpu.hold(stream);
-        Work const work = reduce(world, values, stream);
-        world.abort("enough");
-        try {
-          work.wait();
-          ADD_FAILURE();
-        } catch (Error const& error) {
-          EXPECT_EQ(error.code(), ErrorCode::aborted);
-          EXPECT_NE(std::string(error.what()).find("the buffers of all_reduce(4 × f32, sum), call 1 are still in use"),
-                    std::string::npos)
-              << error.what();
-        }
-        nccl.abort_hangs = false;
-        while (nccl.live() > 0) std::this_thread::sleep_for(1ms);
-        gpu.release(stream);
-        Stream(stream).synchronize();
-      },
-      with_timeout(200ms));
-}
-
-// However many there are: the time limit is one, not one each.
-TEST_F(FakeNcclFailures, WorksOfAStuckStreamFailTogether) {
-  run_thread_ranks(
-      1,
-      [&](Communicator& world) {
-        FakeNccl::connect(world);
-        Stream const stream = gpu.make_stream();
-        std::vector<float> values(4, 1.0F);
-        nccl.abort_hangs = true;
-        gpu.hold(stream);
-        std::vector<Work> works;
-        for (int i = 0; i < 4; ++i) works.push_back(reduce(world, values, stream));
-        auto const began = std::chrono::steady_clock::now();
-        world.abort("enough");
-        for (auto const& work : works) EXPECT_THROW(work.wait(), Error);
-        EXPECT_LT(std::chrono::steady_clock::now() - began, 2200ms);  // half a second, and the time limit
-        nccl.abort_hangs = false;
-        while (nccl.live() > 0) std::this_thread::sleep_for(1ms);
-        gpu.release(stream);
-        Stream(stream).synchronize();
-      },
-      with_timeout(1000ms));
-}
-
-TEST_F(FakeNcclFailures, WhereOnlyAnAbortStopsAndItHangsTheTimeLimitIsOne) {
-  run_thread_ranks(
-      1,
-      [&](Communicator& world) {
-        FakeNccl::connect(world, 0, false);
-        Stream const stream = gpu.make_stream();
-        std::vector<float> values(4, 1.0F);
-        nccl.abort_hangs = true;
-        gpu.hold(stream);
-        Work const one = reduce(world, values, stream);
-        Work const two = reduce(world, values, stream);
-        auto const began = std::chrono::steady_clock::now();
-        world.abort("enough");
-        EXPECT_THROW(one.wait(), Error);
-        EXPECT_THROW(two.wait(), Error);
-        EXPECT_LT(std::chrono::steady_clock::now() - began, 1800ms);
-        nccl.abort_hangs = false;
-        while (nccl.live() > 0) std::this_thread::sleep_for(1ms);
-        gpu.release(stream);
-        Stream(stream).synchronize();
-      },
-      with_timeout(1000ms));
-}
-
-TEST_F(FakeNcclFailures, AnAbortThatHangsDoesNotKeepTheOthersWaitingForTheOutcomeOfACreation) {
-  nccl.init_hangs = true;
-  nccl.abort_hangs = true;
-  run_thread_ranks(
-      2,
-      [&](Communicator& world) {
-        auto const began = std::chrono::steady_clock::now();
-        EXPECT_THROW(FakeNccl::connect(world), Error);
-        EXPECT_LT(std::chrono::steady_clock::now() - began, 4800ms);
-      },
-      with_timeout(3000ms));
-  nccl.init_hangs = false;
-  nccl.abort_hangs = false;
-}
-
-// NCCL writes to where the child was asked for until the parent is aborted.
-TEST_F(FakeNcclFailures, ASplitThatDoesNotEndIsEndedByAnAbort) {
-  run_thread_bootstraps(2, [&](std::shared_ptr<Bootstrap> const& bootstrap) {
-    auto const all = nccl::NcclCommunicator::create(FakeNccl::libraries(), *bootstrap, 4000ms);
-    if (bootstrap->rank() == 1) return;  // does not come
-    std::thread stopper([&] {
-      std::this_thread::sleep_for(50ms);
-      all->stop();
-    });
-    auto const began = std::chrono::steady_clock::now();
-    try {
-      static_cast<void>(all->split(0, 0));
-      ADD_FAILURE();
-    } catch (Error const& error) {
-      EXPECT_EQ(error.code(), ErrorCode::aborted) << error.what();
-    }
-    stopper.join();
-    EXPECT_LT(std::chrono::steady_clock::now() - began, 2000ms);
-  });
-}
-
-TEST_F(FakeNcclFailures, CommunicatorsShrinkWithTheirGpus) {
-  for (bool const with_revoke : {true, false}) {
-    gpu.forget_calls();
-    run_thread_ranks(4, [&](Communicator& world) {
-      FakeNccl::connect(world, 0, with_revoke);
-      Stream const stream = gpu.make_stream();
-      std::vector<float> values(4, 1.0F);
-      reduce(world, values, stream).wait();
-      auto const number = world.rank();
-      if (number == 2) return;
-      Work const work = reduce_or_fail(world, values, stream);
-      expect_failed(world, work, stream, ErrorCode::peer_lost, {"rank 2 left"});
-      auto rest = world.shrink();
-      EXPECT_EQ(rest.size(), 3);
-      EXPECT_EQ(rest.rank(), number == 3 ? 2 : number);
-      std::vector<float> again(5, 1.0F);
-      reduce(rest, again, stream).wait();
-      EXPECT_EQ(again[4], 3.0F);
-      EXPECT_THROW(static_cast<void>(reduce(world, values, stream)), Error);
-    });
-    EXPECT_EQ(gpu.count("ncclCommShrink"), with_revoke ? 3U : 0U);
-    EXPECT_EQ(gpu.count("ncclCommInitRankConfig"), with_revoke ? 4U : 7U);
-  }
-}
-
-TEST_F(FakeNcclFailures, WhereNcclCannotShrinkTheRanksBeginAnew) {
-  run_thread_ranks(
-      3,
-      [&](Communicator& world) {
-        FakeNccl::connect(world);
-        if (world.rank() == 0) {
-          nccl.fail_next("ncclCommShrink", ncclInternalError);
-          return;
-        }
-        auto rest = world.shrink();
-        Stream const stream = gpu.make_stream();
-        std::vector<float> again(5, 1.0F);
-        reduce(rest, again, stream).wait();
-        EXPECT_EQ(again[4], 2.0F);
-      },
-      with_timeout(4000ms));
-}
-
-// Ranks as processes, each with a GPU of its own: one is killed while the other waits for it on the GPU.
-TEST(FakeNcclKilled, TheOthersAreToldAndGoOn) {
-  auto const exits = run_forked_ranks(2, [](Communicator& world) {
-    auto& gpu = *new FakeGpu;  // outlives the communicator, as does what follows
-    auto& nccl = *new FakeNccl;
-    nccl.others_are_elsewhere = true;
-    FakeNccl::connect(world);
-    Stream const stream = gpu.make_stream();
-    std::vector<float> values(4, 1.0F);
-    BufferView const view(values.data(), 4, DataType::f32, kGpu);
-    Work const work = world.all_reduce(view, view, ReduceOp::sum, {.stream = stream});
-    if (world.rank() == 1) {
-      std::this_thread::sleep_for(100ms);
-      ::kill(::getpid(), SIGKILL);
-    }
-    auto const began = std::chrono::steady_clock::now();
-    try {
-      work.wait();
-      ADD_FAILURE();
-    } catch (Error const& error) {
-      EXPECT_EQ(error.code(), ErrorCode::peer_lost);
-      for (auto const* word : {"rank 1 died before completing all_reduce(4 × f32, sum), call 1 on cuda:0",
-                               "it made 1 collective call there; rank 0 waited", "shrink()"})
-        EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-    }
-    EXPECT_LT(std::chrono::steady_clock::now() - began, 5s);
-    auto rest = world.shrink();
-    EXPECT_EQ(rest.size(), 1);
-    rest.all_reduce(view, view, ReduceOp::sum, {.stream = stream}).wait();
-    EXPECT_EQ(values[0], 1.0F);
-    EXPECT_EQ(gpu.count("ncclCommShrink"), 1U);
-    EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
-    return 0;
-  });
-  EXPECT_EQ(exits[1].signal, SIGKILL) << exits[1].output;
-  EXPECT_EQ(exits[0].code, 0) << exits[0].output;
 }
 
 TEST_F(FakeNcclFailures, TheFlightRecorderWritesDownWhatFailedOnTheGpu) {
