@@ -26,6 +26,8 @@
 #include "weft/memory.hpp"
 #include "weft/memory_plan.hpp"
 #include "weft/messenger.hpp"
+#include "weft/op_graph.hpp"
+#include "weft/op_graph_json.hpp"
 #include "weft/optimizer.hpp"
 #include "weft/optimizer_options.hpp"
 #include "weft/overlap.hpp"

@@ -1,0 +1,73 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "scheduler/graph/dependencies.hpp"
+#include "weft/error.hpp"
+#include "weft/op_graph.hpp"
+
+namespace weft {
+
+namespace {
+
+constexpr std::size_t kMostNamed = 8;
+
+/// Of operators none of which can be the first: following what each waits for comes round to one that was met before.
+std::vector<OpId> cycle_among(Dependencies const& dependencies, std::vector<std::size_t> const& waits_for) {
+  auto const stuck = [&](OpId op) { return waits_for[static_cast<std::size_t>(op)] > 0; };
+  OpId at = 0;
+  while (!stuck(at)) ++at;
+  std::vector<OpId> path;
+  std::vector<bool> met(dependencies.size(), false);
+  while (!met[static_cast<std::size_t>(at)]) {
+    met[static_cast<std::size_t>(at)] = true;
+    path.push_back(at);
+    auto const before = dependencies.before(at);
+    at = *std::find_if(before.begin(), before.end(), stuck);
+  }
+  path.erase(path.begin(), std::find(path.begin(), path.end(), at));
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+[[noreturn]] void refuse_cycle(OpGraph const& graph, std::vector<OpId> const& cycle) {
+  std::string names;
+  for (std::size_t i = 0; i < std::min(cycle.size(), kMostNamed); ++i) {
+    auto const op = static_cast<std::size_t>(cycle[i]);
+    names += fmt::format("{}{} ({})", i > 0 ? ", " : "", op, graph.ops[op].name);
+  }
+  if (cycle.size() > kMostNamed) names += fmt::format(" and {} more", cycle.size() - kMostNamed);
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("graph {}: operators that wait for one another in a cycle: {}", graph.name, names));
+}
+
+}  // namespace
+
+std::vector<OpId> topological_order(OpGraph const& graph) {
+  Dependencies const dependencies(graph);
+  std::vector<std::size_t> waits_for(graph.ops.size());
+  std::priority_queue<OpId, std::vector<OpId>, std::greater<>> ready;
+  for (std::size_t op = 0; op < graph.ops.size(); ++op) {
+    waits_for[op] = dependencies.before(static_cast<OpId>(op)).size();
+    if (waits_for[op] == 0) ready.push(static_cast<OpId>(op));
+  }
+  std::vector<OpId> order;
+  order.reserve(graph.ops.size());
+  while (!ready.empty()) {
+    OpId const op = ready.top();
+    ready.pop();
+    order.push_back(op);
+    for (OpId const later : dependencies.after(op)) {
+      if (--waits_for[static_cast<std::size_t>(later)] == 0) ready.push(later);
+    }
+  }
+  if (order.size() < graph.ops.size()) refuse_cycle(graph, cycle_among(dependencies, waits_for));
+  return order;
+}
+
+}  // namespace weft
