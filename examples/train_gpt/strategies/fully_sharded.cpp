@@ -1,12 +1,13 @@
-#include <algorithm>
 #include <optional>
 #include <utility>
 
-#include <weft/convert.hpp>
 #include <weft/fully_sharded.hpp>
 
 #include "passes.hpp"
+#include "strategies/of_sharded.hpp"
+#include "strategies/sharded_setup.hpp"
 #include "strategies/strategy.hpp"
+#include "strategies/unit_turns.hpp"
 #include "unit_cast.hpp"
 
 namespace train_gpt {
@@ -16,99 +17,47 @@ namespace {
 class UnitTensors final : public Tensors {
  public:
   UnitTensors(GptParameters const& parameters, weft::FullySharded& sharded, ComputeClock& clock)
-      : sharded_(sharded), clock_(clock), cast_(parameters) {}
+      : sharded_(sharded), clock_(clock), turns_(sharded), cast_(parameters) {}
 
   void enter(Pass pass, std::size_t unit) override {
     cast_.enter();
-    auto const wait = [&] {
-      if (pass == Pass::forward) {
-        sharded_.before_forward(unit);
-      } else {
-        sharded_.before_backward(unit);
-      }
-    };
+    auto const wait = [&] { turns_.enter(pass, unit); };
     if (training_) {
       clock_.pause(wait);
     } else {
       wait();
     }
-    adds_ = sharded_.holds_gradients(unit);
   }
-  void leave(Pass pass, std::size_t unit) override {
-    if (pass == Pass::forward) {
-      sharded_.after_forward(unit);
-    } else {
-      sharded_.after_backward(unit);
-    }
-  }
+  void leave(Pass pass, std::size_t unit) override { turns_.leave(pass, unit); }
 
   [[nodiscard]] float const* parameter(std::size_t index) override {
     return cast_.parameter(index, sharded_.parameter(index));
   }
   [[nodiscard]] float* gradient(std::size_t index) override {
-    return cast_.gradient(index, sharded_.gradient(index), adds_);
+    return cast_.gradient(index, sharded_.gradient(index), turns_.adds());
   }
   void gradient_done(std::size_t index) override { cast_.store_gradient(index, sharded_.gradient(index)); }
-  [[nodiscard]] float keep() const override { return adds_ ? 1.0F : 0.0F; }
+  [[nodiscard]] float keep() const override { return turns_.adds() ? 1.0F : 0.0F; }
 
   void set_training(bool training) noexcept { training_ = training; }
 
  private:
   weft::FullySharded& sharded_;
   ComputeClock& clock_;
+  UnitTurns turns_;
   UnitCast cast_;
-  bool adds_ = false;
   bool training_ = false;  ///< the clock runs
 };
 
-std::vector<weft::ShardedUnit> units_of(GptParameters const& parameters, Options const& options) {
-  std::vector<weft::ShardedUnit> units;
-  for (GptParameters::Unit const& unit : parameters.units()) {
-    weft::ParameterGroup group{{}, options.optimizer_options()};
-    for (std::size_t i = unit.first; i < unit.first + unit.count; ++i) {
-      group.parameters.push_back({nullptr, parameters.tensors()[i].count, options.parameter_type()});
-    }
-    units.push_back({unit.name, {std::move(group)}});
-  }
-  return units;
-}
-
-/// Rounded to what is trained, as the other strategies start.
-void initialise(GptParameters const& parameters, std::uint64_t seed, std::size_t index,
-                weft::BufferView const& values) {
-  if (values.dtype == weft::DataType::f32) {
-    return parameters.initialise(index, seed, {static_cast<float*>(values.data), values.count});
-  }
-  weft::Buffer const exact = weft::Buffer::host(values.count, weft::DataType::f32);
-  parameters.initialise(index, seed, exact.as<float>());
-  weft::convert(exact.view(), values);
-}
-
-weft::FullyShardedOptions sharded_options(Options const& options, GptParameters const& parameters, int ranks,
-                                          StepControl& control) {
-  weft::FullyShardedOptions sharded;
-  sharded.first_values = [&parameters, seed = options.seed](std::size_t index, weft::BufferView const& values) {
-    initialise(parameters, seed, index, values);
-  };
-  sharded.prefetch = static_cast<std::size_t>(options.prefetch);
-  sharded.gather_cap = static_cast<std::size_t>(options.gather_cap_mb * (1 << 20));
-  sharded.reshard_after_forward = !options.keep_gathered;
-  sharded.hybrid_sum = options.sum_by_group ? weft::HybridSum::by_group : weft::HybridSum::rank_order;
-  if (options.strategy == "hsdp") sharded.shard_size = options.group_size(ranks);
-  sharded.optimizer = options.optimizer_settings();
-  sharded.gradients = control.policy();
-  return sharded;
-}
-
 /// No rank ever has the whole model.
-class FullyShardedStrategy final : public Strategy {
+class FullyShardedStrategy final : public OfSharded<Strategy> {
  public:
   FullyShardedStrategy(weft::Communicator communicator, Options const& options, GptModel& model)
-      : Strategy(options),
+      : OfSharded(options),
         communicator_(std::move(communicator)),
         model_(model),
         sharded_(communicator_, units_of(model.parameters(), options),
-                 sharded_options(options, model.parameters(), communicator_.size(), control())),
+                 fully_sharded_options(options, model.parameters(), communicator_.size(), control())),
         tensors_(model.parameters(), sharded_, clock_) {}
 
   [[nodiscard]] StepTimes step(std::span<Batch const> batches, double lr) override;
@@ -120,27 +69,10 @@ class FullyShardedStrategy final : public Strategy {
   }
 
   [[nodiscard]] std::int64_t applied_steps() const override { return sharded_.step_count(); }
-  void set_applied_steps(std::int64_t steps) override { sharded_.set_step_count(steps); }
-  [[nodiscard]] std::size_t state_count() const override { return sharded_.state_names(0).size(); }
-  [[nodiscard]] std::vector<float> values(std::size_t index) override { return sharded_.master(index); }
-  void set_values(std::size_t index, std::span<float const> values) override { sharded_.set_parameter(index, values); }
-  [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which) override {
-    return sharded_.state(index, which);
-  }
-  void set_state(std::size_t index, std::size_t which, std::span<float const> values) override {
-    sharded_.set_state(index, which, values);
-  }
-
-  void save(weft::CheckpointSaver& saver, std::span<weft::NamedParameter const> parameters,
-            weft::CheckpointInfo const& info) override {
-    weft::save(saver, sharded_, parameters, info);
-  }
-  void load(weft::Checkpoint const& checkpoint, weft::Communicator& world,
-            std::span<weft::NamedParameter const> parameters) override {
-    weft::load(checkpoint, world, sharded_, parameters);
-  }
 
  private:
+  [[nodiscard]] weft::ShardedOptimizer& sharded() override { return sharded_; }
+  [[nodiscard]] weft::ShardedOptimizer const& sharded() const override { return sharded_; }
   void record(weft::TimePoint start);
 
   weft::Communicator communicator_;

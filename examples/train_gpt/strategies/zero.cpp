@@ -5,6 +5,8 @@
 #include <weft/zero_optimizer.hpp>
 
 #include "passes.hpp"
+#include "strategies/of_sharded.hpp"
+#include "strategies/sharded_setup.hpp"
 #include "strategies/strategy.hpp"
 #include "unit_cast.hpp"
 
@@ -45,13 +47,14 @@ class ZeroTensors final : public Tensors {
 };
 
 /// Every rank updates its shard of everything.
-class Zero final : public Strategy {
+class Zero final : public OfSharded<Strategy> {
  public:
   Zero(weft::Communicator communicator, Options const& options, GptModel& model, std::vector<weft::Buffer> const& start)
-      : Strategy(options),
+      : OfSharded(options),
         communicator_(std::move(communicator)),
         model_(model),
-        zero_(communicator_, {{views_of(start), options.optimizer_options()}}, zero_options(options)),
+        zero_(communicator_, {{views_of(start), options.optimizer_options()}},
+              zero_options(options, control(), bucketer(options))),
         tensors_(model.parameters(), zero_, clock_) {}
 
   [[nodiscard]] StepTimes step(std::span<Batch const> batches, double lr) override;
@@ -64,36 +67,10 @@ class Zero final : public Strategy {
   }
 
   [[nodiscard]] std::int64_t applied_steps() const override { return zero_.step_count(); }
-  void set_applied_steps(std::int64_t steps) override { zero_.set_step_count(steps); }
-  [[nodiscard]] std::size_t state_count() const override { return zero_.state_names(0).size(); }
-  [[nodiscard]] std::vector<float> values(std::size_t index) override { return zero_.master(index); }
-  void set_values(std::size_t index, std::span<float const> values) override { zero_.set_parameter(index, values); }
-  [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which) override {
-    return zero_.state(index, which);
-  }
-  void set_state(std::size_t index, std::size_t which, std::span<float const> values) override {
-    zero_.set_state(index, which, values);
-  }
-
-  void save(weft::CheckpointSaver& saver, std::span<weft::NamedParameter const> parameters,
-            weft::CheckpointInfo const& info) override {
-    weft::save(saver, zero_, parameters, info, compressor());
-  }
-  void load(weft::Checkpoint const& checkpoint, weft::Communicator& world,
-            std::span<weft::NamedParameter const> parameters) override {
-    weft::load(checkpoint, world, zero_, parameters, compressor());
-  }
 
  private:
-  [[nodiscard]] weft::ZeroOptions zero_options(Options const& options) {
-    weft::ZeroOptions zero;
-    zero.stage = options.strategy == "zero1" ? weft::ZeroStage::optimizer_states : weft::ZeroStage::gradients;
-    zero.optimizer = options.optimizer_settings();
-    zero.gradients = control().policy();
-    zero.buckets = bucketer(options);
-    zero.buckets.rebuild = options.resume.empty();  // states are loaded into shards that stay
-    return zero;
-  }
+  [[nodiscard]] weft::ShardedOptimizer& sharded() override { return zero_; }
+  [[nodiscard]] weft::ShardedOptimizer const& sharded() const override { return zero_; }
   void record(weft::TimePoint start);
 
   weft::Communicator communicator_;
