@@ -118,9 +118,8 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
   app.add_option("--ranks", options.ranks, "local ranks to fork (under mpirun: leave out)")
       ->check(CLI::Range(1, weft::kMostLocalRanks))
       ->capture_default_str();
-  app.add_option(
-         "--device", options.device,
-         "cpu, or cuda: a GPU for each rank, as far as there are (rank modulo GPUs); ddp, zero1 and zero2 so far")
+  app.add_option("--device", options.device,
+                 "cpu, or cuda: a GPU for each rank, as far as there are (rank modulo GPUs)")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   app.add_flag("--cuda-graph", options.cuda_graph,
@@ -351,15 +350,14 @@ void check_device(Options const& options) {
 #ifndef WEFT_WITH_CUDA
   refuse("--device cuda: this train_gpt was built without CUDA; build the preset `cuda`");
 #endif
-  if (has_units(options)) refuse(fmt::format("--device cuda: --strategy {} is for the CPU so far", options.strategy));
   if (options.strategy != "ddp" && options.optimizer == "lamb") {
     refuse(fmt::format("--device cuda: --optimizer lamb under {} is for the CPU so far", options.strategy));
   }
-  // Its buckets come and go; a graph's addresses stay.
-  if (options.strategy == "zero2" && options.cuda_graph) refuse("--cuda-graph: is for --strategy ddp and zero1 so far");
-  if (options.compress != "none") refuse("--device cuda: --compress is for the CPU so far");
+  // The others' buckets and units come and go; a graph's addresses stay.
+  if (options.cuda_graph && options.strategy != "ddp" && options.strategy != "zero1") {
+    refuse("--cuda-graph: is for --strategy ddp and zero1 so far");
+  }
   if (options.bucket_policy != "caps") refuse("--device cuda: --bucket-policy optimal is for the CPU so far");
-  if (!options.checkpoint.empty()) refuse("--device cuda: --checkpoint is for the CPU so far; --save writes one file");
 }
 
 void check_groups(Options const& options, int ranks) {

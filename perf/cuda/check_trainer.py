@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """check_trainer.py TRAIN_GPT: the trainer on one GPU beside the CPU's: losses of 100 steps, a graph's step beside the eager one,
-16-bit types, and two ranks on the one GPU. Prints a line for each and fails when one does not hold. Correctness only: nothing
+16-bit types, and two ranks on the one GPU under several strategies. Prints a line for each and fails when one does not hold. Correctness only: nothing
 here is measured, so all runs go at once, each with its share of the cores."""
 import argparse
 import json
@@ -14,6 +14,7 @@ import time
 
 MODEL = "--layers 4 --width 128 --heads 4 --seq 64 --batch 8 --lr 0.001 --sample 0".split()
 STEPS = 100
+STRATEGIES = ("ddp", "zero2", "zero3", "hsdp")  # of two ranks
 
 
 class Runs:
@@ -30,13 +31,13 @@ class Runs:
         with open(self.folder / f"{name}.{rank}.log", "wb") as log:
             self.processes[name, rank] = subprocess.Popen(command, env={**os.environ, **threads, **extra}, stdout=log, stderr=log)
 
-    def start_two_ranks(self, name):
+    def start_two_ranks(self, name, strategy):
         """As torchrun starts them. NCCL takes one GPU for two ranks of one host for a mistake, so each is a host of its own."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         for rank in range(2):
-            self.start(name, "--device", "cuda", rank=rank, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2",
+            self.start(name, "--device", "cuda", "--strategy", strategy, rank=rank, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2",
                        LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), NCCL_HOSTID=f"weft{rank}")
 
     def finish(self, limit):
@@ -75,9 +76,10 @@ def main():
             runs.start(f"{mode or 'fp32'}-cpu", *arguments)
             runs.start(f"{mode or 'fp32'}", *gpu, *arguments)
             runs.start(f"{mode or 'fp32'}-graph", *gpu, *arguments, "--cuda-graph")
-        runs.start_two_ranks("two")
+        for strategy in STRATEGIES:
+            runs.start_two_ranks(f"two-{strategy}", strategy)
         there = runs.finish(options.limit)
-        good = len(there) == 10
+        good = len(there) == 9 + len(STRATEGIES)
 
         def compare(what, one, other, tolerance):
             if not {one, other} <= there:
@@ -100,7 +102,8 @@ def main():
         for precision in ("bf16", "fp16"):
             # Activations have 16 bits there, and 32 on the CPU.
             good &= compare(f"{precision} beside the CPU", precision, f"{precision}-cpu", 5e-2)
-        good &= compare("two ranks on one GPU beside the CPU", "two", "fp32-cpu", 1e-3)
+        for strategy in STRATEGIES:
+            good &= compare(f"{strategy} of two ranks on one GPU beside the CPU", f"two-{strategy}", "fp32-cpu", 1e-3)
         for precision in ("fp32", "bf16", "fp16"):
             good &= compare_bits(f"{precision}-graph", precision)
     return 0 if good else 1

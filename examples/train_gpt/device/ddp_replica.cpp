@@ -15,7 +15,9 @@ using weft::BufferView;
 class DdpReplica final : public DeviceReplica {
  public:
   explicit DdpReplica(ReplicaSetup const& setup)
-      : control_(setup.control),
+      : DeviceReplica(setup.compressor),
+        control_(setup.control),
+        communicator_(setup.communicator),
         stream_(setup.stream),
         memory_(start_on_device(setup)),
         parameters_(views_of(memory_)),
@@ -32,16 +34,12 @@ class DdpReplica final : public DeviceReplica {
   [[nodiscard]] std::size_t state_count() const override { return optimizer_.state_names(0).size(); }
   [[nodiscard]] std::vector<float> values(std::size_t index) override {
     std::vector<float> values(parameters_[index].count);
-    weft::cuda::copy(BufferView(std::span(values)), optimizer_.master(index), stream_);
-    stream_.synchronize();
+    weft::convert(optimizer_.master(index), BufferView(std::span(values)));
     return values;
   }
   void set_values(std::size_t index, std::span<float const> values) override {
-    weft::cuda::copy(optimizer_.master(index), values, stream_);
-    stream_.synchronize();
-    if (parameters_[index].dtype != weft::DataType::f32) {
-      weft::convert(optimizer_.master(index), parameters_[index]);
-    }
+    weft::convert(values, optimizer_.master(index));
+    if (parameters_[index].dtype != weft::DataType::f32) weft::convert(values, parameters_[index]);
   }
   [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which) override {
     return optimizer_.state(index, which);
@@ -49,12 +47,21 @@ class DdpReplica final : public DeviceReplica {
   void set_state(std::size_t index, std::size_t which, std::span<float const> values) override {
     optimizer_.set_state(index, which, values);
   }
+  void save(weft::CheckpointSaver& saver, std::span<weft::NamedParameter const> parameters,
+            weft::CheckpointInfo const& info) override {
+    weft::save(saver, communicator_, optimizer_, parameters, info, compressor());
+  }
+  void load(weft::Checkpoint const& checkpoint, weft::Communicator& world,
+            std::span<weft::NamedParameter const> parameters) override {
+    weft::load(checkpoint, world, optimizer_, parameters, compressor());
+  }
 
  private:
   /// The first step moves the gradients.
   void look_where_gradients_are();
 
   StepControl& control_;
+  weft::Communicator& communicator_;
   weft::Stream stream_;
   std::vector<weft::Buffer> memory_;
   std::vector<BufferView> parameters_;

@@ -8,6 +8,7 @@
 
 #include <weft/communicator.hpp>
 #include <weft/stream.hpp>
+#include <weft/training_checkpoint.hpp>
 
 #include "device/device_tensors.hpp"
 #include "gpt_parameters.hpp"
@@ -20,6 +21,9 @@ namespace train_gpt {
 /// the stream that it was made for, and can be recorded in a CUDA graph from the second step on.
 class DeviceReplica : public DeviceTensors {
  public:
+  /// `compressor`: what gradients are compressed by, for checkpoints; null if nothing does.
+  explicit DeviceReplica(weft::GradientCompressor* compressor) : compressor_(compressor) {}
+
   /// Gradients add to those of the passes before.
   void set_accumulating(bool accumulating) noexcept { accumulating_ = accumulating; }
   [[nodiscard]] float keep() const override { return accumulating_ ? 1.0F : 0.0F; }
@@ -39,8 +43,16 @@ class DeviceReplica : public DeviceTensors {
   virtual void set_values(std::size_t index, std::span<float const> values) = 0;
   [[nodiscard]] virtual std::vector<float> state(std::size_t index, std::size_t which) = 0;
   virtual void set_state(std::size_t index, std::size_t which, std::span<float const> values) = 0;
+  virtual void save(weft::CheckpointSaver& saver, std::span<weft::NamedParameter const> parameters,
+                    weft::CheckpointInfo const& info) = 0;
+  virtual void load(weft::Checkpoint const& checkpoint, weft::Communicator& world,
+                    std::span<weft::NamedParameter const> parameters) = 0;
+
+ protected:
+  [[nodiscard]] weft::GradientCompressor* compressor() noexcept { return compressor_; }
 
  private:
+  weft::GradientCompressor* compressor_;
   bool accumulating_ = false;
 };
 
@@ -52,12 +64,19 @@ struct ReplicaSetup {
   weft::BucketerOptions buckets;  ///< with the stream as `compute`
   StepControl& control;
   weft::Stream stream;
+  weft::GradientCompressor* compressor = nullptr;  ///< what the buckets' hook is of, if they have one
 };
 
 /// Everything on every rank.
 [[nodiscard]] std::unique_ptr<DeviceReplica> make_ddp_replica(ReplicaSetup const& setup);
 /// Optimizer states are sharded, under zero2 gradients too.
 [[nodiscard]] std::unique_ptr<DeviceReplica> make_zero_replica(ReplicaSetup const& setup);
+
+/// Parameters are sharded too: of each unit the whole is there while a pass uses it.
+[[nodiscard]] std::unique_ptr<DeviceReplica> make_fully_sharded_replica(ReplicaSetup const& setup);
+
+/// What a sharded optimizer on a GPU does to gradients.
+[[nodiscard]] weft::GradientPolicy policy_on_device(StepControl& control);
 
 /// Starting values in GPU memory, of options.parameter_type(). Waits.
 [[nodiscard]] std::vector<weft::Buffer> start_on_device(ReplicaSetup const& setup);

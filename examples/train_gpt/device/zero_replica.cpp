@@ -2,29 +2,26 @@
 
 #include "device/device_replica.hpp"
 #include "local_tensors.hpp"
+#include "strategies/of_sharded.hpp"
+#include "strategies/sharded_setup.hpp"
 
 namespace train_gpt {
 namespace {
 
-weft::ZeroOptions zero_options(ReplicaSetup const& setup) {
-  weft::ZeroOptions zero;
-  zero.stage = setup.options.strategy == "zero1" ? weft::ZeroStage::optimizer_states : weft::ZeroStage::gradients;
-  zero.optimizer = setup.options.optimizer_settings();
-  zero.gradients = setup.control.policy();
-  // It tells whether a step was skipped, also where nothing is scaled.
-  if (setup.control.needs_norm()) zero.gradients.scaler = &setup.control.scaler();
-  zero.buckets = setup.buckets;
-  zero.buckets.rebuild = setup.options.resume.empty();  // states are loaded into shards that stay
+weft::ZeroOptions options_of(ReplicaSetup const& setup) {
+  weft::ZeroOptions zero = zero_options(setup.options, setup.control, setup.buckets);
+  zero.gradients = policy_on_device(setup.control);
   return zero;
 }
 
 /// Parameters travel after a step; a pass waits, on the stream, for each where it first needs it.
-class ZeroReplica final : public DeviceReplica {
+class ZeroReplica final : public OfSharded<DeviceReplica> {
  public:
   explicit ZeroReplica(ReplicaSetup const& setup)
-      : stream_(setup.stream),
+      : OfSharded(setup.compressor),
+        stream_(setup.stream),
         zero_(setup.communicator, {{views_of(start_on_device(setup)), setup.options.optimizer_options()}},
-              zero_options(setup)) {}
+              options_of(setup)) {}
 
   [[nodiscard]] weft::BufferView parameter(std::size_t index) override {
     if (!joined_) zero_.wait_parameter(index);
@@ -42,24 +39,23 @@ class ZeroReplica final : public DeviceReplica {
     joined_ = true;
   }
 
-  void set_applied_steps(std::int64_t steps) override { zero_.set_step_count(steps); }
-  [[nodiscard]] std::size_t state_count() const override { return zero_.state_names(0).size(); }
-  [[nodiscard]] std::vector<float> values(std::size_t index) override { return zero_.master(index); }
-  void set_values(std::size_t index, std::span<float const> values) override { zero_.set_parameter(index, values); }
-  [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which) override {
-    return zero_.state(index, which);
-  }
-  void set_state(std::size_t index, std::size_t which, std::span<float const> values) override {
-    zero_.set_state(index, which, values);
-  }
-
  private:
+  [[nodiscard]] weft::ShardedOptimizer& sharded() override { return zero_; }
+  [[nodiscard]] weft::ShardedOptimizer const& sharded() const override { return zero_; }
+
   weft::Stream stream_;
   weft::ZeroOptimizer zero_;
   bool joined_ = false;  ///< all parameters have arrived; a graph cannot wait for what it did not enqueue
 };
 
 }  // namespace
+
+// The scaler tells whether a step was skipped, also where nothing is scaled.
+weft::GradientPolicy policy_on_device(StepControl& control) {
+  weft::GradientPolicy policy = control.policy();
+  if (control.needs_norm()) policy.scaler = &control.scaler();
+  return policy;
+}
 
 std::unique_ptr<DeviceReplica> make_zero_replica(ReplicaSetup const& setup) {
   return std::make_unique<ZeroReplica>(setup);

@@ -1,4 +1,5 @@
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -38,6 +39,12 @@ class Marks {
   std::vector<weft::Event> events_;
 };
 
+std::unique_ptr<DeviceReplica> make_replica(ReplicaSetup const& setup) {
+  std::string const& strategy = setup.options.strategy;
+  if (strategy == "zero3" || strategy == "hsdp") return make_fully_sharded_replica(setup);
+  return strategy == "ddp" ? make_ddp_replica(setup) : make_zero_replica(setup);
+}
+
 /// Everything on a GPU. A step only enqueues; then the host waits once, for the loss.
 class OnDevice final : public Strategy {
  public:
@@ -53,8 +60,8 @@ class OnDevice final : public Strategy {
         buffers_(passes_, static_cast<std::size_t>(pass_batch_ * options.model.seq),
                  static_cast<std::size_t>(options.model.seq), stream_.device().index),
         logits_(weft::cuda::allocate_pinned(GptConfig::kVocabulary, weft::DataType::f32)),
-        replica_((options.strategy == "ddp" ? make_ddp_replica : make_zero_replica)(
-            {communicator_, options, parameters, buckets(options), control(), stream_})) {}
+        replica_(
+            make_replica({communicator_, options, parameters, buckets(options), control(), stream_, compressor()})) {}
 
   [[nodiscard]] StepTimes step(std::span<Batch const> batches, double lr) override;
   [[nodiscard]] std::vector<Traffic> traffic() const override { return {}; }
@@ -75,24 +82,22 @@ class OnDevice final : public Strategy {
     replica_->set_state(index, which, values);
   }
 
-  void save(weft::CheckpointSaver&, std::span<weft::NamedParameter const>, weft::CheckpointInfo const&) override {
-    refuse_folder();
+  void save(weft::CheckpointSaver& saver, std::span<weft::NamedParameter const> parameters,
+            weft::CheckpointInfo const& info) override {
+    replica_->save(saver, parameters, info);
   }
-  void load(weft::Checkpoint const&, weft::Communicator&, std::span<weft::NamedParameter const>) override {
-    refuse_folder();
+  void load(weft::Checkpoint const& checkpoint, weft::Communicator& world,
+            std::span<weft::NamedParameter const> parameters) override {
+    replica_->load(checkpoint, world, parameters);
+    applied_ = checkpoint.info().step;
   }
 
  private:
   [[nodiscard]] weft::BucketerOptions buckets(Options const& options) const {
-    weft::BucketerOptions buckets = options.bucketer();
+    weft::BucketerOptions buckets = bucketer(options);
     buckets.compute = stream_;
     return buckets;
   }
-  [[noreturn]] static void refuse_folder() {
-    throw weft::Error(weft::ErrorCode::unsupported,
-                      "--device cuda: a checkpoint's folder is for the CPU so far; take a file of --save");
-  }
-
   void enqueue_step();
   void mark() {
     if (!recording_) marks_.add(stream_);

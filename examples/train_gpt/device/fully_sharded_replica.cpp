@@ -1,0 +1,51 @@
+#include <weft/fully_sharded.hpp>
+
+#include "device/device_replica.hpp"
+#include "strategies/of_sharded.hpp"
+#include "strategies/sharded_setup.hpp"
+#include "strategies/unit_turns.hpp"
+
+namespace train_gpt {
+namespace {
+
+weft::FullyShardedOptions options_of(ReplicaSetup const& setup) {
+  weft::FullyShardedOptions sharded =
+      fully_sharded_options(setup.options, setup.parameters, setup.communicator.size(), setup.control);
+  sharded.gradients = policy_on_device(setup.control);
+  sharded.compute = setup.stream;
+  return sharded;
+}
+
+/// No rank ever has the whole model. A pass' stream waits for each unit where it is entered.
+class FullyShardedReplica final : public OfSharded<DeviceReplica> {
+ public:
+  explicit FullyShardedReplica(ReplicaSetup const& setup)
+      : OfSharded(setup.compressor),
+        sharded_(setup.communicator, units_of(setup.parameters, setup.options, setup.stream.device()),
+                 options_of(setup)),
+        turns_(sharded_) {}
+
+  void enter(Pass pass, std::size_t unit) override { turns_.enter(pass, unit); }
+  void leave(Pass pass, std::size_t unit) override { turns_.leave(pass, unit); }
+  [[nodiscard]] weft::BufferView parameter(std::size_t index) override { return sharded_.parameter(index); }
+  [[nodiscard]] weft::BufferView gradient(std::size_t index) override { return sharded_.gradient(index); }
+  void gradient_done(std::size_t /*index*/) override {}  // a unit is sent when it is left
+  [[nodiscard]] float keep() const override { return turns_.adds() ? 1.0F : 0.0F; }
+  void without_sending(std::function<void()> const& pass) override { sharded_.no_sync(pass); }
+  void enqueue_update(float const* lr) override { sharded_.step({.lr = lr}); }
+
+ private:
+  [[nodiscard]] weft::ShardedOptimizer& sharded() override { return sharded_; }
+  [[nodiscard]] weft::ShardedOptimizer const& sharded() const override { return sharded_; }
+
+  weft::FullySharded sharded_;
+  UnitTurns turns_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceReplica> make_fully_sharded_replica(ReplicaSetup const& setup) {
+  return std::make_unique<FullyShardedReplica>(setup);
+}
+
+}  // namespace train_gpt
