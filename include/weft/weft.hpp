@@ -40,6 +40,7 @@
 #include "weft/stream.hpp"
 #include "weft/trace.hpp"
 #include "weft/training_checkpoint.hpp"
+#include "weft/transformer_graph.hpp"
 #include "weft/version.hpp"
 #include "weft/work.hpp"
 #include "weft/zero_optimizer.hpp"
