@@ -1,0 +1,96 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weft/cost_model.hpp"
+#include "weft/op_graph.hpp"
+
+namespace weft {
+
+/// An operator, or collectives that are sent as one, and when it runs.
+struct Launch {
+  std::vector<OpId> ops{};
+  Resource resource = Resource::compute;
+  double start_s = 0;
+  double end_s = 0;
+  std::int64_t live_bytes = 0;  ///< when it has started, resident ones included
+};
+
+/// Seconds that no schedule of the graph on the cluster can beat, whatever memory it takes and however it merges
+/// collectives (src/scheduler/plan/bounds.hpp has the formulas).
+struct LowerBound {
+  double critical_path_s = 0;
+  std::array<double, kResources> resource_s{};  ///< by Resource
+  double contention_s = 0;                      ///< with computing slowed while collectives run; 0 without contention
+  [[nodiscard]] double best_s() const;
+};
+
+struct Schedule {
+  std::string policy{};
+  std::vector<Launch> launches{};  ///< by rising start
+  double makespan_s = 0;
+  LowerBound bound{};
+  std::int64_t peak_bytes = 0;      ///< live at one time, resident ones included
+  std::int64_t resident_bytes = 0;  ///< kept, and there from the beginning
+  std::int64_t capacity = 0;        ///< that it was planned for
+  double contention = 0;
+  std::array<double, kResources> busy_s{};  ///< by Resource
+  double exposed_s = 0;                     ///< collectives run and nothing is computed
+  double planning_s = 0;
+};
+
+/// How a step is scheduled. Every one keeps within the capacity.
+enum class SchedulePolicy : std::uint8_t {
+  weft,       ///< bucket sizes, memory for them and urgencies searched together; never worse than any below
+  blocking,   ///< one task at a time, in the order of least memory that is known
+  asap,       ///< everything as soon as it can, what is needed first in front
+  alap,       ///< collectives no earlier than their transfer time before they are needed
+  prefetch1,  ///< a gather no earlier than the use of the one before it
+  prefetch2,  ///< ... of the one two before it
+  xla,        ///< rules like those of XLA's latency-hiding scheduler, after combiners of 30 MiB
+  inductor,   ///< rules like those of Inductor's overlap passes: one gather ahead, reductions waited for late
+  random,     ///< the best of several orders by chance
+};
+inline constexpr int kSchedulePolicies = 9;
+std::string_view to_string(SchedulePolicy policy) noexcept;
+
+struct ScheduleProgress {
+  std::chrono::duration<double> elapsed;
+  double makespan_s;  ///< of the best plan so far
+  double bound_s;
+};
+
+struct ScheduleOptions {
+  SchedulePolicy policy = SchedulePolicy::weft;
+  /// Bytes that may be live at any time, resident ones included; none: as many as the order of least memory that is
+  /// known takes.
+  std::optional<std::int64_t> capacity{};
+  /// Computing takes 1 + contention times as long while a collective runs.
+  double contention = 0;
+  /// Past it the search takes the best plan so far; which one that is then depends on the machine's speed. Before, it
+  /// depends on the arguments alone.
+  std::chrono::milliseconds time_limit{60'000};
+  std::uint64_t seed = 1;  ///< of SchedulePolicy::random
+  std::function<void(ScheduleProgress const&)>
+      progress{};  ///< called after each plan that was tried, by the caller's thread
+};
+
+/// When every operator of a step runs on one rank, and which collectives are sent together. Every resource does one
+/// thing at a time, all resources work at the same time, and live bytes never exceed the capacity. Pure: all ranks that
+/// pass the same arguments get the same plan.
+/// @throws Error{invalid_argument} as check_graph(); for a capacity that is negative, a contention that is negative or
+/// not finite. Error{out_of_memory} where no order was found that fits the capacity, saying how many bytes the best one
+/// takes, and whether there can be none.
+[[nodiscard]] Schedule plan_schedule(OpGraph const& graph, CostModel const& model, ScheduleOptions const& options = {});
+
+/// The least bytes that the operators were found to take one after another, resident ones included: what a capacity
+/// has to be at least.
+[[nodiscard]] std::int64_t serial_peak_bytes(OpGraph const& graph, CostModel const& model);
+
+}  // namespace weft

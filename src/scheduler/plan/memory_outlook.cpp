@@ -1,0 +1,100 @@
+#include "scheduler/plan/memory_outlook.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace weft {
+
+namespace {
+
+std::size_t at(std::int32_t id) {
+  return static_cast<std::size_t>(id);
+}
+
+}  // namespace
+
+MemoryOutlook::MemoryOutlook(Problem const& problem, std::vector<TaskId> const& order)
+    : problem_(problem),
+      order_(order),
+      position_(order.size()),
+      started_(order.size(), false),
+      serial_(static_cast<std::int32_t>(order.size())) {
+  for (std::size_t i = 0; i < order.size(); ++i) position_[at(order[i])] = static_cast<std::int32_t>(i);
+  auto const& storages = problem.storages();
+  by_position_.resize(storages.size());
+  passed_.assign(storages.size(), 0);
+  unended_.resize(storages.size());
+  auto const end = static_cast<std::int32_t>(order.size());
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    Storage const& storage = storages[i];
+    for (TaskId const user : storage.users) by_position_[i].push_back(position(user));
+    std::sort(by_position_[i].rbegin(), by_position_[i].rend());
+    unended_[i] = static_cast<std::int32_t>(storage.users.size());
+    if (storage.users.empty() && !storage.kept) continue;
+    auto const begin = storage.first == kNone ? 0 : position(storage.first);
+    serial_.add(begin, storage.kept ? end : by_position_[i].front() + 1, storage.bytes);
+    if (storage.first == kNone) live_ += storage.bytes;
+  }
+  peak_ = live_;
+}
+
+std::int32_t MemoryOutlook::last_but(std::int32_t storage, TaskId task) const {
+  auto const& users = by_position_[at(storage)];
+  for (std::size_t i = passed_[at(storage)]; i < users.size(); ++i) {
+    TaskId const user = order_[at(users[i])];
+    if (user != task && !started_[at(user)]) return users[i];
+  }
+  return kNone;
+}
+
+/// What starting `task` does to the outlook (sign 1), or its reverse (-1).
+void MemoryOutlook::change(TaskId task, int sign) {
+  auto const end = static_cast<std::int32_t>(order_.size());
+  std::int32_t const here = position(task);
+  serial_.add(here, here + 1, sign * RangeMax::kGone);
+  for (auto const id : problem_.uses(task)) {
+    Storage const& storage = problem_.storages()[at(id)];
+    std::int64_t const bytes = sign * storage.bytes;
+    std::int32_t const rest = last_but(id, task);
+    std::int32_t const last = storage.kept ? end - 1 : std::max(here, rest);
+    std::int32_t const then = storage.kept ? end - 1 : rest;  // kNone: nobody is left
+    if (storage.first == task) {
+      // It was there from `here` on; now it is there at once, as long as somebody is left.
+      serial_.add(0, std::min(here, then + 1), bytes);
+      serial_.add(std::max(then + 1, here), last + 1, -bytes);
+    } else {
+      serial_.add(then + 1, last + 1, -bytes);
+    }
+  }
+}
+
+MemoryOutlook::Prospect MemoryOutlook::prospect(TaskId task) {
+  std::int64_t live = live_;
+  for (auto const id : problem_.uses(task)) {
+    if (problem_.storages()[at(id)].first == task) live += problem_.storages()[at(id)].bytes;
+  }
+  change(task, 1);
+  std::int64_t const then = outlook();
+  change(task, -1);
+  return {live, then};
+}
+
+void MemoryOutlook::start(TaskId task) {
+  change(task, 1);
+  started_[at(task)] = true;
+  for (auto const id : problem_.uses(task)) {
+    if (problem_.storages()[at(id)].first == task) live_ += problem_.storages()[at(id)].bytes;
+    auto const& users = by_position_[at(id)];
+    std::size_t& passed = passed_[at(id)];
+    while (passed < users.size() && started_[at(order_[at(users[passed])])]) ++passed;
+  }
+  peak_ = std::max(peak_, live_);
+}
+
+void MemoryOutlook::end(TaskId task) {
+  for (auto const id : problem_.uses(task)) {
+    if (--unended_[at(id)] == 0 && !problem_.storages()[at(id)].kept) live_ -= problem_.storages()[at(id)].bytes;
+  }
+}
+
+}  // namespace weft

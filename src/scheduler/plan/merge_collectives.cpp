@@ -1,0 +1,238 @@
+#include "scheduler/plan/merge_collectives.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <map>
+#include <queue>
+#include <utility>
+
+#include "scheduler/plan/range_max.hpp"
+
+namespace weft {
+
+namespace {
+
+std::size_t at(std::int32_t id) {
+  return static_cast<std::size_t>(id);
+}
+
+/// Collectives of fewer bytes than this are moved along with what they belong to (norms, losses).
+constexpr std::int64_t kSmall = std::int64_t{1} << 20;
+constexpr std::int32_t kNever = std::numeric_limits<std::int32_t>::max();
+
+class Merger {
+ public:
+  Merger(Problem const& problem, std::vector<TaskId> const& order, MergeRules const& rules)
+      : problem_(problem),
+        order_(order),
+        rules_(rules),
+        position_(order.size()),
+        ready_(order.size(), -1),
+        need_(order.size(), kNever),
+        memory_(static_cast<std::int32_t>(order.size())) {
+    for (std::size_t i = 0; i < order.size(); ++i) position_[at(order[i])] = static_cast<std::int32_t>(i);
+    fill_memory();
+  }
+
+  Merged run() {
+    Merged merged;
+    merged.key.resize(problem_.graph().ops.size());
+    for (TaskId const task : order_) merged.key[at(op_of(task))] = position_[at(task)];
+    if (rules_.bytes > 0) {
+      for (auto const& [kind, members] : classes()) {
+        find_freedom();  // what was merged stands elsewhere now
+        merge(members, merged);
+      }
+    }
+    return merged;
+  }
+
+ private:
+  struct Launch {
+    std::vector<TaskId> tasks;
+    std::int32_t position = 0;
+    std::int32_t needed = kNever;
+    std::int64_t bytes = 0;
+    std::int64_t inputs = 0;  ///< bytes that it keeps alive
+  };
+  using Class = std::pair<CollectiveKind, GroupId>;
+
+  [[nodiscard]] OpId op_of(TaskId task) const { return problem_.task(task).ops.front(); }
+  [[nodiscard]] OpNode const& node(TaskId task) const { return problem_.graph().ops[at(op_of(task))]; }
+  [[nodiscard]] bool is_large_collective(TaskId task) const {
+    return node(task).kind == OpKind::collective && node(task).collective.bytes >= kSmall;
+  }
+
+  std::map<Class, std::vector<TaskId>> classes() const {
+    std::map<Class, std::vector<TaskId>> classes;
+    for (TaskId const task : order_) {
+      OpNode const& op = node(task);
+      if (op.kind == OpKind::collective) classes[{op.collective.kind, op.collective.group}].push_back(task);
+    }
+    return classes;
+  }
+
+  /// Where a task could stand at the earliest and the latest, the others where they are. What prepares a collective
+  /// without anything large having been sent (a weight's cast) moves along with it, as does what follows without
+  /// anything large being sent (a weight's update). Collectives themselves stay.
+  void find_freedom() {
+    std::fill(ready_.begin(), ready_.end(), -1);
+    std::fill(need_.begin(), need_.end(), kNever);
+    std::vector<bool> quiet(order_.size());  // nothing large is sent by it or before (then: after) it
+    auto const moves = [&](TaskId task) { return quiet[at(task)] && node(task).kind != OpKind::collective; };
+    for (TaskId const task : problem_.order()) {
+      bool all = !is_large_collective(task);
+      for (TaskId const earlier : problem_.before(task)) {
+        all = all && quiet[at(earlier)];
+        ready_[at(task)] = std::max(ready_[at(task)], moves(earlier) ? ready_[at(earlier)] : position_[at(earlier)]);
+      }
+      quiet[at(task)] = all;
+    }
+    for (std::size_t i = order_.size(); i-- > 0;) {
+      TaskId const task = problem_.order()[i];
+      bool all = !is_large_collective(task);
+      for (TaskId const later : problem_.after(task)) {
+        all = all && quiet[at(later)];
+        need_[at(task)] = std::min(need_[at(task)], moves(later) ? need_[at(later)] : position_[at(later)]);
+      }
+      quiet[at(task)] = all;
+    }
+  }
+
+  void fill_memory() {
+    auto const end = static_cast<std::int32_t>(order_.size());
+    for (auto const& storage : problem_.storages()) {
+      std::int32_t last = -1;
+      for (TaskId const user : storage.users) last = std::max(last, position_[at(user)]);
+      memory_.add(storage.first == kNone ? 0 : position_[at(storage.first)], storage.kept ? end : last + 1,
+                  storage.bytes);
+    }
+  }
+
+  [[nodiscard]] std::int64_t outputs(TaskId task) const {
+    std::int64_t bytes = 0;
+    for (auto const id : problem_.uses(task)) {
+      if (problem_.storages()[at(id)].first == task) bytes += problem_.storages()[at(id)].bytes;
+    }
+    return bytes;
+  }
+  /// Bytes that nobody else needs after it.
+  [[nodiscard]] std::int64_t last_inputs(TaskId task) const {
+    std::int64_t bytes = 0;
+    for (auto const id : problem_.uses(task)) {
+      Storage const& storage = problem_.storages()[at(id)];
+      if (storage.kept || storage.first == task) continue;
+      auto const last = std::max_element(storage.users.begin(), storage.users.end(),
+                                         [&](TaskId a, TaskId b) { return position_[at(a)] < position_[at(b)]; });
+      if (*last == task) bytes += storage.bytes;
+    }
+    return bytes;
+  }
+
+  void merge(std::vector<TaskId> const& members, Merged& merged) {
+    std::int64_t total = 0;
+    for (TaskId const task : members) total += node(task).collective.bytes;
+    std::int64_t passed = 0;
+    Launch launch;
+    for (TaskId const task : members) {
+      std::int64_t const bytes = node(task).collective.bytes;
+      std::int64_t const before = passed - launch.bytes;
+      std::int64_t const after = total - passed - bytes;
+      bool const fits =
+          launch.bytes + bytes <= std::min({rules_.bytes, std::max(before, bytes), std::max(after, bytes)});
+      passed += bytes;
+      if (!launch.tasks.empty() && fits &&
+          node(task).seconds.has_value() == node(launch.tasks.front()).seconds.has_value() && join(launch, task)) {
+        continue;
+      }
+      finish(launch, merged);
+      launch = {.tasks = {task},
+                .position = position_[at(task)],
+                .needed = need_[at(task)],
+                .bytes = bytes,
+                .inputs = last_inputs(task)};
+    }
+    finish(launch, merged);
+  }
+
+  bool join(Launch& launch, TaskId task) {
+    std::int32_t const here = position_[at(task)];
+    if (ready_[at(task)] < launch.position) {
+      if (!extend(launch.position, here, outputs(task))) return false;
+    } else if (launch.needed > here) {
+      if (!extend(launch.position + 1, here + 1, launch.inputs)) return false;
+      launch.position = here;
+    } else {
+      return false;
+    }
+    launch.tasks.push_back(task);
+    launch.needed = std::min(launch.needed, need_[at(task)]);
+    launch.bytes += node(task).collective.bytes;
+    launch.inputs += last_inputs(task);
+    return true;
+  }
+
+  bool extend(std::int32_t begin, std::int32_t end, std::int64_t bytes) {
+    if (begin < end && memory_.max(begin, end) + bytes > rules_.memory) return false;
+    memory_.add(begin, end, bytes);
+    return true;
+  }
+
+  void finish(Launch const& launch, Merged& merged) {
+    if (launch.tasks.size() < 2) return;
+    std::vector<OpId>& ops = merged.launches.emplace_back();
+    for (TaskId const task : launch.tasks) {
+      ops.push_back(op_of(task));
+      merged.key[at(op_of(task))] = launch.position;
+      position_[at(task)] = launch.position;
+    }
+  }
+
+  Problem const& problem_;
+  std::vector<TaskId> const& order_;
+  MergeRules const& rules_;
+  std::vector<std::int32_t> position_;
+  std::vector<std::int32_t> ready_;  ///< the last position of what a task waits for
+  std::vector<std::int32_t> need_;   ///< the first of what waits for it
+  RangeMax memory_;                  ///< live while each task of the order runs
+};
+
+}  // namespace
+
+Merged merge_collectives(Problem const& problem, std::vector<TaskId> const& order, MergeRules const& rules) {
+  return Merger(problem, order, rules).run();
+}
+
+std::vector<TaskId> serial_order_by(std::vector<double> const& key, Problem const& merged) {
+  std::vector<double> of(merged.tasks().size(), std::numeric_limits<double>::infinity());
+  for (std::size_t op = 0; op < key.size(); ++op) {
+    double& least = of[at(merged.task_of(static_cast<OpId>(op)))];
+    least = std::min(least, key[op]);
+  }
+  // What a task waits for comes before it, even if that once stood behind.
+  for (std::size_t i = of.size(); i-- > 0;) {
+    TaskId const task = merged.order()[i];
+    for (TaskId const earlier : merged.before(task)) of[at(earlier)] = std::min(of[at(earlier)], of[at(task)]);
+  }
+  using Entry = std::pair<double, TaskId>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
+  std::vector<std::size_t> waits_for(of.size());
+  for (std::size_t id = 0; id < of.size(); ++id) {
+    waits_for[id] = merged.before(static_cast<TaskId>(id)).size();
+    if (waits_for[id] == 0) ready.emplace(of[id], static_cast<TaskId>(id));
+  }
+  std::vector<TaskId> order;
+  while (!ready.empty()) {
+    TaskId const task = ready.top().second;
+    ready.pop();
+    order.push_back(task);
+    for (TaskId const later : merged.after(task)) {
+      if (--waits_for[at(later)] == 0) ready.emplace(of[at(later)], later);
+    }
+  }
+  return order;
+}
+
+}  // namespace weft

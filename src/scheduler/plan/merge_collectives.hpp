@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/plan/problem.hpp"
+
+namespace weft {
+
+struct MergeRules {
+  /// Of what is sent together at most; nothing is merged where it is 0.
+  std::int64_t bytes = 0;
+  /// That the serial order may take at any time, resident ones included.
+  std::int64_t memory = 0;
+  /// A launch is no larger than this many times all that is sent before it, nor all after it: little computing has to
+  /// wait for the first one, and little waits behind the last.
+  double taper = 1;
+};
+
+/// Which collectives are sent together, and the order in which all tasks could then run one after another.
+struct Merged {
+  std::vector<std::vector<OpId>> launches{};  ///< for Problem
+  std::vector<double> key{};                  ///< of each operator, for serial_order_by()
+};
+
+/// Merges collectives of one kind and group that follow one another in `order` (of `problem`, where nothing is merged):
+/// each is sent with the ones before it where all that it needs is there by then, or they with it where nothing needs
+/// them before. Neither makes a cycle, as `order` with those moves is an order in which all can run.
+[[nodiscard]] Merged merge_collectives(Problem const& problem, std::vector<TaskId> const& order,
+                                       MergeRules const& rules);
+
+/// The tasks of `merged` by the least key of their operators, each behind what it waits for and before what waits for
+/// it.
+[[nodiscard]] std::vector<TaskId> serial_order_by(std::vector<double> const& key, Problem const& merged);
+
+}  // namespace weft

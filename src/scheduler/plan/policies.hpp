@@ -1,0 +1,22 @@
+#pragma once
+
+#include <vector>
+
+#include "scheduler/plan/merge_collectives.hpp"
+#include "scheduler/plan/problem.hpp"
+#include "scheduler/plan/run_tasks.hpp"
+
+namespace weft {
+
+/// Urgencies by place in the serial order.
+[[nodiscard]] std::vector<double> urgency_by_order(std::vector<TaskId> const& serial);
+
+/// For each task that sends (kNone for others): the task that has to have started before it may. Gathers (what was
+/// needed by nothing before) wait for the first use of the `depth`-th before them.
+[[nodiscard]] std::vector<TaskId> prefetch_gates(Problem const& problem, std::vector<TaskId> const& serial, int depth);
+
+/// Likewise: no earlier than what is computed, in the serial order, within `lead` times its own length before its first
+/// use.
+[[nodiscard]] std::vector<TaskId> late_gates(Problem const& problem, std::vector<TaskId> const& serial, double lead);
+
+}  // namespace weft

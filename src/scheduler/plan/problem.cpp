@@ -1,0 +1,185 @@
+#include "scheduler/plan/problem.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <queue>
+
+#include "scheduler/graph/dependencies.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+
+namespace {
+
+std::size_t at(std::int32_t id) {
+  return static_cast<std::size_t>(id);
+}
+
+/// Which tensors share memory: aliases, and what is written over what nothing else reads.
+std::vector<TensorId> shared_memory(OpGraph const& graph) {
+  auto memory = memory_of(graph);
+  std::vector<int> readers(graph.tensors.size(), 0);  // of all that lies in one memory
+  for (auto const& op : graph.ops) {
+    std::vector<TensorId> read;
+    for (TensorId const tensor : op.reads) read.push_back(memory[at(tensor)]);
+    std::sort(read.begin(), read.end());
+    read.erase(std::unique(read.begin(), read.end()), read.end());
+    for (TensorId const tensor : read) ++readers[at(tensor)];
+  }
+  std::vector<bool> kept(graph.tensors.size(), false);
+  for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
+    if (graph.tensors[i].kept) kept[at(memory[i])] = true;
+  }
+  auto const writers = writers_of(graph);
+  // Chains (x over y over z) are followed to their end below; one memory is written over by at most one operator.
+  std::vector<TensorId> over(graph.tensors.size(), kNone);
+  for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
+    TensorId const target = graph.tensors[i].in_place_of;
+    if (target == kNone) continue;
+    TensorId const root = memory[at(target)];
+    if (readers[at(root)] != 1 || kept[at(root)] || writers[at(root)] == kNone) continue;
+    // The operator may write several tensors, only one of them over this.
+    readers[at(root)] = 0;
+    over[i] = root;
+  }
+  for (auto& root : memory) {
+    while (over[at(root)] != kNone) root = memory[at(over[at(root)])];
+  }
+  return memory;
+}
+
+}  // namespace
+
+Problem::Problem(OpGraph const& graph, CostModel const& model, std::vector<std::vector<OpId>> const& launches)
+    : graph_(&graph), model_(&model) {
+  make_tasks(launches);
+  make_edges();
+  make_order();
+  make_storages();
+}
+
+void Problem::make_tasks(std::vector<std::vector<OpId>> const& launches) {
+  std::vector<GroupPlacement> placements;
+  for (auto const& group : graph_->groups) placements.push_back(model_->placement(group));
+  task_of_.assign(graph_->ops.size(), kNone);
+  std::vector<std::size_t> launch_of(graph_->ops.size(), launches.size());
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    for (OpId const op : launches[i]) launch_of[at(op)] = i;
+  }
+  for (std::size_t op = 0; op < graph_->ops.size(); ++op) {
+    if (task_of_[op] != kNone) continue;
+    Task task;
+    task.ops = launch_of[op] < launches.size() ? launches[launch_of[op]] : std::vector<OpId>{static_cast<OpId>(op)};
+    OpNode const& first = graph_->ops[at(task.ops.front())];
+    if (first.kind == OpKind::collective) {
+      GroupPlacement const& placement = placements[at(first.collective.group)];
+      std::int64_t bytes = 0;
+      double measured = 0;
+      for (OpId const each : task.ops) {
+        bytes += graph_->ops[at(each)].collective.bytes;
+        measured += graph_->ops[at(each)].seconds.value_or(0);
+      }
+      CollectiveCost const cost = model_->collective(first.collective.kind, bytes, placement);
+      task.resource = model_->resource(first, placement);
+      task.latency_s = first.seconds ? std::min(cost.latency_s, *first.seconds) : cost.latency_s;
+      task.seconds =
+          first.seconds ? measured - task.latency_s * static_cast<double>(task.ops.size() - 1) : cost.seconds();
+    } else {
+      task.resource = model_->resource(first, {});
+      task.seconds = model_->operator_seconds(first);
+    }
+    for (OpId const each : task.ops) task_of_[at(each)] = static_cast<TaskId>(tasks_.size());
+    tasks_.push_back(std::move(task));
+  }
+}
+
+void Problem::make_edges() {
+  Dependencies const dependencies(*graph_);
+  for (std::size_t id = 0; id < tasks_.size(); ++id) {
+    auto const begin = static_cast<std::ptrdiff_t>(before_.items.size());
+    for (OpId const op : tasks_[id].ops) {
+      for (OpId const earlier : dependencies.before(op)) before_.items.push_back(task_of(earlier));
+    }
+    std::sort(before_.items.begin() + begin, before_.items.end());
+    before_.items.erase(std::unique(before_.items.begin() + begin, before_.items.end()), before_.items.end());
+    before_.begin.push_back(before_.items.size());
+  }
+  after_ = turned(before_, tasks_.size());
+}
+
+Problem::Lists Problem::turned(Lists const& lists, std::size_t size) {
+  Lists other;
+  std::vector<std::size_t> counts(size, 0);
+  for (auto const item : lists.items) ++counts[at(item)];
+  for (auto const count : counts) other.begin.push_back(other.begin.back() + count);
+  other.items.resize(lists.items.size());
+  std::vector<std::size_t> next(other.begin.begin(), other.begin.end() - 1);
+  for (std::size_t list = 0; list + 1 < lists.begin.size(); ++list) {
+    for (auto const item : lists.of(static_cast<std::int32_t>(list))) {
+      other.items[next[at(item)]++] = static_cast<std::int32_t>(list);
+    }
+  }
+  return other;
+}
+
+void Problem::make_order() {
+  std::vector<std::size_t> waits_for(tasks_.size());
+  std::priority_queue<TaskId, std::vector<TaskId>, std::greater<>> ready;
+  for (std::size_t id = 0; id < tasks_.size(); ++id) {
+    waits_for[id] = before(static_cast<TaskId>(id)).size();
+    if (waits_for[id] == 0) ready.push(static_cast<TaskId>(id));
+  }
+  while (!ready.empty()) {
+    TaskId const id = ready.top();
+    ready.pop();
+    order_.push_back(id);
+    for (TaskId const later : after(id)) {
+      if (--waits_for[at(later)] == 0) ready.push(later);
+    }
+  }
+  if (order_.size() == tasks_.size()) return;
+  auto const stuck = std::find_if(waits_for.begin(), waits_for.end(), [](auto count) { return count > 0; });
+  auto const& ops = tasks_[static_cast<std::size_t>(stuck - waits_for.begin())].ops;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("graph {}: a cycle through operator {} ({}), of {} that are merged", graph_->name,
+                          ops.front(), graph_->ops[at(ops.front())].name, ops.size()));
+}
+
+void Problem::make_storages() {
+  auto const memory = shared_memory(*graph_);
+  std::vector<std::int32_t> storage_of(graph_->tensors.size(), kNone);
+  auto const writers = writers_of(*graph_);
+  for (std::size_t tensor = 0; tensor < memory.size(); ++tensor) {
+    std::int32_t& id = storage_of[at(memory[tensor])];
+    if (id == kNone) {
+      id = static_cast<std::int32_t>(storages_.size());
+      OpId const writer = writers[at(memory[tensor])];
+      storages_.push_back({.first = writer == kNone ? kNone : task_of(writer)});
+    }
+    Storage& storage = storages_[at(id)];
+    storage.bytes = std::max(storage.bytes, graph_->tensors[tensor].bytes);
+    storage.kept = storage.kept || graph_->tensors[tensor].kept;
+  }
+  for (std::size_t id = 0; id < tasks_.size(); ++id) {
+    auto const begin = static_cast<std::ptrdiff_t>(uses_.items.size());
+    for (OpId const op : tasks_[id].ops) {
+      for (TensorId const tensor : graph_->ops[at(op)].reads) uses_.items.push_back(storage_of[at(memory[at(tensor)])]);
+      for (TensorId const tensor : graph_->ops[at(op)].writes)
+        uses_.items.push_back(storage_of[at(memory[at(tensor)])]);
+    }
+    std::sort(uses_.items.begin() + begin, uses_.items.end());
+    uses_.items.erase(std::unique(uses_.items.begin() + begin, uses_.items.end()), uses_.items.end());
+    uses_.begin.push_back(uses_.items.size());
+    for (auto const storage : uses_.of(static_cast<TaskId>(id))) {
+      storages_[at(storage)].users.push_back(static_cast<TaskId>(id));
+    }
+  }
+  for (auto const& storage : storages_) {
+    if (storage.kept && storage.first == kNone) resident_bytes_ += storage.bytes;
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,225 @@
+#include "scheduler/plan/serial_order.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace weft {
+
+namespace {
+
+std::size_t at(std::int32_t id) {
+  return static_cast<std::size_t>(id);
+}
+
+/// Memory while tasks run one after another.
+class Account {
+ public:
+  explicit Account(Problem const& problem) : problem_(problem), left_(problem.storages().size()) {
+    for (std::size_t i = 0; i < left_.size(); ++i) {
+      Storage const& storage = problem.storages()[i];
+      left_[i] = storage.users.size();
+      if (storage.first == kNone && (storage.kept || left_[i] > 0)) live_ += storage.bytes;
+    }
+  }
+
+  [[nodiscard]] std::int64_t made_by(TaskId task) const {
+    std::int64_t bytes = 0;
+    for (auto const id : problem_.uses(task)) {
+      if (problem_.storages()[at(id)].first == task) bytes += problem_.storages()[at(id)].bytes;
+    }
+    return bytes;
+  }
+
+  /// What running the task now would leave more (or less) than there is.
+  [[nodiscard]] std::int64_t change_by(TaskId task) const {
+    std::int64_t bytes = 0;
+    for (auto const id : problem_.uses(task)) {
+      Storage const& storage = problem_.storages()[at(id)];
+      if (storage.first == task) bytes += storage.bytes;
+      if (left_[at(id)] == 1 && !storage.kept) bytes -= storage.bytes;
+    }
+    return bytes;
+  }
+
+  void run(TaskId task) {
+    live_ += made_by(task);
+    peak_ = std::max(peak_, live_);
+    for (auto const id : problem_.uses(task)) {
+      if (--left_[at(id)] == 0 && !problem_.storages()[at(id)].kept) live_ -= problem_.storages()[at(id)].bytes;
+    }
+  }
+  [[nodiscard]] std::int64_t peak() const { return std::max(peak_, live_); }
+
+ private:
+  Problem const& problem_;
+  std::vector<std::size_t> left_;
+  std::int64_t live_ = 0;
+  std::int64_t peak_ = 0;
+};
+
+class JustInTime {
+ public:
+  JustInTime(Problem const& problem, std::vector<TaskId> const& order)
+      : problem_(problem), order_(order), account_(problem), waits_for_(order.size()), done_(order.size(), false) {
+    for (std::size_t i = 0; i < order.size(); ++i) waits_for_[i] = problem.before(static_cast<TaskId>(i)).size();
+    mark_late();
+  }
+
+  std::vector<TaskId> run() {
+    for (TaskId const task : order_) {
+      if (!late_[at(task)]) emit(task);
+    }
+    for (TaskId const task : order_) emit(task);  // what nothing needs
+    return std::move(result_);
+  }
+
+ private:
+  /// Late: it frees nothing (all that it reads is kept, or there from the beginning and read by others too), and what
+  /// it waits for is late as well.
+  void mark_late() {
+    late_.assign(order_.size(), false);
+    for (TaskId const task : order_) {
+      bool late = account_.made_by(task) > 0;
+      for (TaskId const earlier : problem_.before(task)) late = late && late_[at(earlier)];
+      for (auto const id : problem_.uses(task)) {
+        Storage const& storage = problem_.storages()[at(id)];
+        bool const frees =
+            storage.first != task && !storage.kept && storage.first == kNone && storage.users.size() == 1;
+        late = late && !frees;
+      }
+      late_[at(task)] = late;
+    }
+  }
+
+  /// Runs all that `task` waits for, in the order given, then the task, then what became able to run and frees memory.
+  void emit(TaskId task) {
+    std::vector<TaskId> stack{task};
+    while (!stack.empty()) {
+      TaskId const top = stack.back();
+      if (done_[at(top)]) {
+        stack.pop_back();
+        continue;
+      }
+      bool ready = true;
+      auto const before = problem_.before(top);
+      for (auto earlier = before.rbegin(); earlier != before.rend(); ++earlier) {
+        if (!done_[at(*earlier)]) {
+          stack.push_back(*earlier);
+          ready = false;
+        }
+      }
+      if (!ready) continue;
+      stack.pop_back();
+      run(top);
+      run_what_frees(top);
+    }
+  }
+
+  void run(TaskId task) {
+    done_[at(task)] = true;
+    account_.run(task);
+    result_.push_back(task);
+    for (TaskId const later : problem_.after(task)) --waits_for_[at(later)];
+  }
+
+  void run_what_frees(TaskId since) {
+    std::vector<TaskId> look{since};
+    while (!look.empty()) {
+      TaskId const from = look.back();
+      look.pop_back();
+      for (TaskId const later : problem_.after(from)) {
+        if (done_[at(later)] || waits_for_[at(later)] > 0 || account_.change_by(later) > 0) continue;
+        run(later);
+        look.push_back(later);
+      }
+    }
+  }
+
+  Problem const& problem_;
+  std::vector<TaskId> const& order_;
+  Account account_;
+  std::vector<std::size_t> waits_for_;
+  std::vector<bool> done_;
+  std::vector<bool> late_;
+  std::vector<TaskId> result_;
+};
+
+}  // namespace
+
+std::int64_t serial_peak(Problem const& problem, std::vector<TaskId> const& order) {
+  Account account(problem);
+  for (TaskId const task : order) account.run(task);
+  return account.peak();
+}
+
+std::vector<TaskId> just_in_time(Problem const& problem, std::vector<TaskId> const& order) {
+  return JustInTime(problem, order).run();
+}
+
+std::vector<TaskId> as_soon_as_possible(Problem const& problem) {
+  std::vector<double> start(problem.tasks().size(), 0);
+  for (TaskId const task : problem.order()) {
+    double const end = start[at(task)] + problem.task(task).seconds;
+    for (TaskId const later : problem.after(task)) start[at(later)] = std::max(start[at(later)], end);
+  }
+  auto order = problem.order();
+  std::stable_sort(order.begin(), order.end(), [&](TaskId a, TaskId b) { return start[at(a)] < start[at(b)]; });
+  return order;
+}
+
+std::vector<TaskId> depth_first(Problem const& problem) {
+  // What a task takes to be made from nothing, as if nothing were shared (R. Sethi and J. D. Ullman, 1970).
+  Account const account(problem);
+  std::vector<std::int64_t> need(problem.tasks().size(), 0);
+  for (TaskId const task : problem.order()) {
+    std::int64_t most = account.made_by(task);
+    for (TaskId const earlier : problem.before(task)) most = std::max(most, need[at(earlier)]);
+    need[at(task)] = most;
+  }
+  std::vector<bool> done(problem.tasks().size(), false);
+  std::vector<TaskId> order;
+  std::vector<TaskId> stack;
+  for (TaskId const root : problem.order()) {
+    if (!problem.after(root).empty()) continue;
+    stack.push_back(root);
+    while (!stack.empty()) {
+      TaskId const top = stack.back();
+      if (done[at(top)]) {
+        stack.pop_back();
+        continue;
+      }
+      auto const first = static_cast<std::ptrdiff_t>(stack.size());
+      for (TaskId const earlier : problem.before(top)) {
+        if (!done[at(earlier)]) stack.push_back(earlier);
+      }
+      if (static_cast<std::ptrdiff_t>(stack.size()) == first) {
+        stack.pop_back();
+        done[at(top)] = true;
+        order.push_back(top);
+      } else {
+        std::stable_sort(stack.begin() + first, stack.end(),
+                         [&](TaskId a, TaskId b) { return need[at(a)] < need[at(b)]; });
+      }
+    }
+  }
+  return order;
+}
+
+std::vector<TaskId> low_memory_order(Problem const& problem) {
+  std::vector<std::vector<TaskId>> const starts = {problem.order(), as_soon_as_possible(problem), depth_first(problem)};
+  std::vector<TaskId> best;
+  std::int64_t least = 0;
+  for (auto const& start : starts) {
+    for (auto order : {start, just_in_time(problem, start)}) {
+      auto const peak = serial_peak(problem, order);
+      if (best.empty() || peak < least) {
+        least = peak;
+        best = std::move(order);
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace weft
