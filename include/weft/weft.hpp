@@ -23,6 +23,7 @@
 #include "weft/gradient_policy.hpp"
 #include "weft/gradients.hpp"
 #include "weft/group.hpp"
+#include "weft/import_hlo.hpp"
 #include "weft/launch.hpp"
 #include "weft/lr_schedule.hpp"
 #include "weft/memory.hpp"

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "importers/hlo/module.hpp"
+#include "importers/hlo/unroll.hpp"
+#include "weft/op_graph.hpp"
+
+namespace weft::hlo {
+
+/// Marks what stays when the step has ended, puts results into the memory of the parameters that input_output_alias
+/// gives away for them, and makes the operators that write these updates.
+/// @throws Error{invalid_argument} with line and column: an input_output_alias that names what there is not.
+void donate(Module const& module, Ends const& ends, OpGraph& graph);
+
+/// Makes memory that is written over (OpTensor::alias_of) safe: who reads the state before has to end before, by
+/// control edges. Where a reader comes only afterwards the new state gets memory of its own, and its operator copies
+/// the old one. Operators must be in an order in which they can run.
+void order_overwriting(OpGraph& graph);
+
+}  // namespace weft::hlo

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "importers/hlo/module.hpp"
+#include "weft/op_graph.hpp"
+
+namespace weft::hlo {
+
+/// The groups of a module's collectives, each once.
+class Groups {
+ public:
+  /// Looks at all collectives: how many ranks there are says the highest that any names, where the module does not.
+  explicit Groups(Module const& module);
+
+  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  [[nodiscard]] std::vector<OpGroup> const& all() const noexcept { return groups_; }
+  /// @throws Error{invalid_argument} with line and column where its groups do not fit.
+  [[nodiscard]] GroupId of(Instruction const& collective);
+  [[nodiscard]] OpGroup const& operator[](GroupId id) const { return groups_[static_cast<std::size_t>(id)]; }
+
+ private:
+  Module const& module_;
+  int ranks_ = 0;
+  std::vector<OpGroup> groups_;
+  std::unordered_map<std::string_view, GroupId> ids_;  ///< by the attribute's text
+};
+
+}  // namespace weft::hlo
