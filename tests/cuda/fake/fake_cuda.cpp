@@ -116,12 +116,13 @@ struct FakeCuda {
     auto* const what = event_of(event);
     std::scoped_lock const lock(what->mutex);
     auto const capture = queue->capture();
-    if (what->capture && !capture) {
-      queue->join(what->capture);  // the stream takes part from now on
+    if (what->capture && !capture) queue->join(what->capture);  // the stream takes part from now on
+    if (auto const joined = queue->capture(); joined && joined == what->capture) {
+      joined->follow(queue.get(), what->seen);
       return cudaSuccess;
     }
     if (capture) {
-      if (capture == what->capture || (!what->point && !what->capture)) return cudaSuccess;
+      if (!what->point && !what->capture) return cudaSuccess;
       gpu().violate("a stream under capture waits for what was not captured with it");
       return cudaErrorStreamCaptureIsolation;
     }
@@ -168,8 +169,11 @@ struct FakeCuda {
   }
   static void forget(void* graph) {
     auto* const kept = static_cast<std::shared_ptr<FakeGpu::Graph const>*>(graph);
-    std::scoped_lock const lock(gpu().mutex_);
-    if (gpu().graphs_.erase(kept) != 0) delete kept;
+    {
+      std::scoped_lock const lock(gpu().mutex_);
+      if (gpu().graphs_.erase(kept) == 0) return;
+    }
+    delete kept;  // which gives back its memory
   }
   static cudaError_t begin_capture(cudaStream_t stream, cudaStreamCaptureMode wanted) {
     if (auto const status = begin("cudaStreamBeginCapture", stream); status != cudaSuccess) return status;
@@ -181,7 +185,9 @@ struct FakeCuda {
       static_cast<void>(gpu().end_capture(stream));  // it is over all the same
       return status;
     }
-    *graph = reinterpret_cast<cudaGraph_t>(keep(gpu().end_capture(stream)));
+    auto captured = gpu().end_capture(stream);
+    if (!captured) return left(cudaErrorStreamCaptureUnjoined);
+    *graph = reinterpret_cast<cudaGraph_t>(keep(std::move(captured)));
     return cudaSuccess;
   }
   static cudaError_t graph_instantiate(cudaGraphExec_t* made, cudaGraph_t graph) {
@@ -223,10 +229,12 @@ struct FakeCuda {
   static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
     if (auto const status = begin("cudaEventRecord", stream); status != cudaSuccess) return status;
     auto* const what = event_of(event);
-    auto const capture = gpu().queue_of(stream)->capture();
+    auto const queue = gpu().queue_of(stream);
+    auto const capture = queue->capture();
     std::scoped_lock const lock(what->mutex);
     what->capture = capture;
     what->point = nullptr;
+    if (capture) what->seen = capture->seen_by(queue.get());
     if (capture) return cudaSuccess;
     auto const point = std::make_shared<Signal>(gpu().ending());
     what->point = point;
@@ -276,14 +284,28 @@ struct FakeCuda {
     gpu().return_memory(memory);
     return cudaSuccess;
   }
+  static cudaError_t allocate_in_order(char const* name, void** memory, std::size_t bytes, cudaStream_t stream) {
+    auto const queue = gpu().queue_of(stream);
+    auto const capture = queue ? queue->capture() : nullptr;
+    if (!capture) return allocate(name, memory, bytes, stream);
+    if (auto const status = begin(name, stream, bytes); status != cudaSuccess) return status;
+    *memory = capture->allocate(queue.get(), bytes);
+    return cudaSuccess;
+  }
   static cudaError_t malloc_async(void** memory, std::size_t bytes, cudaStream_t stream) {
-    return allocate("cudaMallocAsync", memory, bytes, stream);
+    return allocate_in_order("cudaMallocAsync", memory, bytes, stream);
   }
   static cudaError_t malloc_from_pool(void** memory, std::size_t bytes, cudaMemPool_t /*pool*/, cudaStream_t stream) {
-    return allocate("cudaMallocFromPoolAsync", memory, bytes, stream);
+    return allocate_in_order("cudaMallocFromPoolAsync", memory, bytes, stream);
   }
   static cudaError_t free_async(void* memory, cudaStream_t stream) {
     begin("cudaFreeAsync", stream);
+    auto const queue = gpu().queue_of(stream);
+    if (auto const capture = queue ? queue->capture() : nullptr) {
+      if (capture->free(queue.get(), memory)) return cudaSuccess;
+      gpu().violate("a graph frees memory that it did not take");
+      return cudaErrorInvalidValue;
+    }
     return gpu().enqueue(stream, [memory] { gpu().return_memory(memory); });
   }
   static cudaError_t pool_create(cudaMemPool_t* pool, cudaMemPoolProps const* /*wanted*/) {

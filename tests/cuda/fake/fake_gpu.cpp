@@ -54,9 +54,9 @@ FakeGpu::~FakeGpu() {
   for (auto& [handle, queue] : streams_) queues.push_back(queue);
   queues.insert(queues.end(), defaults_.begin(), defaults_.end());
   for (auto const& queue : queues) queue->end();
+  for (auto* const graph : graphs_) delete graph;
   the_gpu = nullptr;
   for (auto const& [memory, bytes] : memory_) std::free(memory);
-  for (auto* const graph : graphs_) delete graph;
 }
 
 FakeGpu& FakeGpu::current() {
@@ -170,14 +170,15 @@ bool FakeGpu::is_capturing(cudaStream_t stream) const {
 }
 
 void FakeGpu::begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode) {
-  auto capture = std::make_shared<FakeCapture>();
+  auto const queue = queue_of(stream);
+  bool const global = mode == cudaStreamCaptureModeGlobal;
+  unsigned long long id = 0;
   {
     std::scoped_lock const lock(mutex_);
-    capture->id = ++captures_;
-    capture->global = mode == cudaStreamCaptureModeGlobal;
-    ++(capture->global ? capturing_ : own_[std::this_thread::get_id()]);
+    id = ++captures_;
+    ++(global ? capturing_ : own_[std::this_thread::get_id()]);
   }
-  queue_of(stream)->join(capture);
+  queue->join(std::make_shared<FakeCapture>(*this, id, global, queue.get()));
 }
 
 std::shared_ptr<FakeGpu::Graph const> FakeGpu::end_capture(cudaStream_t stream) {
@@ -191,8 +192,12 @@ std::shared_ptr<FakeGpu::Graph const> FakeGpu::end_capture(cudaStream_t stream) 
   for (auto const& queue : queues) {
     if (queue->capture() == capture) queue->join(nullptr);
   }
-  auto graph = std::make_shared<Graph>();
-  graph->tasks = std::move(capture->tasks);
+  return capture->is_joined() ? std::make_shared<Graph>(capture->take()) : nullptr;
+}
+
+std::shared_ptr<FakeGpu::Graph const> FakeGpu::end_capture(Stream const& stream) {
+  auto graph = end_capture(cuda::handle_of(stream));
+  if (!graph) violate("a capture ended with work that its first stream does not come after");
   return graph;
 }
 

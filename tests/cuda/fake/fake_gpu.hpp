@@ -45,12 +45,16 @@ struct FakeCall {
   std::thread::id thread;
 };
 
+class FakeCapture;
+class FakeGraphMemory;
+
 /// A GPU in host memory: streams run their queues on threads of their own, memory is the host's, kernels' bodies run on
 /// the CPU, and every call is recorded. One at a time in a process; tests inject failures and captures. Programs that
 /// link `weft_fake_gpu` have it behind all of Weft: it takes the place of the CUDA runtime and of the compiled kernels.
 ///
 /// What a real GPU would leave to luck is an error here: memory that is freed is overwritten, events under capture
-/// cannot be asked, streams under capture cannot wait for what was not captured. A null stream is the current device's,
+/// cannot be asked, streams under capture cannot wait for what was not captured, what a graph allocates it must free,
+/// and what other streams did for it must be waited for at its end. A null stream is the current device's,
 /// and a launch reports what this thread's calls have left behind as their last error.
 class FakeGpu {
  public:
@@ -93,14 +97,14 @@ class FakeGpu {
 
   // Capture, as cudaStreamBeginCapture and what belongs to it.
   struct Graph {
+    std::vector<std::shared_ptr<FakeGraphMemory>> memory;
     std::vector<std::function<void()>> tasks;
   };
   void begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode);
   void begin_capture(Stream const& stream) { begin_capture(cuda::handle_of(stream), cudaStreamCaptureModeGlobal); }
+  /// Null where some of it was not waited for.
   [[nodiscard]] std::shared_ptr<Graph const> end_capture(cudaStream_t stream);
-  [[nodiscard]] std::shared_ptr<Graph const> end_capture(Stream const& stream) {
-    return end_capture(cuda::handle_of(stream));
-  }
+  [[nodiscard]] std::shared_ptr<Graph const> end_capture(Stream const& stream);
   void launch(std::shared_ptr<Graph const> const& graph, cudaStream_t stream);
   void launch(std::shared_ptr<Graph const> const& graph, Stream const& stream) {
     launch(graph, cuda::handle_of(stream));

@@ -7,19 +7,11 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <vector>
 
+#include "cuda/fake/fake_capture.hpp"
 #include "cuda/fake/fake_gpu.hpp"
 
 namespace weft::test {
-
-/// What streams under one capture would do, in the order it was enqueued.
-struct FakeCapture {
-  unsigned long long id = 0;
-  bool global = true;  ///< calls of any thread can break it
-  std::mutex mutex;
-  std::vector<std::function<void()>> tasks;
-};
 
 /// A stream's queue, and the thread that runs it.
 class FakeGpu::Queue {
@@ -31,8 +23,7 @@ class FakeGpu::Queue {
 
   void push(std::function<void()> task) {
     if (auto const capture = this->capture()) {
-      std::scoped_lock const lock(capture->mutex);
-      capture->tasks.push_back(std::move(task));
+      capture->add(this, std::move(task));
       return;
     }
     {
@@ -103,6 +94,7 @@ struct FakeGpu::Event {
   std::mutex mutex;
   std::shared_ptr<Signal> point;         // null: never recorded, or captured
   std::shared_ptr<FakeCapture> capture;  // of a captured one
+  FakeCapture::Seen seen;                // then: what comes before it
 };
 
 }  // namespace weft::test

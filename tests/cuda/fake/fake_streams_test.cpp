@@ -195,6 +195,43 @@ TEST(FakeDevices, ADefaultStreamIsThatOfItsDeviceWhicheverIsCurrent) {
   EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
 }
 
+// It has an address of its own, and is taken and freed each time the graph runs.
+TEST_F(FakeStreams, MemoryOfAStreamsOrderCanBeCaptured) {
+  Stream stream = gpu.make_stream();
+  Buffer const out = cuda::allocate(4, DataType::f32, 0);
+  {
+    auto const graph = cuda::Graph::record(stream, [&] {
+      Buffer const scratch = cuda::allocate(4, DataType::f32, stream);
+      static_cast<void>(gpu.launch_kernel(cuda::handle_of(stream), [=, to = scratch.view()] {
+        for (int i = 0; i < 4; ++i) static_cast<float*>(to.data)[i] += static_cast<float>(i);
+      }));
+      cuda::copy(out.view(), scratch.view(), stream);
+    });
+    for (int launch = 0; launch < 2; ++launch) graph.launch(stream);
+    stream.synchronize();
+  }
+  EXPECT_EQ(out.as<float>()[3], 3.0F);  // what is new is zero
+  EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
+}
+
+// What a GPU refuses, the fake does.
+TEST_F(FakeStreams, ACaptureThatLeavesWorkBehindIsRefused) {
+  Stream stream = gpu.make_stream();
+  Stream side = gpu.make_stream();
+  auto const record = [&](bool joins) {
+    static_cast<void>(cuda::Graph::record(stream, [&] {
+      follow(side, stream);
+      side.enqueue([] {});
+      if (joins) follow(stream, side);
+      side.enqueue([] {});
+      if (joins) follow(stream, side);
+    }));
+  };
+  EXPECT_NO_THROW(record(true));
+  EXPECT_THROW(record(false), Error);
+  EXPECT_EQ(FakeGpu::functions().get_last_error(), cudaSuccess);
+}
+
 TEST_F(FakeStreams, MarksCanBeCaptured) {
   Stream stream = gpu.make_stream();
   Stream side = gpu.make_stream();
