@@ -120,6 +120,11 @@ struct FullyShardedMemory {
 /// the communicators find within milliseconds, naming both units; what is brought to a step is not compared, nor which
 /// units had a backward under no_sync(). Not there so far: Lamb, and UnusedGradients other than zero.
 ///
+/// A step from the second on can be recorded in a CUDA graph (weft/cuda_graph.hpp), and launched instead of later ones:
+/// wait_gathers() comes before the recording, and last in it, for a graph cannot wait for what others have sent for. It
+/// begins with the units that a step leaves here, so after any other pass (a forward that nothing follows) a step
+/// comes that is not the graph.
+///
 /// Several passes before a step() accumulate: each is reduced and its average added to the shard, in the reduce type.
 /// Within no_sync() whole gradients add up locally instead.
 ///
@@ -180,6 +185,10 @@ class FullySharded : public ShardedOptimizer {
   void reduce();
   /// Collective, after reduce(): of all shards of factor·g, counted once where groups are replicas.
   [[nodiscard]] GradientNorm measure_gradients(NormType type = NormType::l2, float factor = 1);
+
+  /// Local: every unit that was sent for is here; on a GPU for what comes behind on options.compute. For CUDA graphs,
+  /// see above; what uses a unit waits for it anyway.
+  void wait_gathers();
 
   /// Runs `body`, passes that may each end with step(), without sending gradients: they add up whole on every rank
   /// until the next pass outside, or step(), sends them. The first time it is collective and takes memory for all

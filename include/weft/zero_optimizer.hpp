@@ -52,7 +52,8 @@ struct ZeroOptions {
 /// read on options.buckets.compute, the step runs there, and what follows wait_parameter() on it comes after the
 /// bucket. Failures surface from later calls; timings are empty; a GradScaler is on the GPU as well. In stage 2
 /// the gradients of a bucket are in memory from the first gradient(i) of one of them in a step to its reduction: ask
-/// for views anew in each step. Not there so far: Lamb, and what BucketerOptions::device says.
+/// for views anew in each step. Not there so far: Lamb, and what BucketerOptions::device says. A step from the second
+/// on can be recorded in a CUDA graph: wait_parameters() comes before the recording, and last in it.
 ///
 /// Parameters are numbered over all groups. What may be touched:
 ///   parameter(i)   read from wait_parameter(i) to the next step(); written by step() only

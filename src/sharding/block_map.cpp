@@ -46,6 +46,7 @@ void BlockMap::release(std::size_t offset, std::size_t bytes) {
   auto const block = std::find_if(blocks_.begin(), blocks_.end(), [&](Block const& b) { return b.offset == offset; });
   blocks_.erase(block);
   used_ -= bytes;
+  if (blocks_.empty()) from_above_ = false;
 }
 
 }  // namespace weft

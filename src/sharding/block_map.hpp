@@ -16,7 +16,8 @@ class BlockMap {
   [[nodiscard]] std::size_t used() const noexcept { return used_; }
 
   /// Where a block of `bytes` was placed; nothing where no gap is large enough. Blocks go to the end that is free, to
-  /// either in turn where both or none are: of two at a time no gap is ever lost.
+  /// either in turn where both or none are: of two at a time no gap is ever lost. The first of an empty map goes to
+  /// the lower end, so equal calls from there on have equal results.
   [[nodiscard]] std::optional<std::size_t> place(std::size_t bytes);
   /// Takes back a block of place()'s.
   void release(std::size_t offset, std::size_t bytes);

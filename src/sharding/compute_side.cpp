@@ -30,7 +30,12 @@ void ComputeSide::wait_for(Event const& event) const {
 }
 
 void ComputeSide::lead(Stream const& stream) const {
-  if (stream_) follow(stream, *stream_);
+  if (stream_) weft::follow(stream, *stream_);
+}
+
+void ComputeSide::follow(Stream const& stream) const {
+  if (stream_) return weft::follow(*stream_, stream);
+  Stream(stream).synchronize();
 }
 
 void ComputeSide::zero(BufferView const& view) const {

@@ -28,6 +28,8 @@ class ComputeSide {
   void wait_for(Event const& event) const;
   /// What comes to `stream` from now on comes after all uses so far; on the host those are over.
   void lead(Stream const& stream) const;
+  /// What is used from now on comes after all that came to `stream` so far.
+  void follow(Stream const& stream) const;
 
   void zero(BufferView const& view) const;
   /// With NaN, of floating-point types.

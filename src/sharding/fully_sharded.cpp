@@ -161,6 +161,9 @@ void FullySharded::reduce() {
 GradientNorm FullySharded::measure_gradients(NormType type, float factor) {
   return impl().measure_gradients(type, factor);
 }
+void FullySharded::wait_gathers() {
+  impl().wait_gathers();
+}
 bool FullySharded::set_sync(bool sync) {
   return impl().set_sync(sync);
 }

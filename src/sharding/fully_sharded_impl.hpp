@@ -37,6 +37,7 @@ class FullySharded::Impl final : public ShardedOptimizer::Core {
   void reduce();
   void step(StepInputs const& inputs);
   bool set_sync(bool sync);
+  void wait_gathers();
 
   [[nodiscard]] std::size_t element_count(std::size_t index) const override { return layout_.place(index).count; }
   [[nodiscard]] BufferView parameter_shard(std::size_t index) const override;

@@ -147,6 +147,11 @@ void FullySharded::Impl::note_gradients(std::size_t unit) {
   any_backward_ = true;
 }
 
+void FullySharded::Impl::wait_gathers() {
+  check_usable();
+  guarded([this] { gatherer_.join(); });
+}
+
 bool FullySharded::Impl::set_sync(bool sync) {
   bool const was = sync_;
   if (!sync) {

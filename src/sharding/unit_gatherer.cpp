@@ -102,6 +102,7 @@ void UnitGatherer::wait_for(std::size_t unit) {
   for (std::size_t flat = layout_.first_flat(unit); flat < layout_.last_flat(unit); ++flat) {
     try {
       options_.compute.wait_for(works_[flat], communicator_);
+      if (options_.compute.is_gpu()) works_[flat] = Work();  // what is recorded next may not wait for what was not
     } catch (Error const& error) {
       throw Error(error.code(),
                   fmt::format("gathering unit '{}': {}", layout_.name(unit), name_units(error.what(), layout_)));
@@ -111,6 +112,12 @@ void UnitGatherer::wait_for(std::size_t unit) {
 
 void UnitGatherer::wait_for_all() {
   for (std::size_t unit = 0; unit < layout_.unit_count(); ++unit) wait_for(unit);
+}
+
+void UnitGatherer::join() {
+  wait_for_all();
+  if (options_.poison && !owns_all())
+    options_.compute.follow(options_.stream);  // what is given up is overwritten there
 }
 
 void UnitGatherer::begin(Use const& use) {

@@ -43,6 +43,8 @@ class UnitGatherer {
   void launch_first(std::span<char const> updated);
   /// Shards are not read any more.
   void wait_for_all();
+  /// The same; and all that is done on stream() comes before what comes next.
+  void join();
   /// Waits for what is under way; failures are logged if `log_failures`. False: there was one.
   bool drain(bool log_failures) noexcept;
 
@@ -77,7 +79,7 @@ class UnitGatherer {
   Buffer pool_;
   Buffer shard_memory_;
   std::vector<BufferView> shards_;     ///< by flat
-  std::vector<Work> works_;            ///< by flat: its last gather
+  std::vector<Work> works_;            ///< by flat: its last gather; on a GPU until the compute side waits for it
   std::vector<Launch> launches_;       ///< since the step began
   std::vector<BucketTiming> timings_;  ///< of the last step
 };

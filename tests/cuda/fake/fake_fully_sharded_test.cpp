@@ -1,182 +1,13 @@
 // FullySharded on a GPU's streams: the CPU's bits, and nobody waits.
-#include <gtest/gtest.h>
+#include "cuda/fake/fake_fully_sharded.hpp"
 
 #include <atomic>
 #include <chrono>
-#include <cstring>
-#include <functional>
-#include <limits>
+#include <string>
 #include <thread>
-#include <vector>
-
-#include "cuda/fake/fake_nccl.hpp"
-#include "sharding/fully_sharded_training.hpp"
-#include "weft/error.hpp"
 
 namespace weft::test {
 namespace {
-
-constexpr Device kGpu{DeviceType::cuda, 0};
-
-class FakeFullySharded : public ::testing::Test {
- protected:
-  void TearDown() override {
-    EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
-    EXPECT_EQ(nccl.live(), 0U);
-  }
-  static void run_ranks(int ranks, std::function<void(Communicator&)> const& body) {
-    run_thread_ranks(ranks, [&](Communicator& world) {
-      FakeNccl::connect(world);
-      body(world);
-    });
-  }
-
-  FakeGpu gpu;
-  FakeNccl nccl;
-};
-
-/// Units whose values are those of some on the host, in the GPU's memory.
-class OnGpu {
- public:
-  OnGpu(FakeGpu const& gpu, std::vector<ShardedUnit> units) : units_(std::move(units)) {
-    for (ShardedUnit& unit : units_) {
-      for (ParameterGroup& group : unit.groups) {
-        for (BufferView& view : group.parameters) {
-          memory_.push_back(gpu.allocate(view.count, view.dtype));
-          if (view.count != 0) std::memcpy(memory_.back().data(), view.data, view.bytes());
-          view = view.count == 0 ? BufferView(nullptr, 0, view.dtype, kGpu) : memory_.back().view();
-        }
-      }
-    }
-  }
-  [[nodiscard]] std::vector<ShardedUnit> const& units() const { return units_; }
-
- private:
-  std::vector<Buffer> memory_;
-  std::vector<ShardedUnit> units_;
-};
-
-void launch(FakeGpu& gpu, Stream const& stream, std::function<void()> kernel) {
-  static_cast<void>(gpu.launch_kernel(cuda::handle_of(stream), std::move(kernel)));
-}
-
-/// What backward writes: scaled, and perhaps not finite.
-struct Gradients {
-  float scale = 1;
-  std::function<bool(std::size_t step, std::size_t tensor)> overflows = [](std::size_t, std::size_t) { return false; };
-
-  void write(BufferView gradient, BufferView parameter, int rank, std::size_t step, std::size_t tensor,
-             bool add) const {
-    write_gradient(gradient, parameter, rank, step, tensor, add);
-    if (gradient.dtype != DataType::f32 || gradient.count == 0) return;
-    auto* const values = static_cast<float*>(gradient.data);
-    for (std::size_t e = 0; e < gradient.count && scale != 1; ++e) values[e] *= scale;
-    if (overflows(step, tensor)) values[gradient.count - 1] = std::numeric_limits<float>::infinity();
-  }
-};
-
-/// One rank's training, where `compute` is; on the host there is none.
-class Trainer {
- public:
-  Trainer(FakeGpu& gpu, FullySharded& model, Training const& t, int rank, Stream* compute, Gradients gradients = {})
-      : gpu_(gpu), model_(model), t_(t), rank_(rank), compute_(compute), gradients_(std::move(gradients)) {}
-
-  void step(std::size_t step) {
-    for (std::size_t number = 0; number + 1 < t_.passes; ++number) {
-      model_.no_sync([&] { pass(step, number); });
-    }
-    pass(step, t_.passes - 1);
-    model_.step();
-  }
-  /// Forward checks that units are all there, backward uses them.
-  void pass(std::size_t step, std::size_t number) {
-    for (std::size_t unit = 0; unit < model_.unit_count(); ++unit) {
-      model_.before_forward(unit);
-      model_.after_forward(unit);
-    }
-    for (std::size_t unit = model_.unit_count(); unit-- > 0;) {
-      model_.before_backward(unit);
-      for (std::size_t const i : parameters_of(model_, unit)) backward(unit, i, step, number);
-      model_.after_backward(unit);
-    }
-  }
-  /// The bytes of all parameters, as they are gathered.
-  [[nodiscard]] std::vector<std::byte> gathered() {
-    std::vector<std::byte> all;
-    for (std::size_t unit = 0; unit < model_.unit_count(); ++unit) {
-      model_.before_forward(unit);
-      for (std::size_t const i : parameters_of(model_, unit)) {
-        auto const read = [&all, view = model_.parameter(i)] {
-          auto const* const bytes = static_cast<std::byte const*>(view.data);
-          all.insert(all.end(), bytes, bytes + view.bytes());
-        };
-        compute_ != nullptr ? launch(gpu_, *compute_, read) : read();
-      }
-      model_.after_forward(unit);
-    }
-    if (compute_ != nullptr) compute_->synchronize();
-    return all;
-  }
-
- private:
-  void backward(std::size_t unit, std::size_t i, std::size_t step, std::size_t number) {
-    if (t_.skips(step, i)) return model_.mark_unused(i);
-    auto const kernel = [this, to = model_.gradient(i), from = model_.parameter(i), i, at = step * t_.passes + number,
-                         add = model_.holds_gradients(unit)] { gradients_.write(to, from, rank_, at, i, add); };
-    compute_ != nullptr ? launch(gpu_, *compute_, kernel) : kernel();
-  }
-
-  FakeGpu& gpu_;
-  FullySharded& model_;
-  Training const& t_;
-  int rank_;
-  Stream* compute_;
-  Gradients gradients_;
-};
-
-using AfterStep = std::function<void(FullySharded&, std::size_t step)>;
-
-std::vector<std::byte> train_on_host(Communicator& world, FakeGpu& gpu, Training const& t, FullyShardedOptions options,
-                                     Gradients const& gradients = {}, AfterStep const& after = {}) {
-  options.optimizer = t.settings;
-  options.hybrid_sum = HybridSum::by_group;  // as on a GPU
-  Parameters const values(t.specs);
-  FullySharded model(world, units_of(values, t, 4), options);
-  Trainer trainer(gpu, model, t, world.rank(), nullptr, gradients);
-  for (std::size_t step = 0; step < t.steps; ++step) {
-    trainer.step(step);
-    if (after) after(model, step);
-  }
-  return trainer.gathered();
-}
-
-std::vector<std::byte> train_on_gpu(Communicator& world, FakeGpu& gpu, Training const& t, FullyShardedOptions options,
-                                    Gradients const& gradients = {}, AfterStep const& after = {}) {
-  options.optimizer = t.settings;
-  Stream compute = options.compute ? *options.compute : gpu.make_stream();
-  options.compute = compute;
-  Parameters const values(t.specs);
-  OnGpu const parameters(gpu, units_of(values, t, 4));
-  FullySharded model(world, parameters.units(), options);
-  Trainer trainer(gpu, model, t, world.rank(), &compute, gradients);
-  for (std::size_t step = 0; step < t.steps; ++step) {
-    auto const waits = gpu.host_waits_here();
-    auto const allocated = gpu.count_here("cudaMalloc");
-    trainer.step(step);
-    // The first no_sync() takes memory.
-    EXPECT_TRUE(step == 0 || gpu.host_waits_here() == waits) << "step " << step;
-    EXPECT_TRUE(step == 0 || gpu.count_here("cudaMalloc") == allocated) << "step " << step;
-    if (after) after(model, step);
-  }
-  EXPECT_TRUE(model.gathers().empty() && model.reductions().empty() && model.updates().empty());
-  return trainer.gathered();
-}
-
-std::vector<TensorSpec> units_with_types(bool mixed) {
-  std::vector<TensorSpec> specs = awkward();
-  for (std::size_t i = 1; i < specs.size() && mixed; i += 3) specs[i].dtype = DataType::bf16;
-  return specs;
-}
 
 TEST_F(FakeFullySharded, HasTheBitsOfTheCpuWithoutWaiting) {
   Training const training{
@@ -236,10 +67,10 @@ TEST_F(FakeFullySharded, AddsUpPassesThatWereReduced) {
         FullyShardedOptions options{.parameter_type = type, .poison = true};
         Stream compute = gpu.make_stream();
         Parameters const values(training.specs);
-        OnGpu const parameters(gpu, units_of(values, training, 4));
+        UnitsOnGpu const parameters(gpu, units_of(values, training, 4));
         if (on_gpu) options.compute = compute;
         FullySharded model(world, on_gpu ? parameters.units() : units_of(values, training, 4), options);
-        Trainer trainer(gpu, model, training, world.rank(), on_gpu ? &compute : nullptr);
+        UnitTrainer trainer(gpu, model, training, world.rank(), on_gpu ? &compute : nullptr);
         for (std::size_t step = 0; step < training.steps; ++step) {
           for (std::size_t pass = 0; pass < 3; ++pass) trainer.pass(3 * step + pass, 0);
           model.step();
@@ -258,9 +89,9 @@ TEST_F(FakeFullySharded, AScalersOverflowsSkipOnAllRanksAsOnTheCpu) {
                           .steps = 9};
   for (int const shard_size : {0, 2}) {
     run_ranks(shard_size == 0 ? 2 : 4, [&](Communicator& world) {
-      Gradients const gradients{.scale = 1024, .overflows = [&](std::size_t step, std::size_t tensor) {
-                                  return step % 3 == 1 && world.rank() == 1 && tensor == 4;
-                                }};
+      UnitGradients const gradients{.scale = 1024, .overflows = [&](std::size_t step, std::size_t tensor) {
+                                      return step % 3 == 1 && world.rank() == 1 && tensor == 4;
+                                    }};
       for (bool const clips : {false, true}) {
         GradScalerOptions const scaling{.init_scale = 1024, .growth_interval = 2};
         GradScaler on_host(scaling);
@@ -307,7 +138,7 @@ TEST_F(FakeFullySharded, StreamsWaitForOneAnother) {
       auto const expected = train_on_host(world, gpu, training, options);
       for (int const late : {0, 1, 2}) {
         Parameters const values(training.specs);
-        OnGpu const parameters(gpu, units_of(values, training, 4));
+        UnitsOnGpu const parameters(gpu, units_of(values, training, 4));
         Stream compute = gpu.make_stream();
         options.compute = compute;
         options.gather_stream = gpu.make_stream();
@@ -315,7 +146,7 @@ TEST_F(FakeFullySharded, StreamsWaitForOneAnother) {
         FullySharded model(world, parameters.units(), options);
         Stream const held = late == 0 ? compute : late == 1 ? *options.gather_stream : *options.reduce_stream;
         gpu.hold(held);
-        Trainer trainer(gpu, model, training, world.rank(), &compute);
+        UnitTrainer trainer(gpu, model, training, world.rank(), &compute);
         for (std::size_t step = 0; step < training.steps; ++step) trainer.step(step);  // all of it enqueued
         gpu.release(held);
         auto const got = trainer.gathered();
@@ -337,7 +168,7 @@ TEST_F(FakeFullySharded, GathersAreSentForAheadOfTheUnitInUse) {
                      .first = SgdOptions{.lr = 0.1},
                      .second = SgdOptions{.lr = 0.1}};
     Parameters const values(t.specs);
-    OnGpu const parameters(gpu, units_of(values, t, 1));
+    UnitsOnGpu const parameters(gpu, units_of(values, t, 1));
     Stream compute = gpu.make_stream();
     FullyShardedOptions options;
     options.compute = compute;
@@ -360,21 +191,11 @@ TEST_F(FakeFullySharded, StatesAreReadAndWritten) {
     Training const t{
         .specs = units_with_types(false), .first = AdamWOptions{.lr = 0.01}, .second = AdamWOptions{.lr = 0.01}};
     Parameters const values(t.specs);
-    OnGpu const parameters(gpu, units_of(values, t, 4));
+    UnitsOnGpu const parameters(gpu, units_of(values, t, 4));
     FullyShardedOptions options;
     options.compute = gpu.make_stream();
     FullySharded model(world, parameters.units(), options);
-    for (std::size_t i = 0; i < model.parameter_count(); ++i) {
-      std::vector<float> master = model.master(i);
-      ASSERT_EQ(master.size(), t.specs[i].count);
-      for (std::size_t e = 0; e < master.size(); ++e)
-        ASSERT_EQ(master[e], static_cast<float const*>(values.views()[i].data)[e]);
-      for (float& value : master) value += 1;
-      model.set_parameter(i, master);
-      model.set_state(i, 1, master);
-      EXPECT_EQ(model.master(i), master);
-      EXPECT_EQ(model.state(i, 1), master);
-    }
+    expect_states_to_be_set(model, values.views());
   });
 }
 
@@ -388,9 +209,9 @@ TEST_F(FakeFullySharded, ReducedGradientsAreMeasuredAndChanged) {
       if (on_gpu) options.compute = compute;
       options.gradients.max_norm = 1e-3;
       Parameters const values(t.specs);
-      OnGpu const parameters(gpu, units_of(values, t, 4));
+      UnitsOnGpu const parameters(gpu, units_of(values, t, 4));
       FullySharded model(world, on_gpu ? parameters.units() : units_of(values, t, 4), options);
-      Trainer trainer(gpu, model, t, world.rank(), on_gpu ? &compute : nullptr);
+      UnitTrainer trainer(gpu, model, t, world.rank(), on_gpu ? &compute : nullptr);
       trainer.pass(0, 0);
       model.reduce();
       double const norm = model.measure_gradients().norm;
@@ -413,14 +234,14 @@ TEST_F(FakeFullySharded, AScalersForgottenUpdateIsRefused) {
   run_ranks(2, [&](Communicator& world) {
     Training const t{.specs = units_with_types(false), .first = SgdOptions{.lr = 0.1}, .second = SgdOptions{.lr = 0.1}};
     Parameters const values(t.specs);
-    OnGpu const parameters(gpu, units_of(values, t, 4));
+    UnitsOnGpu const parameters(gpu, units_of(values, t, 4));
     Stream compute = gpu.make_stream();
     GradScaler scaler({}, kGpu);
     FullyShardedOptions options;
     options.compute = compute;
     options.gradients.scaler = &scaler;
     FullySharded model(world, parameters.units(), options);
-    Trainer trainer(gpu, model, t, world.rank(), &compute);
+    UnitTrainer trainer(gpu, model, t, world.rank(), &compute);
     trainer.step(0);
     trainer.pass(1, 0);
     EXPECT_THROW(model.step(), Error);
@@ -436,7 +257,7 @@ TEST_F(FakeFullySharded, RanksThatUseOtherUnitsAreTold) {
                      .first = SgdOptions{.lr = 0.1},
                      .second = SgdOptions{.lr = 0.1}};
     Parameters const values(t.specs);
-    OnGpu const parameters(gpu, units_of(values, t, 1));
+    UnitsOnGpu const parameters(gpu, units_of(values, t, 1));
     FullyShardedOptions options{.prefetch = 0};
     Stream compute = gpu.make_stream();
     options.compute = compute;
@@ -465,12 +286,7 @@ TEST_F(FakeFullySharded, WhatIsNotThereOnAGpuIsNamed) {
     GradScaler scaler;
     auto const refused = [&](std::vector<BufferView> const& parameters, OptimizerOptions const& optimizer,
                              FullyShardedOptions const& options, std::string const& word) {
-      try {
-        FullySharded const model(world, {{"only", {{parameters, optimizer}}}}, options);
-        ADD_FAILURE() << word;
-      } catch (Error const& error) {
-        EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-      }
+      expect_refused([&] { FullySharded const model(world, {{"only", {{parameters, optimizer}}}}, options); }, word);
     };
     refused({memory.view()}, LambOptions{}, {}, "Lamb");
     refused({memory.view(), host.view()}, AdamWOptions{}, {}, "parameter 1");
