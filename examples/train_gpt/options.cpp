@@ -353,10 +353,6 @@ void check_device(Options const& options) {
   if (options.strategy != "ddp" && options.optimizer == "lamb") {
     refuse(fmt::format("--device cuda: --optimizer lamb under {} is for the CPU so far", options.strategy));
   }
-  // The others' buckets and units come and go; a graph's addresses stay.
-  if (options.cuda_graph && options.strategy != "ddp" && options.strategy != "zero1") {
-    refuse("--cuda-graph: is for --strategy ddp and zero1 so far");
-  }
   if (options.bucket_policy != "caps") refuse("--device cuda: --bucket-policy optimal is for the CPU so far");
 }
 

@@ -31,13 +31,13 @@ class Runs:
         with open(self.folder / f"{name}.{rank}.log", "wb") as log:
             self.processes[name, rank] = subprocess.Popen(command, env={**os.environ, **threads, **extra}, stdout=log, stderr=log)
 
-    def start_two_ranks(self, name, strategy):
+    def start_two_ranks(self, name, *arguments):
         """As torchrun starts them. NCCL takes one GPU for two ranks of one host for a mistake, so each is a host of its own."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         for rank in range(2):
-            self.start(name, "--device", "cuda", "--strategy", strategy, rank=rank, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2",
+            self.start(name, "--device", "cuda", *arguments, rank=rank, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2",
                        LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), NCCL_HOSTID=f"weft{rank}")
 
     def finish(self, limit):
@@ -77,9 +77,10 @@ def main():
             runs.start(f"{mode or 'fp32'}", *gpu, *arguments)
             runs.start(f"{mode or 'fp32'}-graph", *gpu, *arguments, "--cuda-graph")
         for strategy in STRATEGIES:
-            runs.start_two_ranks(f"two-{strategy}", strategy)
+            runs.start_two_ranks(f"two-{strategy}", "--strategy", strategy)
+            runs.start_two_ranks(f"two-{strategy}-graph", "--strategy", strategy, "--cuda-graph")
         there = runs.finish(options.limit)
-        good = len(there) == 9 + len(STRATEGIES)
+        good = len(there) == 9 + 2 * len(STRATEGIES)
 
         def compare(what, one, other, tolerance):
             if not {one, other} <= there:
@@ -106,6 +107,8 @@ def main():
             good &= compare(f"{strategy} of two ranks on one GPU beside the CPU", f"two-{strategy}", "fp32-cpu", 1e-3)
         for precision in ("fp32", "bf16", "fp16"):
             good &= compare_bits(f"{precision}-graph", precision)
+        for strategy in STRATEGIES:
+            good &= compare_bits(f"two-{strategy}-graph", f"two-{strategy}")
     return 0 if good else 1
 
 

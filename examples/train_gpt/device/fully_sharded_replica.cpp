@@ -33,6 +33,7 @@ class FullyShardedReplica final : public OfSharded<DeviceReplica> {
   [[nodiscard]] float keep() const override { return turns_.adds() ? 1.0F : 0.0F; }
   void without_sending(std::function<void()> const& pass) override { sharded_.no_sync(pass); }
   void enqueue_update(float const* lr) override { sharded_.step({.lr = lr}); }
+  void join() override { sharded_.wait_gathers(); }
 
  private:
   [[nodiscard]] weft::ShardedOptimizer& sharded() override { return sharded_; }

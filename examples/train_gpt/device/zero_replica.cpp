@@ -24,20 +24,14 @@ class ZeroReplica final : public OfSharded<DeviceReplica> {
               options_of(setup)) {}
 
   [[nodiscard]] weft::BufferView parameter(std::size_t index) override {
-    if (!joined_) zero_.wait_parameter(index);
+    zero_.wait_parameter(index);
     return zero_.parameter(index);
   }
   [[nodiscard]] weft::BufferView gradient(std::size_t index) override { return zero_.gradient(index); }
   void gradient_done(std::size_t index) override { zero_.mark_ready(index); }
   void without_sending(std::function<void()> const& pass) override { zero_.no_sync(pass); }
-  void enqueue_update(float const* lr) override {
-    zero_.step({.lr = lr, .stream = &stream_});
-    joined_ = false;
-  }
-  void join() override {
-    zero_.wait_parameters();
-    joined_ = true;
-  }
+  void enqueue_update(float const* lr) override { zero_.step({.lr = lr, .stream = &stream_}); }
+  void join() override { zero_.wait_parameters(); }
 
  private:
   [[nodiscard]] weft::ShardedOptimizer& sharded() override { return zero_; }
@@ -45,7 +39,6 @@ class ZeroReplica final : public OfSharded<DeviceReplica> {
 
   weft::Stream stream_;
   weft::ZeroOptimizer zero_;
-  bool joined_ = false;  ///< all parameters have arrived; a graph cannot wait for what it did not enqueue
 };
 
 }  // namespace

@@ -98,6 +98,7 @@ class OnDevice final : public Strategy {
     buckets.compute = stream_;
     return buckets;
   }
+  void record_graph();
   void enqueue_step();
   void mark() {
     if (!recording_) marks_.add(stream_);
@@ -115,7 +116,7 @@ class OnDevice final : public Strategy {
   Marks marks_;
   bool recording_ = false;
   std::optional<weft::cuda::Graph> graph_;
-  std::int64_t steps_ = 0;  ///< made here
+  bool after_step_ = false;  ///< what ran last was a step, which left things as the next one finds them
   std::int64_t applied_ = 0;
 };
 
@@ -124,14 +125,7 @@ StepTimes OnDevice::step(std::span<Batch const> batches, double lr) {
   StepTimes times;
   times.start = std::chrono::steady_clock::now();
   buffers_.write(batches, lr);
-  if (records_ && steps_ > 0 && !graph_) {
-    replica_->join();  // what was enqueued outside of a graph cannot be waited for inside
-    recording_ = true;
-    graph_ = weft::cuda::Graph::record(stream_, [&] {
-      enqueue_step();
-      replica_->join();
-    });
-  }
+  if (records_ && after_step_ && !graph_) record_graph();
   if (graph_) {
     graph_->launch(stream_);
   } else {
@@ -145,9 +139,19 @@ StepTimes OnDevice::step(std::span<Batch const> batches, double lr) {
     marks_.read(times);
   }
   for (float const loss : buffers_.losses()) times.loss += loss / static_cast<float>(passes_);
-  ++steps_;
+  after_step_ = true;
   if (!buffers_.overflowed()) ++applied_;
   return times;
+}
+
+void OnDevice::record_graph() {
+  replica_->join();  // what was enqueued outside of a graph cannot be waited for inside
+  recording_ = true;
+  graph_ = weft::cuda::Graph::record(stream_, [&] {
+    enqueue_step();
+    replica_->join();
+  });
+  recording_ = false;
 }
 
 void OnDevice::enqueue_step() {
@@ -173,6 +177,8 @@ void OnDevice::enqueue_step() {
 }
 
 std::span<float const> OnDevice::next_byte_logits(std::span<std::uint8_t const> text) {
+  graph_.reset();  // this pass may leave other units here than a step does
+  after_step_ = false;
   auto const logits = model_.logits(buffers_.upload_text(text, stream_), text.size(), *replica_);
   auto const* const last =
       static_cast<float const*>(logits.data) + (text.size() - 1) * std::size_t{GptConfig::kVocabulary};
