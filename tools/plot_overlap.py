@@ -92,14 +92,15 @@ def draw_bars(axes, pieces, y, origin, color):
 
 
 def label_runs(axes, intervals, y, origin):
-    """Writes each name once, in the middle of the intervals in a row that have it."""
+    """Writes each name once, in the middle of the intervals in a row that have it. A name that all have says no more than
+    the legend."""
     runs = []
     for name, start, end in sorted(intervals, key=lambda interval: interval[1]):
         if runs and runs[-1][0] == name:
             runs[-1][2] = end
         else:
             runs.append([name, start, end])
-    for name, start, end in runs:
+    for name, start, end in runs if len(runs) > 1 else []:
         if end - start > 0.04 * axes.get_xlim()[1]:
             axes.text((start + end) / 2 - origin, y, name, ha="center", va="center", color="white", fontsize=9,
                       bbox={"facecolor": COMPUTE, "edgecolor": "none", "pad": 1.5})

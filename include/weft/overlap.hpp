@@ -67,7 +67,9 @@ struct OverlapReport {
 };
 
 /// A table for a terminal or a log: one line per bucket (index, bytes, ready, started, finished, exposed ms), then the
-/// totals. Ends with a newline.
-[[nodiscard]] std::string format_overlap_report(OverlapReport const& report, std::string const& title);
+/// totals. Ends with a newline. `collectives`: what each bucket's collective is called, where they are not all the
+/// same; as many as buckets, or none.
+[[nodiscard]] std::string format_overlap_report(OverlapReport const& report, std::string const& title,
+                                                std::span<std::string const> collectives = {});
 
 }  // namespace weft

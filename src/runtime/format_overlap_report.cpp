@@ -1,13 +1,25 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
+#include <string>
+#include <vector>
 
 #include "runtime/with_unit.hpp"
 #include "weft/overlap.hpp"
 
 namespace weft {
 
-std::string format_overlap_report(OverlapReport const& report, std::string const& title) {
+std::string format_overlap_report(OverlapReport const& report, std::string const& title,
+                                  std::span<std::string const> collectives) {
+  std::vector<std::string> names{"collective"};
+  names.insert(names.end(), collectives.begin(), collectives.end());
+  auto const longest = std::max_element(names.begin(), names.end(),
+                                        [](auto const& one, auto const& other) { return one.size() < other.size(); });
+  auto const column = [&, width = longest->size()](std::size_t row) {
+    return collectives.empty() ? "" : fmt::format("  {:<{}}", names[row], width);
+  };
+
   fmt::memory_buffer out;
   auto const line = [&out](auto const& format, auto const&... values) {
     fmt::format_to(std::back_inserter(out), fmt::runtime(format), values...);
@@ -18,12 +30,12 @@ std::string format_overlap_report(OverlapReport const& report, std::string const
   };
 
   line("{}", title);
-  line("  {:>6} {:>11} {:>10} {:>10} {:>11} {:>11}", "bucket", "bytes", "ready ms", "started ms", "finished ms",
-       "exposed ms");
+  line("  {:>6}{} {:>11} {:>10} {:>10} {:>11} {:>11}", "bucket", column(0), "bytes", "ready ms", "started ms",
+       "finished ms", "exposed ms");
   for (std::size_t index = 0; index < report.buckets.size(); ++index) {
     auto const& bucket = report.buckets[index];
-    line("  {:>6} {:>11} {:>10.3f} {:>10.3f} {:>11.3f} {:>11.3f}", index, with_unit(bucket.bytes), bucket.ready_ms,
-         bucket.started_ms, bucket.finished_ms, bucket.exposed_ms);
+    line("  {:>6}{} {:>11} {:>10.3f} {:>10.3f} {:>11.3f} {:>11.3f}", index, column(index + 1), with_unit(bucket.bytes),
+         bucket.ready_ms, bucket.started_ms, bucket.finished_ms, bucket.exposed_ms);
   }
   if (report.buckets.empty()) line("  {:>6}", "(none)");
   total("step", report.step_ms, "");

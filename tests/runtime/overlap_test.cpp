@@ -211,5 +211,17 @@ TEST(FormatOverlapReport, ShowsEveryBucketAndTotal) {
   EXPECT_EQ(text.back(), '\n');
 }
 
+TEST(FormatOverlapReport, NamesCollectivesThatDiffer) {
+  auto const r = report(17, {between(0, 10)}, {bucket(512, 4, 10, 14), bucket(1024, 10, 14, 16)});
+  std::vector<std::string> const names{"all_gather", "reduce_scatter"};
+  auto const text = format_overlap_report(r, "step 7", names);
+  EXPECT_NE(text.find("  bucket  collective           bytes   ready ms started ms finished ms  exposed ms\n"
+                      "       0  all_gather           512 B      4.000     10.000      14.000       4.000\n"
+                      "       1  reduce_scatter     1.0 KiB     10.000     14.000      16.000       2.000\n"
+                      "  step "),
+            std::string::npos)
+      << text;
+}
+
 }  // namespace
 }  // namespace weft

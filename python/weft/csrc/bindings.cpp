@@ -80,7 +80,7 @@ py::list overlap_steps() {
 std::string format_step(std::size_t index, std::string const& title) {
   auto const steps = overlap_recorder().steps();
   TORCH_CHECK_INDEX(index < steps.size(), "weft: no step ", index, " was recorded, only ", steps.size());
-  return format_overlap_report(steps[index].report, title);
+  return format_overlap_report(steps[index].report, title, steps[index].names);
 }
 
 }  // namespace

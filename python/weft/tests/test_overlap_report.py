@@ -81,13 +81,17 @@ def train_fsdp(rank: int) -> dict:
     train(model)
     report = weft.overlap_report()
     check(report)
-    return report.to_dict()
+    return report.to_dict() | {"table": report.table()}
 
 
 def test_fsdp2_gathers_and_scatters_are_told():
     for made in run_ranks(2, "weft", train_fsdp):
         operations = {one["operation"] for one in made["collectives"]}
         assert {"all_gather_into_tensor", "reduce_scatter_tensor"} <= operations, operations
+        step, _, sums = made["table"].partition("all ")
+        for operation in ("all_gather_into_tensor", "reduce_scatter_tensor"):
+            calls = sum(one["operation"] == operation for one in made["steps"][made["typical_step"]]["collectives"])
+            assert step.count(f"  {operation} ") == calls > 0 and operation in sums, made["table"]
 
 
 def wait_or_compute(rank: int, cpu_seconds: float) -> dict:
