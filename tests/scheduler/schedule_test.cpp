@@ -316,7 +316,7 @@ TEST(SerialOrder, EveryOrderIsLegal) {
     CostModel const model(unit_cluster());
     Problem const problem(graph, model);
     for (auto const& start : {problem.order(), as_soon_as_possible(problem), depth_first(problem)}) {
-      for (auto const& order : {start, just_in_time(problem, start)}) {
+      for (auto const& order : {start, just_in_time(problem, start, serial_peak(problem, start))}) {
         ASSERT_EQ(order.size(), problem.tasks().size());
         std::vector<int> place(order.size(), -1);
         for (std::size_t i = 0; i < order.size(); ++i) place[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
@@ -350,11 +350,13 @@ TEST(MergeCollectives, NeverMakesACycle) {
     CostModel const model(unit_cluster());
     Problem const problem(graph, model);
     auto const serial = low_memory_order(problem);
-    auto const merged = merge_collectives(
-        problem, serial, {.bytes = static_cast<std::int64_t>(random() % 60) << 20, .memory = std::int64_t{1} << 40});
+    auto const merged = merge_collectives(problem, serial,
+                                          {.gather_bytes = static_cast<std::int64_t>(random() % 60) << 20,
+                                           .reduce_bytes = static_cast<std::int64_t>(random() % 60) << 20,
+                                           .memory = std::int64_t{1} << 40});
     merged_ones += merged.launches.size();
     Problem const after(graph, model, merged.launches);  // throws where there is a cycle
-    EXPECT_EQ(serial_order_by(merged.key, after).size(), after.tasks().size());
+    EXPECT_EQ(serial_order_by(merged, after).size(), after.tasks().size());
   }
   EXPECT_GT(merged_ones, 100u);
 }

@@ -39,12 +39,14 @@ class Merger {
   Merged run() {
     Merged merged;
     merged.key.resize(problem_.graph().ops.size());
+    merged.earlier.resize(problem_.graph().ops.size());
     for (TaskId const task : order_) merged.key[at(op_of(task))] = position_[at(task)];
-    if (rules_.bytes > 0) {
-      for (auto const& [kind, members] : classes()) {
-        find_freedom();  // what was merged stands elsewhere now
-        merge(members, merged);
-      }
+    for (auto const& [kind, members] : classes()) {
+      bool const gathers = kind.first == CollectiveKind::all_gather || kind.first == CollectiveKind::broadcast;
+      std::int64_t const bytes = gathers ? rules_.gather_bytes : rules_.reduce_bytes;
+      if (bytes <= 0) continue;
+      find_freedom();  // what was merged stands elsewhere now
+      merge(members, bytes, merged);
     }
     return merged;
   }
@@ -53,6 +55,7 @@ class Merger {
   struct Launch {
     std::vector<TaskId> tasks;
     std::int32_t position = 0;
+    std::int32_t first = 0;  ///< of the positions that its tasks had
     std::int32_t needed = kNever;
     std::int64_t bytes = 0;
     std::int64_t inputs = 0;  ///< bytes that it keeps alive
@@ -131,7 +134,7 @@ class Merger {
     return bytes;
   }
 
-  void merge(std::vector<TaskId> const& members, Merged& merged) {
+  void merge(std::vector<TaskId> const& members, std::int64_t most_bytes, Merged& merged) {
     std::int64_t total = 0;
     for (TaskId const task : members) total += node(task).collective.bytes;
     std::int64_t passed = 0;
@@ -140,8 +143,9 @@ class Merger {
       std::int64_t const bytes = node(task).collective.bytes;
       std::int64_t const before = passed - launch.bytes;
       std::int64_t const after = total - passed - bytes;
-      bool const fits =
-          launch.bytes + bytes <= std::min({rules_.bytes, std::max(before, bytes), std::max(after, bytes)});
+      double const most =
+          std::min(static_cast<double>(most_bytes), rules_.taper * static_cast<double>(std::min(before, after)));
+      bool const fits = static_cast<double>(launch.bytes + bytes) <= most;
       passed += bytes;
       if (!launch.tasks.empty() && fits &&
           node(task).seconds.has_value() == node(launch.tasks.front()).seconds.has_value() && join(launch, task)) {
@@ -150,6 +154,7 @@ class Merger {
       finish(launch, merged);
       launch = {.tasks = {task},
                 .position = position_[at(task)],
+                .first = position_[at(task)],
                 .needed = need_[at(task)],
                 .bytes = bytes,
                 .inputs = last_inputs(task)};
@@ -159,7 +164,8 @@ class Merger {
 
   bool join(Launch& launch, TaskId task) {
     std::int32_t const here = position_[at(task)];
-    if (ready_[at(task)] < launch.position) {
+    // What waits for nothing from `first` on waits for none of them.
+    if (ready_[at(task)] < launch.first) {
       if (!extend(launch.position, here, outputs(task))) return false;
     } else if (launch.needed > here) {
       if (!extend(launch.position + 1, here + 1, launch.inputs)) return false;
@@ -186,6 +192,7 @@ class Merger {
     for (TaskId const task : launch.tasks) {
       ops.push_back(op_of(task));
       merged.key[at(op_of(task))] = launch.position;
+      merged.earlier[at(op_of(task))] = launch.position < position_[at(task)];
       position_[at(task)] = launch.position;
     }
   }
@@ -205,22 +212,28 @@ Merged merge_collectives(Problem const& problem, std::vector<TaskId> const& orde
   return Merger(problem, order, rules).run();
 }
 
-std::vector<TaskId> serial_order_by(std::vector<double> const& key, Problem const& merged) {
-  std::vector<double> of(merged.tasks().size(), std::numeric_limits<double>::infinity());
-  for (std::size_t op = 0; op < key.size(); ++op) {
-    double& least = of[at(merged.task_of(static_cast<OpId>(op)))];
-    least = std::min(least, key[op]);
+std::vector<TaskId> serial_order_by(Merged const& merged, Problem const& problem) {
+  std::vector<double> of(problem.tasks().size(), std::numeric_limits<double>::infinity());
+  std::vector<bool> pulls(of.size(), false);
+  for (std::size_t op = 0; op < merged.key.size(); ++op) {
+    auto const task = at(problem.task_of(static_cast<OpId>(op)));
+    of[task] = std::min(of[task], merged.key[op]);
+    pulls[task] = pulls[task] || merged.earlier[op];
   }
-  // What a task waits for comes before it, even if that once stood behind.
   for (std::size_t i = of.size(); i-- > 0;) {
-    TaskId const task = merged.order()[i];
-    for (TaskId const earlier : merged.before(task)) of[at(earlier)] = std::min(of[at(earlier)], of[at(task)]);
+    TaskId const task = problem.order()[i];
+    if (!pulls[at(task)]) continue;
+    for (TaskId const earlier : problem.before(task)) {
+      if (of[at(earlier)] <= of[at(task)]) continue;
+      of[at(earlier)] = of[at(task)];
+      pulls[at(earlier)] = true;
+    }
   }
   using Entry = std::pair<double, TaskId>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
   std::vector<std::size_t> waits_for(of.size());
   for (std::size_t id = 0; id < of.size(); ++id) {
-    waits_for[id] = merged.before(static_cast<TaskId>(id)).size();
+    waits_for[id] = problem.before(static_cast<TaskId>(id)).size();
     if (waits_for[id] == 0) ready.emplace(of[id], static_cast<TaskId>(id));
   }
   std::vector<TaskId> order;
@@ -228,7 +241,7 @@ std::vector<TaskId> serial_order_by(std::vector<double> const& key, Problem cons
     TaskId const task = ready.top().second;
     ready.pop();
     order.push_back(task);
-    for (TaskId const later : merged.after(task)) {
+    for (TaskId const later : problem.after(task)) {
       if (--waits_for[at(later)] == 0) ready.emplace(of[at(later)], later);
     }
   }

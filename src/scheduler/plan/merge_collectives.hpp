@@ -8,8 +8,10 @@
 namespace weft {
 
 struct MergeRules {
-  /// Of what is sent together at most; nothing is merged where it is 0.
-  std::int64_t bytes = 0;
+  /// Of what is sent together at most, of gathers (all_gather, broadcast) and of all others; nothing is merged where it
+  /// is 0.
+  std::int64_t gather_bytes = 0;
+  std::int64_t reduce_bytes = 0;
   /// That the serial order may take at any time, resident ones included.
   std::int64_t memory = 0;
   /// A launch is no larger than this many times all that is sent before it, nor all after it: little computing has to
@@ -20,7 +22,8 @@ struct MergeRules {
 /// Which collectives are sent together, and the order in which all tasks could then run one after another.
 struct Merged {
   std::vector<std::vector<OpId>> launches{};  ///< for Problem
-  std::vector<double> key{};                  ///< of each operator, for serial_order_by()
+  std::vector<double> key{};                  ///< of each operator: its place in the order, or its launch's
+  std::vector<bool> earlier{};                ///< of each operator: that is before the place it had
 };
 
 /// Merges collectives of one kind and group that follow one another in `order` (of `problem`, where nothing is merged):
@@ -29,8 +32,8 @@ struct Merged {
 [[nodiscard]] Merged merge_collectives(Problem const& problem, std::vector<TaskId> const& order,
                                        MergeRules const& rules);
 
-/// The tasks of `merged` by the least key of their operators, each behind what it waits for and before what waits for
-/// it.
-[[nodiscard]] std::vector<TaskId> serial_order_by(std::vector<double> const& key, Problem const& merged);
+/// The tasks of `problem`, made with merged.launches, by the least key of their operators; what has moved to an earlier
+/// place takes along what it waits for.
+[[nodiscard]] std::vector<TaskId> serial_order_by(Merged const& merged, Problem const& problem);
 
 }  // namespace weft

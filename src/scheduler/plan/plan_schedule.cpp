@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <memory>
 #include <random>
+#include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "scheduler/plan/bounds.hpp"
@@ -28,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::array<std::string_view, kSchedulePolicies> kPolicyNames = {
     "weft", "blocking", "asap", "alap", "prefetch1", "prefetch2", "xla", "inductor", "random"};
 
-constexpr std::int64_t kXlaCombiner = std::int64_t{30} << 20;
+constexpr double kXlaCombiner = 30 << 20;
 constexpr int kRandomOrders = 8;
 
 std::size_t at(std::int32_t id) {
@@ -56,76 +58,79 @@ class Planner {
     switch (options_.policy) {
       case SchedulePolicy::weft: search(); break;
       case SchedulePolicy::blocking: blocking(); break;
-      case SchedulePolicy::asap: asap(); break;
-      case SchedulePolicy::alap: alap(); break;
-      case SchedulePolicy::prefetch1: prefetch(1, 0); break;
-      case SchedulePolicy::prefetch2: prefetch(2, 0); break;
-      case SchedulePolicy::xla: xla(); break;
-      case SchedulePolicy::inductor: prefetch(1, 0); break;
+      case SchedulePolicy::asap: gated({}); break;
+      case SchedulePolicy::alap: alap({}); break;
+      case SchedulePolicy::prefetch1: gated({.depth = 1}); break;
+      case SchedulePolicy::prefetch2: gated({.depth = 2}); break;
+      case SchedulePolicy::xla: alap({.gather_bytes = kXlaCombiner, .reduce_bytes = kXlaCombiner, .share = 1}); break;
+      case SchedulePolicy::inductor: gated({.depth = 1}); break;
       case SchedulePolicy::random: random(); break;
     }
     return result();
   }
 
  private:
-  struct Merging {
-    std::int64_t bytes = 0;
+  /// What is searched over.
+  struct Choice {
+    double gather_bytes = 0;  ///< MergeRules
+    double reduce_bytes = 0;
     double share = 0.5;  ///< of the memory above the serial order's that merged launches may take
     double taper = 1;
+    int depth = 0;  ///< of prefetch_gates(); 0: gathers wait for memory only
   };
 
-  /// Tries one way to merge and one to run. Merging looks at each launch's memory by itself; where that turns out to be
-  /// too much for all of them, less is merged.
+  /// Tries one way to merge and one to run, unless they were tried before. Merging looks at each launch's memory by
+  /// itself; where that turns out to be too much for all of them, less is merged.
   template <typename Rules>
-  void attempt(Merging merging, Rules const& rules_for) {
-    auto const memory =
-        serial_bytes_ + static_cast<std::int64_t>(merging.share * static_cast<double>(capacity_ - serial_bytes_));
+  void attempt(Choice choice, SchedulePolicy rule, Rules const& rules_for) {
+    auto const room = static_cast<double>(capacity_ - serial_bytes_);
     std::unique_ptr<Problem> problem;
     std::vector<TaskId> serial;
+    Merged merged;
     while (true) {
-      auto const merged =
-          merge_collectives(unmerged_, serial_, {.bytes = merging.bytes, .memory = memory, .taper = merging.taper});
+      merged = merge_collectives(unmerged_, serial_,
+                                 {.gather_bytes = static_cast<std::int64_t>(choice.gather_bytes),
+                                  .reduce_bytes = static_cast<std::int64_t>(choice.reduce_bytes),
+                                  .memory = serial_bytes_ + static_cast<std::int64_t>(choice.share * room),
+                                  .taper = choice.taper});
+      if (tried_.count({merged.launches, rule, choice.depth}) > 0) return;
       problem = std::make_unique<Problem>(unmerged_.graph(), unmerged_.model(), merged.launches);
-      serial = merged.launches.empty() ? serial_ : serial_order_by(merged.key, *problem);
+      serial = merged.launches.empty() ? serial_ : serial_order_by(merged, *problem);
       if (merged.launches.empty() || serial_peak(*problem, serial) <= capacity_) break;
-      merging.bytes /= 2;
+      choice.gather_bytes /= 2;
+      choice.reduce_bytes /= 2;
     }
-    merged_something_ = problem->tasks().size() < unmerged_.tasks().size();
+    tried_.emplace(std::move(merged.launches), rule, choice.depth);
     RunRules rules = rules_for(*problem, serial);
     rules.serial = std::move(serial);
     if (rules.urgency.empty()) rules.urgency = urgency_by_order(rules.serial);
     rules.capacity = capacity_;
     rules.contention = options_.contention;
+    if (best_) rules.give_up_s = best_run_.makespan_s;
     Run run = run_tasks(*problem, rules);
-    if (best_ && best_run_.makespan_s <= run.makespan_s) return;
+    if (!run.complete || (best_ && best_run_.makespan_s <= run.makespan_s)) return;
     best_ = std::move(problem);
     best_run_ = std::move(run);
   }
-  static RunRules in_order(Problem const& /*problem*/, std::vector<TaskId> const& /*serial*/) { return {}; }
 
   void blocking() {
-    attempt({}, [](auto const&, auto const&) { return RunRules{.blocking = true}; });
+    attempt({}, SchedulePolicy::blocking, [](auto const&, auto const&) { return RunRules{.blocking = true}; });
   }
-  void asap() { attempt({}, in_order); }
-  void alap() {
-    attempt({}, [](Problem const& problem, auto const& serial) {
-      return RunRules{.gates = late_gates(problem, serial, 1)};
+  void gated(Choice const& choice) {
+    attempt(choice, SchedulePolicy::asap, [&](Problem const& problem, auto const& serial) {
+      return choice.depth > 0 ? RunRules{.gates = prefetch_gates(problem, serial, choice.depth)} : RunRules{};
     });
   }
-  void prefetch(int depth, std::int64_t bytes) {
-    attempt({.bytes = bytes}, [&](Problem const& problem, auto const& serial) {
-      return RunRules{.gates = prefetch_gates(problem, serial, depth)};
-    });
-  }
-  void xla() {
-    attempt({.bytes = kXlaCombiner, .share = 1}, [](Problem const& problem, auto const& serial) {
+  void alap(Choice const& choice) {
+    attempt(choice, SchedulePolicy::alap, [](Problem const& problem, auto const& serial) {
       return RunRules{.gates = late_gates(problem, serial, 1)};
     });
   }
   void random() {
     std::mt19937_64 random(options_.seed);
     for (int i = 0; i < kRandomOrders; ++i) {
-      attempt({}, [&](Problem const& problem, auto const&) {
+      tried_.clear();
+      attempt({}, SchedulePolicy::random, [&](Problem const& problem, auto const&) {
         std::vector<double> urgency(problem.tasks().size());
         for (double& each : urgency) each = static_cast<double>(random() >> 11);
         return RunRules{.urgency = std::move(urgency)};
@@ -133,51 +138,55 @@ class Planner {
     }
   }
 
-  [[nodiscard]] bool time_is_up() const { return Clock::now() - began_ > options_.time_limit; }
-  [[nodiscard]] bool is_good() const { return best_ && best_run_.makespan_s <= bound_.best_s() * (1 + 1e-4); }
+  [[nodiscard]] bool is_over() const {
+    return Clock::now() - began_ > options_.time_limit || best_run_.makespan_s <= bound_.best_s() * (1 + 1e-4);
+  }
 
-  void tell() const {
+  void consider(Choice const& choice) {
+    if (is_over()) return;
+    double const before = best_run_.makespan_s;
+    gated(choice);
+    if (best_run_.makespan_s < before) best_choice_ = choice;
     if (options_.progress) options_.progress({Clock::now() - began_, best_run_.makespan_s, bound_.best_s()});
   }
 
-  /// Bucket sizes by factors of two, from a small part of all that is sent up until they do harm; then finer about the
-  /// best one.
+  template <typename Change>
+  void consider_with(Change const& change) {
+    Choice choice = best_choice_;
+    change(choice);
+    consider(choice);
+  }
+
+  /// The other policies first: the search is never worse. Then sizes by factors of two, for gathers and reductions
+  /// alike; then one choice after another, in smaller and smaller steps, as long as that helps.
   void search() {
-    asap();
-    std::int64_t most = 0;
-    for (Task const& task : unmerged_.tasks()) {
-      OpNode const& op = unmerged_.graph().ops[at(task.ops.front())];
-      if (op.kind == OpKind::collective) most += op.collective.bytes;
+    gated({});
+    for (int const depth : {1, 2}) consider({.depth = depth});
+    if (!is_over()) alap({});
+    if (!is_over()) alap({.gather_bytes = kXlaCombiner, .reduce_bytes = kXlaCombiner, .share = 1});
+    double total = 0;
+    for (OpNode const& op : unmerged_.graph().ops) {
+      if (op.kind == OpKind::collective) total += static_cast<double>(op.collective.bytes);
     }
-    Merging best;
-    auto const consider = [&](Merging const& merging) {
-      if (time_is_up() || is_good()) return;
-      double const before = best_run_.makespan_s;
-      attempt(merging, in_order);
-      if (best_run_.makespan_s < before) best = merging;
-      tell();
-    };
-    int worse = 0;
-    for (double bytes = std::max(1.0, static_cast<double>(most) / 4096);
-         bytes <= static_cast<double>(most) && worse < 2; bytes *= 2) {
-      double const before = best_run_.makespan_s;
-      consider({.bytes = static_cast<std::int64_t>(bytes)});
-      if (best_run_.makespan_s < before) worse = 0;
-      if (best_run_.makespan_s >= before && merged_something_) ++worse;
+    for (double bytes = total / 2; bytes >= std::max(1.0, total / 4096); bytes /= 2) {
+      for (double const taper : {0.2, 1.0, 5.0}) {
+        consider({.gather_bytes = bytes, .reduce_bytes = bytes, .taper = taper});
+      }
     }
-    for (double const taper : {0.1, 0.3, 10.0}) consider({best.bytes, best.share, taper});
-    for (double const factor : {0.7, 0.84, 1.19, 1.41, 2.0}) {
-      consider({static_cast<std::int64_t>(static_cast<double>(best.bytes) * factor), best.share, best.taper});
+    for (double const step : {4.0, 2.0, 1.4, 1.2}) {
+      for (bool again = true; again && !is_over();) {
+        double const before = best_run_.makespan_s;
+        for (double const factor : {1 / step, step}) {
+          consider_with([&](Choice& choice) { choice.gather_bytes *= factor; });
+          consider_with([&](Choice& choice) { choice.reduce_bytes *= factor; });
+          consider_with([&](Choice& choice) { choice.taper *= factor; });
+          consider_with([&](Choice& choice) { choice.share = std::min(1.0, choice.share * factor); });
+        }
+        for (int const depth : {0, 1, 2, 3, 4}) consider_with([&](Choice& choice) { choice.depth = depth; });
+        again = best_run_.makespan_s < before * (1 - 1e-3);
+      }
     }
-    for (double const share : {0.1, 0.25, 0.75, 0.9}) consider({best.bytes, share, best.taper});
-    for (int depth = 1; depth <= 4 && !time_is_up() && !is_good(); ++depth) {
-      prefetch(depth, 0);
-      prefetch(depth, best.bytes);
-      tell();
-    }
-    for (auto const rule : {&Planner::alap, &Planner::xla, &Planner::random}) {
-      if (!is_good()) (this->*rule)();
-    }
+    if (!is_over()) random();
   }
 
   Schedule result() const {
@@ -231,7 +240,8 @@ class Planner {
   std::int64_t serial_bytes_ = 0;
   std::int64_t capacity_ = 0;
   LowerBound bound_;
-  bool merged_something_ = false;  ///< in the last attempt
+  Choice best_choice_;
+  std::set<std::tuple<std::vector<std::vector<OpId>>, SchedulePolicy, int>> tried_;
   std::unique_ptr<Problem> best_;
   Run best_run_;
 };

@@ -31,6 +31,7 @@ class TaskRunner {
     for (TaskId const task : rules.serial) {
       waits_for_[at(task)] = problem.before(task).size();
       if (waits_for_[at(task)] == 0) make_ready(task);
+      left_s_[slot_of(problem.task(task).resource)] += problem.task(task).seconds;
     }
   }
 
@@ -38,6 +39,10 @@ class TaskRunner {
     start_what_can();
     while (run_.started.size() < problem_.tasks().size() || running_ > 0) {
       if (running_ > 0) step();
+      if (now_ + *std::max_element(left_s_.begin(), left_s_.end()) >= rules_.give_up_s) {
+        run_.complete = false;
+        break;
+      }
       start_what_can();
       if (running_ == 0) start_next_of_serial();
     }
@@ -146,6 +151,7 @@ class TaskRunner {
       if (slots_[slot].task == kNone) continue;
       bool const ends = slots_[slot].left_s / speeds[slot] <= next * (1 + 1e-12);
       slots_[slot].left_s = std::max(0.0, slots_[slot].left_s - next * speeds[slot]);
+      left_s_[slot] = std::max(0.0, left_s_[slot] - next * speeds[slot]);
       if (!ends) continue;
       TaskId const task = slots_[slot].task;
       slots_[slot].task = kNone;
@@ -161,7 +167,8 @@ class TaskRunner {
   std::vector<bool> started_;
   std::array<Ready, kResources> ready_;
   std::array<Slot, kResources> slots_;
-  std::size_t first_open_ = 0;  ///< all before it in the serial order have started
+  std::array<double, kResources> left_s_{};  ///< of all tasks, at full speed
+  std::size_t first_open_ = 0;               ///< all before it in the serial order have started
   int running_ = 0;
   double now_ = 0;
   Run run_;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "scheduler/plan/problem.hpp"
@@ -18,6 +19,8 @@ struct RunRules {
   double contention = 0;      ///< computing takes 1 + contention times as long while a collective runs
   /// Per task another one, which stands before it in the serial order and has to have started before it may; or kNone.
   std::vector<TaskId> gates{};
+  /// Given up as soon as it is certain not to end before this; Run::complete is false then.
+  double give_up_s = std::numeric_limits<double>::infinity();
   bool blocking = false;  ///< one task at a time, in the serial order
 };
 
@@ -31,6 +34,7 @@ struct Run {
   std::vector<TaskRun> tasks{};
   std::vector<TaskId> started{};  ///< in the order of their starts
   double makespan_s = 0;
+  bool complete = true;
   std::int64_t peak_bytes = 0;  ///< resident ones included
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 namespace weft {
@@ -50,6 +51,16 @@ class Account {
     }
   }
   [[nodiscard]] std::int64_t peak() const { return std::max(peak_, live_); }
+  [[nodiscard]] std::int64_t live() const { return live_; }
+
+  /// Takes back what was run last since `live` and `peak` were as given.
+  void undo(std::vector<TaskId> const& run, std::int64_t live, std::int64_t peak) {
+    for (TaskId const task : run) {
+      for (auto const id : problem_.uses(task)) ++left_[at(id)];
+    }
+    live_ = live;
+    peak_ = peak;
+  }
 
  private:
   Problem const& problem_;
@@ -60,8 +71,13 @@ class Account {
 
 class JustInTime {
  public:
-  JustInTime(Problem const& problem, std::vector<TaskId> const& order)
-      : problem_(problem), order_(order), account_(problem), waits_for_(order.size()), done_(order.size(), false) {
+  JustInTime(Problem const& problem, std::vector<TaskId> const& order, std::int64_t limit)
+      : problem_(problem),
+        order_(order),
+        account_(problem),
+        waits_for_(order.size()),
+        done_(order.size(), false),
+        limit_(limit) {
     for (std::size_t i = 0; i < order.size(); ++i) waits_for_[i] = problem.before(static_cast<TaskId>(i)).size();
     mark_late();
   }
@@ -75,20 +91,22 @@ class JustInTime {
   }
 
  private:
-  /// Late: it frees nothing (all that it reads is kept, or there from the beginning and read by others too), and what
-  /// it waits for is late as well.
+  /// Late: made in a few steps of what is there from the beginning, without freeing any of that (a weight that is cast
+  /// and gathered).
   void mark_late() {
     late_.assign(order_.size(), false);
+    std::vector<int> steps(order_.size(), 1);
     for (TaskId const task : order_) {
       bool late = account_.made_by(task) > 0;
-      for (TaskId const earlier : problem_.before(task)) late = late && late_[at(earlier)];
+      for (TaskId const earlier : problem_.before(task)) {
+        late = late && late_[at(earlier)];
+        steps[at(task)] = std::max(steps[at(task)], steps[at(earlier)] + 1);
+      }
       for (auto const id : problem_.uses(task)) {
         Storage const& storage = problem_.storages()[at(id)];
-        bool const frees =
-            storage.first != task && !storage.kept && storage.first == kNone && storage.users.size() == 1;
-        late = late && !frees;
+        late = late && (storage.first != kNone || storage.kept || storage.users.size() > 1);
       }
-      late_[at(task)] = late;
+      late_[at(task)] = late && steps[at(task)] <= kLateSteps;
     }
   }
 
@@ -123,18 +141,65 @@ class JustInTime {
     for (TaskId const later : problem_.after(task)) --waits_for_[at(later)];
   }
 
+  [[nodiscard]] bool can_run(TaskId task) const { return !done_[at(task)] && waits_for_[at(task)] == 0; }
+
   void run_what_frees(TaskId since) {
     std::vector<TaskId> look{since};
     while (!look.empty()) {
       TaskId const from = look.back();
       look.pop_back();
       for (TaskId const later : problem_.after(from)) {
-        if (done_[at(later)] || waits_for_[at(later)] > 0 || account_.change_by(later) > 0) continue;
-        run(later);
-        look.push_back(later);
+        if (can_run(later)) try_chain(later, look);
+      }
+      if (look.empty()) {
+        // What did not free anything when it could first run may do so now.
+        for (TaskId const task : std::exchange(waiting_, {})) {
+          if (can_run(task)) try_chain(task, look);
+        }
       }
     }
   }
+
+  /// Runs `first` and some of what that makes able to run (a weight's gradient, its reduction), if together they leave
+  /// less than there was and take no more meanwhile than the limit.
+  void try_chain(TaskId first, std::vector<TaskId>& look) {
+    std::int64_t const live = account_.live();
+    std::int64_t const peak = account_.peak();
+    std::vector<TaskId> chain;
+    TaskId next = first;
+    while (next != kNone && static_cast<int>(chain.size()) < kLongestChain) {
+      if (account_.live() + account_.made_by(next) > limit_ && account_.made_by(next) > 0) break;
+      run(next);
+      chain.push_back(next);
+      if (account_.live() <= live) {
+        look.insert(look.end(), chain.begin(), chain.end());
+        return;
+      }
+      next = best_after(chain);
+    }
+    for (TaskId const task : chain) {
+      done_[at(task)] = false;
+      for (TaskId const later : problem_.after(task)) ++waits_for_[at(later)];
+    }
+    result_.resize(result_.size() - chain.size());
+    account_.undo(chain, live, peak);
+    if (waiting_.size() < kMostWaiting) waiting_.push_back(first);
+  }
+
+  /// Of what the chain made able to run, that which leaves least.
+  [[nodiscard]] TaskId best_after(std::vector<TaskId> const& chain) const {
+    TaskId best = kNone;
+    for (TaskId const task : chain) {
+      for (TaskId const later : problem_.after(task)) {
+        if (can_run(later) && (best == kNone || account_.change_by(later) < account_.change_by(best))) best = later;
+      }
+    }
+    return best;
+  }
+
+  static constexpr int kLateSteps = 3;
+  static constexpr int kLongestChain = 6;
+  static constexpr std::size_t kMostWaiting = 16;
 
   Problem const& problem_;
   std::vector<TaskId> const& order_;
@@ -142,6 +207,8 @@ class JustInTime {
   std::vector<std::size_t> waits_for_;
   std::vector<bool> done_;
   std::vector<bool> late_;
+  std::int64_t limit_;
+  std::vector<TaskId> waiting_;  ///< could run, but would not have freed anything
   std::vector<TaskId> result_;
 };
 
@@ -153,8 +220,8 @@ std::int64_t serial_peak(Problem const& problem, std::vector<TaskId> const& orde
   return account.peak();
 }
 
-std::vector<TaskId> just_in_time(Problem const& problem, std::vector<TaskId> const& order) {
-  return JustInTime(problem, order).run();
+std::vector<TaskId> just_in_time(Problem const& problem, std::vector<TaskId> const& order, std::int64_t limit) {
+  return JustInTime(problem, order, limit).run();
 }
 
 std::vector<TaskId> as_soon_as_possible(Problem const& problem) {
@@ -209,14 +276,19 @@ std::vector<TaskId> depth_first(Problem const& problem) {
 std::vector<TaskId> low_memory_order(Problem const& problem) {
   std::vector<std::vector<TaskId>> const starts = {problem.order(), as_soon_as_possible(problem), depth_first(problem)};
   std::vector<TaskId> best;
-  std::int64_t least = 0;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  auto const consider = [&](std::vector<TaskId> order) {
+    auto const peak = serial_peak(problem, order);
+    if (peak >= least) return false;
+    least = peak;
+    best = std::move(order);
+    return true;
+  };
   for (auto const& start : starts) {
-    for (auto order : {start, just_in_time(problem, start)}) {
-      auto const peak = serial_peak(problem, order);
-      if (best.empty() || peak < least) {
-        least = peak;
-        best = std::move(order);
-      }
+    consider(start);
+    consider(just_in_time(problem, start, least));
+    // From an order that takes less, another one that takes no more.
+    while (consider(just_in_time(problem, best, least - 1))) {
     }
   }
   return best;

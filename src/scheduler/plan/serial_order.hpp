@@ -11,9 +11,10 @@ namespace weft {
 [[nodiscard]] std::int64_t serial_peak(Problem const& problem, std::vector<TaskId> const& order);
 
 /// `order` with tasks moved for less memory: what only makes more of it (say, the gather of a weight) runs right before
-/// the first task that needs it, and what leaves less behind than it found as soon as it can. O(tasks + edges), log
-/// factors aside.
-[[nodiscard]] std::vector<TaskId> just_in_time(Problem const& problem, std::vector<TaskId> const& order);
+/// the first task that needs it; and what leaves no more behind than it found, alone or with what follows it, as soon
+/// as it can where it takes no more than `limit` meanwhile. O(tasks + edges), log factors aside.
+[[nodiscard]] std::vector<TaskId> just_in_time(Problem const& problem, std::vector<TaskId> const& order,
+                                               std::int64_t limit);
 
 /// Tasks by a walk back from the results, each behind all that it needs: of what a task needs, first that which takes
 /// the most memory to make.
