@@ -16,7 +16,7 @@ function(weft_module name)
     list(FILTER sources EXCLUDE REGEX "/src/collectives/staged/")
   endif()
   if(NOT WEFT_WITH_NCCL)
-    list(FILTER sources EXCLUDE REGEX "/src/collectives/nccl/")
+    list(FILTER sources EXCLUDE REGEX "/src/collectives/(nccl|two_level)/")
   endif()
   add_library(weft_${name} OBJECT ${sources})
   target_include_directories(weft_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include

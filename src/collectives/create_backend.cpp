@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/host_layout.hpp"
 #include "collectives/shm/shm_backend.hpp"
 #include "core/host_identity.hpp"
 #include "weft/error.hpp"
@@ -44,16 +45,11 @@ std::vector<Introduction> introduce(Bootstrap& bootstrap, CommunicatorOptions co
   return all;
 }
 
-/// For each rank the number of its host, in order of the hosts' first ranks.
+/// For each rank the number of its host.
 std::vector<int> number_hosts(std::vector<Introduction> const& all) {
   std::vector<std::string> names;
-  std::vector<int> hosts;
-  for (auto const& one : all) {
-    auto const known = std::find(names.begin(), names.end(), one.host);
-    hosts.push_back(static_cast<int>(known - names.begin()));
-    if (known == names.end()) names.emplace_back(one.host);
-  }
-  return hosts;
+  for (auto const& one : all) names.emplace_back(one.host);
+  return HostLayout::number(names);
 }
 
 BackendKind choose(Introduction const& first, std::vector<int> const& hosts) {
@@ -75,7 +71,7 @@ BackendKind choose(Introduction const& first, std::vector<int> const& hosts) {
 std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, std::shared_ptr<MpiMembers const> const& members,
                                              CommunicatorOptions const& options, std::vector<int> const& hosts,
                                              Introduction const& first) {
-  hierarchical::Layout layout(bootstrap.rank(), hosts);
+  HostLayout layout(bootstrap.rank(), hosts);
   auto const explains = options.config->explain && bootstrap.rank() == 0;
   auto inside = options;
   inside.config->explain = explains;

@@ -11,8 +11,8 @@
 
 namespace weft::hierarchical {
 
-HierarchicalBackend::HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter, Layout layout,
-                                         HostOrder order, std::unique_ptr<Explainer> explainer)
+HierarchicalBackend::HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter,
+                                         HostLayout layout, HostOrder order, std::unique_ptr<Explainer> explainer)
     : intra_(std::move(intra)),
       inter_(std::move(inter)),
       layout_(std::move(layout)),

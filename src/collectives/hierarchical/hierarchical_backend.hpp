@@ -7,7 +7,7 @@
 
 #include "collectives/backend.hpp"
 #include "collectives/explainer.hpp"
-#include "collectives/hierarchical/layout.hpp"
+#include "collectives/host_layout.hpp"
 #include "collectives/host_order.hpp"
 #include "weft/buffer.hpp"
 
@@ -28,8 +28,8 @@ struct PartArrays;
 class HierarchicalBackend final : public Backend {
  public:
   /// `intra` has the ranks of layout.locals(), in that order; `inter` has all, and reduces in the same `order`.
-  HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter, Layout layout, HostOrder order,
-                      std::unique_ptr<Explainer> explainer);
+  HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter, HostLayout layout,
+                      HostOrder order, std::unique_ptr<Explainer> explainer);
 
   void all_reduce(Call const& call) override;
   void reduce_scatter(Call const& call) override;
@@ -108,7 +108,7 @@ class HierarchicalBackend final : public Backend {
 
   std::unique_ptr<Backend> intra_;
   std::unique_ptr<Backend> inter_;
-  Layout layout_;
+  HostLayout layout_;
   HostOrder order_;
   std::unique_ptr<Explainer> explainer_;  // rank 0's, where asked for
   std::uint64_t intra_calls_ = 0;

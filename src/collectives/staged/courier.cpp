@@ -23,6 +23,13 @@ using namespace std::chrono_literals;
 constexpr auto kNapBusy = 20us;    // between looks at a word that the GPU writes
 constexpr auto kNapIdle = 10ms;    // so much later is noticed that another rank found a failure
 constexpr auto kPatience = 500ms;  // for the GPU to be through with what has failed
+constexpr auto kWithinGpus = "what the GPUs do for it among themselves, which all ranks have begun,";
+
+Error late(char const* what, std::chrono::milliseconds timeout) {
+  return {ErrorCode::timeout,
+          fmt::format("{} is not through after {} ms; it is stuck or slow: look there, or raise WEFT_TIMEOUT", what,
+                      timeout.count())};
+}
 
 }  // namespace
 
@@ -66,6 +73,7 @@ void Courier::run() noexcept {
   while (true) {
     auto const job = next();
     retire();
+    if (failure_->is_set()) end_inside();
     if (job) {
       carry(*job);
       if (!job->failure->is_set()) carried_.push_back(job);
@@ -75,9 +83,10 @@ void Courier::run() noexcept {
       std::scoped_lock const lock(mutex_);
       if (ending_ && jobs_.empty() && carried_.empty()) return;
     }
-    if (failure_->is_set() || !carried_.empty()) continue;
+    if (failure_->is_set() || (!carried_.empty() && setup_.inside == nullptr)) continue;
     try {
-      DeviceAccess::throw_if_failed(*setup_.host);
+      look_around();
+      if (!carried_.empty()) look_at_time(*carried_.front());
     } catch (Error const& error) {
       fail(error.code(), error.what());
     }
@@ -101,23 +110,29 @@ void Courier::carry(Job& job) {
       fail(ErrorCode::system, explain(job, error.what()));
     }
   }
+  end_inside();
   drop(job);
 }
 
 std::string Courier::explain(Job const& job, std::string const& why) const {
-  return fmt::format("rank {}: {} on {}, through host memory: {}", setup_.host->rank(), describe(job.call),
-                     to_string(job.call.device), why);
+  return fmt::format("rank {}: {} on {}, {}: {}", setup_.host->rank(), describe(job.call), to_string(job.call.device),
+                     job.goes_inside() ? "by NCCL and the host" : "through host memory", why);
 }
 
 void Courier::carry_collective(Job& job) {
+  constexpr auto kBefore = "what its stream does before it";
+  bool const inside = job.goes_inside();
+  // Who agrees has no stuck stream, so that what is late from then on is what the GPUs do together.
+  if (inside) await(job, setup_.signals->reached(), job.first, kBefore);
   auto const rounds = agree(job);
   for (std::size_t round = 0; round < rounds; ++round) {
     auto const step = job.first + static_cast<std::uint32_t>(round);
     bool const is_ours = round < job.steps;
-    if (is_ours) await_copied(job, step);
-    job.plan->exchange(round, setup_.staging->slot(round), *setup_.host);
+    if (is_ours) await(job, setup_.signals->copied(), step, inside ? kWithinGpus : kBefore);
+    job.plan->exchange(round, setup_.staging->slot(round));
     if (is_ours) Signals::set(setup_.signals->exchanged(), step);
   }
+  job.exchanged_at = Clock::now();
 }
 
 std::size_t Courier::agree(Job const& job) {
@@ -142,7 +157,7 @@ std::size_t Courier::agree(Job const& job) {
 }
 
 void Courier::carry_messages(Job& job) {
-  await_copied(job, job.first);
+  await(job, setup_.signals->copied(), job.first, "what its stream does before it");
   auto& host = *setup_.host;
   Group group(host, {.timeout = job.call.timeout});
   for (auto const& message : job.messages) {
@@ -157,26 +172,32 @@ void Courier::carry_messages(Job& job) {
   Signals::set(setup_.signals->exchanged(), job.first);
 }
 
-void Courier::await_copied(Job const& job, std::uint32_t step) {
+void Courier::await(Job const& job, std::uint32_t* word, std::uint32_t step, char const* what) {
   constexpr int kQuickLooks = 200;
-  for (int looks = 0; !Signals::has_reached(setup_.signals->copied(), step); ++looks) {
+  for (int looks = 0; !Signals::has_reached(word, step); ++looks) {
     if (looks < kQuickLooks) {
       std::this_thread::yield();
       continue;
     }
     std::this_thread::sleep_for(kNapBusy);
-    auto const now = Clock::now();
-    if (now - started_ >= job.call.timeout) {
-      throw Error(ErrorCode::timeout,
-                  fmt::format("what its stream does before it is not through after {} ms; it is stuck or slow: look "
-                              "there, or raise WEFT_TIMEOUT",
-                              job.call.timeout.count()));
-    }
+    if (Clock::now() - started_ >= job.call.timeout) throw late(what, job.call.timeout);
     throw_if_failed();
-    if (now - host_seen_ < kNapIdle) continue;
-    host_seen_ = now;
-    DeviceAccess::throw_if_failed(*setup_.host);
+    look_around();
   }
+}
+
+void Courier::look_around() {
+  auto const now = Clock::now();
+  if (now - seen_ < kNapIdle) return;
+  seen_ = now;
+  DeviceAccess::throw_if_failed(*setup_.host);
+  if (setup_.inside == nullptr) return;
+  if (auto const error = setup_.inside->failure()) throw *error;
+}
+
+void Courier::look_at_time(Job const& job) {
+  if (!job.goes_inside() || Clock::now() - job.exchanged_at < job.call.timeout) return;
+  throw Error(ErrorCode::timeout, explain(job, late(kWithinGpus, job.call.timeout).what()));
 }
 
 void Courier::retire() {
@@ -197,6 +218,7 @@ void Courier::fail(ErrorCode code, std::string const& message) noexcept {
   try {
     failure_->set(std::make_exception_ptr(Error(code, message)));
     DeviceAccess::fail(*setup_.host, code, message);
+    if (setup_.inside != nullptr) setup_.inside->fail(code, message);
   } catch (std::exception const& error) {
     log(LogLevel::error, fmt::format("rank {}: {}: {}", setup_.host->rank(), message, error.what()));
   }
@@ -211,6 +233,7 @@ void Courier::drop(Job& job) noexcept {
   auto const reached = [&] { return !job.work || job.work->completion.reached(); };
   auto const deadline = Clock::now() + kPatience;
   while (!reached() && Clock::now() < deadline) std::this_thread::sleep_for(kNapBusy);
+  if (!reached() && job.goes_inside()) setup_.inside->abort(reached);
   if (!reached()) why = still_in_use(why, job.call);
   try {
     std::rethrow_exception(why);
@@ -220,9 +243,22 @@ void Courier::drop(Job& job) noexcept {
   if (job.work) job.work->state.complete_once(why);
 }
 
+// What is through has succeeded; of the rest nobody could tell once it has been stopped, so it fails before. Jobs that
+// are yet to come wait for the host's word, which comes after their failure.
+void Courier::end_inside() noexcept {
+  if (setup_.inside == nullptr || ended_inside_.exchange(true)) return;
+  retire();
+  auto const first = std::find_if(carried_.begin(), carried_.end(), [](auto const& job) { return job->goes_inside(); });
+  std::vector<std::shared_ptr<Job>> const unfinished(first, carried_.end());
+  carried_.erase(first, carried_.end());
+  for (auto const& job : unfinished) job->failure->set(failure_->get());
+  setup_.inside->stop();
+  for (auto const& job : unfinished) drop(*job);
+}
+
 void Courier::await_idle() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return jobs_.empty() && !busy_; });
+  changed_.wait(lock, [&] { return jobs_.empty() && !busy_ && (setup_.inside == nullptr || ended_inside_); });
 }
 
 }  // namespace weft::staged

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <thread>
 
 #include "collectives/flight/flight_recorder.hpp"
+#include "collectives/staged/inside.hpp"
 #include "collectives/staged/job.hpp"
 #include "collectives/staged/pinned.hpp"
 #include "collectives/staged/staging.hpp"
@@ -34,6 +36,7 @@ class Courier {
     Staging const* staging;
     Signals const* signals;
     FlightRecorder* recorder;
+    Inside* inside;  ///< may be null
     Device device;
   };
 
@@ -68,10 +71,17 @@ class Courier {
   void carry_messages(Job& job);
   /// All ranks tell what they call. How many steps the one with most has. @throws Error{mismatch} on all.
   [[nodiscard]] std::size_t agree(Job const& job);
-  void await_copied(Job const& job, std::uint32_t step);
+  /// Waits until the GPU has set `word` to `step`. @throws Error{timeout} saying that `what` is late.
+  void await(Job const& job, std::uint32_t* word, std::uint32_t step, char const* what);
+  /// Another rank's failure, or of the library inside. Not more often than is worth it.
+  void look_around();
+  /// Of a job that was exchanged, whether what the GPUs then do is through in time.
+  void look_at_time(Job const& job);
   /// Completes what the GPU is through with.
   void retire();
   void drop(Job& job) noexcept;
+  /// After a failure: ends what GPUs do among themselves, and the jobs that need it.
+  void end_inside() noexcept;
   [[nodiscard]] std::string explain(Job const& job, std::string const& why) const;
 
   Setup const setup_;
@@ -80,7 +90,8 @@ class Courier {
   // The thread's own.
   std::deque<std::shared_ptr<Job>> carried_;  // not landed yet
   Clock::time_point started_;                 // when the job that is carried became it
-  Clock::time_point host_seen_;
+  Clock::time_point seen_;                    // when it looked around
+  std::atomic<bool> ended_inside_{false};
 
   std::mutex mutex_;  // of what follows
   std::condition_variable changed_;

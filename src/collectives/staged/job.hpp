@@ -1,9 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "collectives/call.hpp"
@@ -17,13 +17,14 @@ namespace weft::staged {
 /// the courier's carries it.
 struct Job {
   Call call;                       ///< its number, time limit and what reports say of it
-  std::optional<Plan> plan;        ///< of a collective
+  std::unique_ptr<Plan> plan;      ///< of a collective
   std::vector<Message> messages;   ///< or these; `data` is pinned memory, whole
   std::vector<void*> device_data;  ///< where their data is on the device
   std::vector<std::shared_ptr<std::byte>> memory;
   std::uint32_t first = 0;  ///< number of its first step
   std::uint32_t steps = 1;
-  std::shared_ptr<cuda::SharedFailure> failure;  ///< its Work's
+  std::shared_ptr<cuda::SharedFailure> failure;        ///< its Work's
+  std::chrono::steady_clock::time_point exchanged_at;  ///< the courier's: when the host was through
 
   /// Set by the enqueueing thread when it is through: with a Work, or without where it failed.
   std::shared_ptr<cuda::CudaWork> work;
@@ -47,6 +48,8 @@ struct Job {
     return copies;
   }
 
+  /// Whether GPUs exchange data of it without the host.
+  [[nodiscard]] bool goes_inside() const noexcept { return plan && plan->goes_inside(); }
   [[nodiscard]] std::uint32_t last() const noexcept { return first + steps - 1; }
 };
 

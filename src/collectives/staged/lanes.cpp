@@ -34,8 +34,9 @@ Lanes::Lanes(Options const& options)
       events(std::make_shared<cuda::EventPool>(options.device, cudaEventDisableTiming, cuda)),
       begun(events->take()),
       out(make_lane(options)),
-      in(make_lane(options)) {
-  for (auto* const of : {&copied, &landed}) {
+      in(make_lane(options)),
+      among(options.inside ? make_lane(options) : nullptr) {
+  for (auto* const of : {&copied, &landed, &ready, &back}) {
     for (auto& event : *of) event = events->take();
   }
   require_stream_values(*this);
@@ -43,7 +44,9 @@ Lanes::Lanes(Options const& options)
 
 // The copies of calls that failed may still be under way.
 Lanes::~Lanes() {
-  for (auto const& lane : {out, in}) static_cast<void>(cuda.stream_synchronize(lane->handle()));
+  for (auto const& lane : {among, out, in}) {
+    if (lane) static_cast<void>(cuda.stream_synchronize(lane->handle()));
+  }
 }
 
 void Lanes::record(Event const& event, cuda::CudaStream const& on) const {
@@ -65,6 +68,18 @@ void Lanes::copy(Copies const& copies, cudaMemcpyKind kind, cuda::CudaStream con
   }
 }
 
+void Lanes::begin(cuda::CudaStream const& on, std::uint32_t first, bool inside) const {
+  record(begun, on);
+  auto const follow = [&](cuda::CudaStream const& lane) {
+    wait(lane, begun);
+    for (auto const& event : landed) wait(lane, event);
+  };
+  follow(*out);
+  if (!inside) return;
+  follow(*among);
+  cuda::check(cuda, cuda.stream_write_value(among->handle(), signals.reached(), first), "cuStreamWriteValue32");
+}
+
 void Lanes::go_out(std::size_t step, std::uint32_t number, Copies const& copies) const {
   auto const slot = step % Staging::kSlots;
   if (step >= Staging::kSlots) wait(*out, landed[slot]);
@@ -80,8 +95,11 @@ void Lanes::come_in(std::size_t step, std::uint32_t number, Copies const& copies
   wait(*in, copied[slot]);
   cuda::check(cuda, cuda.stream_wait_value(in->handle(), signals.exchanged(), number), "cuStreamWaitValue32");
   copy(copies, cudaMemcpyHostToDevice, *in);
-  record(landed[slot], *in);
-  cuda::check(cuda, cuda.stream_write_value(in->handle(), signals.landed(), number), "cuStreamWriteValue32");
+}
+
+void Lanes::land(std::size_t step, std::uint32_t number, cuda::CudaStream const& on) const {
+  record(landed[step % Staging::kSlots], on);
+  cuda::check(cuda, cuda.stream_write_value(on.handle(), signals.landed(), number), "cuStreamWriteValue32");
 }
 
 }  // namespace weft::staged

@@ -41,6 +41,6 @@ std::shared_ptr<std::byte> PinnedPool::take(std::size_t bytes) {
           }};
 }
 
-Signals::Signals(cuda::CudaFunctions const& cuda) : memory_(allocate_pinned(3 * kApart, cuda)) {}
+Signals::Signals(cuda::CudaFunctions const& cuda) : memory_(allocate_pinned(kWords * kApart, cuda)) {}
 
 }  // namespace weft::staged

@@ -42,6 +42,8 @@ class Signals {
   [[nodiscard]] std::uint32_t* copied() const noexcept { return word(0); }     ///< by the GPU: the step is in its slot
   [[nodiscard]] std::uint32_t* exchanged() const noexcept { return word(1); }  ///< by the host: its result is
   [[nodiscard]] std::uint32_t* landed() const noexcept { return word(2); }     ///< by the GPU: the result is back
+  /// By the GPU, of jobs whose plan goes inside: the call's stream is where the call is. Told for the first step.
+  [[nodiscard]] std::uint32_t* reached() const noexcept { return word(3); }
 
   static void set(std::uint32_t* word, std::uint32_t step) noexcept {
     std::atomic_ref(*word).store(step, std::memory_order_release);
@@ -51,6 +53,7 @@ class Signals {
   }
 
  private:
+  static constexpr std::size_t kWords = 4;
   static constexpr std::size_t kApart = 128;  // bytes: no two in the cache lines that are fetched together
   [[nodiscard]] std::uint32_t* word(std::size_t index) const noexcept {
     return reinterpret_cast<std::uint32_t*>(memory_.get() + index * kApart);

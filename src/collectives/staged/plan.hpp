@@ -1,24 +1,14 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/call.hpp"
-#include "weft/communicator.hpp"
+#include "collectives/staged/copies.hpp"
 
 namespace weft::staged {
-
-/// `rows` rows of `width` bytes, whose starts are a pitch apart.
-struct Copy {
-  std::byte* to = nullptr;
-  std::byte const* from = nullptr;
-  std::size_t width = 0;
-  std::size_t rows = 1;
-  std::size_t to_pitch = 0;
-  std::size_t from_pitch = 0;
-};
-using Copies = std::vector<Copy>;
 
 /// Where a step's bytes are on the host: what the rank gives, and what it gets.
 struct Slot {
@@ -26,50 +16,42 @@ struct Slot {
   std::byte* recv = nullptr;
 };
 
-/// One rank's part of a collective of device memory, divided into steps: of each, what goes from the device to the
-/// host, the collective there, and what comes back.
+/// One rank's part of a collective of device memory, divided into steps: of each, what the GPUs of a host do among
+/// themselves first, what goes from the device to the host, the collective there, what comes back, and what the GPUs do
+/// with that. What step k writes no later one reads.
 ///
-/// A call's buffers are pieces: the whole of them, or one for every rank. Step k has bytes [k·width, (k+1)·width) of
-/// each piece, as far as it has them, side by side in the slot. Width is the same on all ranks, so the steps of pieces
-/// that belong together meet. In place is fine: what step k writes no later one reads.
+/// The thread that makes calls makes it and asks for all but exchange(), which is the courier's.
 class Plan {
  public:
-  /// `region_bytes`: of either half of a slot, at least ranks · 256. `call` owns its parts.
-  Plan(Call call, int rank, int size, std::size_t region_bytes);
+  /// `call` owns its parts.
+  explicit Plan(Call call) : call_(std::move(call)) {}
+  virtual ~Plan() = default;
+  Plan(Plan const&) = delete;
+  Plan& operator=(Plan const&) = delete;
 
   [[nodiscard]] Call const& call() const noexcept { return call_; }
   /// This rank's, at least 1. Where only some ranks know of parts, the ranks' differ: the others go on with empty ones.
-  [[nodiscard]] std::size_t steps() const noexcept { return steps_; }
+  [[nodiscard]] virtual std::size_t steps() const noexcept = 0;
 
   /// From the device to the slot, before exchange().
-  [[nodiscard]] Copies copies_out(std::size_t step, Slot const& slot) const;
+  [[nodiscard]] virtual Copies copies_out(std::size_t step, Slot const& slot) const = 0;
   /// Back, after it.
-  [[nodiscard]] Copies copies_in(std::size_t step, Slot const& slot) const;
-  /// Collective over `host`, which has the same ranks. Returns when it is through. @throws Error
-  void exchange(std::size_t step, Slot const& slot, Communicator& host) const;
+  [[nodiscard]] virtual Copies copies_in(std::size_t step, Slot const& slot) const = 0;
+  /// Collective. Returns when it is through. @throws Error
+  virtual void exchange(std::size_t step, Slot const& slot) const = 0;
+
+  /// Whether before() and after() are anything.
+  [[nodiscard]] virtual bool goes_inside() const noexcept { return false; }
+  /// Calls among the ranks that Inside has, by their numbers there, before copies_out().
+  [[nodiscard]] virtual std::vector<Call> before(std::size_t /*step*/) const { return {}; }
+  /// And after copies_in().
+  [[nodiscard]] virtual std::vector<Call> after(std::size_t /*step*/) const { return {}; }
+
+  /// For people: "through pinned host memory"
+  [[nodiscard]] virtual std::string way() const = 0;
 
  private:
-  using Pieces = std::vector<ByteRange>;
-  /// Elements of each piece's part of a step.
-  using Counts = std::vector<std::size_t>;
-
-  [[nodiscard]] bool is_root() const noexcept { return call_.is_root(rank_); }
-  [[nodiscard]] Pieces whole() const { return {{0, call_.bytes()}}; }
-  [[nodiscard]] Pieces own(Parts const& parts) const;
-  [[nodiscard]] Pieces parts_of(Parts const& parts) const;
-  void divide();
-  [[nodiscard]] std::size_t length(ByteRange const& piece, std::size_t step) const noexcept;
-  [[nodiscard]] Counts counts(Pieces const& pieces, std::size_t step) const;
-  [[nodiscard]] std::byte* given_at(Slot const& slot) const noexcept;
-  [[nodiscard]] Reduction reduction() const noexcept;
-
   Call const call_;
-  int const rank_;
-  int const size_;
-  Pieces sends_;  // of call_.send: what this rank gives
-  Pieces recvs_;  // of call_.recv: what it gets
-  std::size_t width_ = 0;
-  std::size_t steps_ = 1;
 };
 
 }  // namespace weft::staged

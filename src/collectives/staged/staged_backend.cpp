@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/outcome.hpp"
+#include "collectives/staged/flat_plan.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cuda_work.hpp"
 #include "runtime/cuda/memory_pool.hpp"
@@ -40,10 +41,6 @@ std::unique_ptr<Lanes> make_lanes(Options const& options, Bootstrap& bootstrap) 
   return lanes;
 }
 
-std::size_t region_for(Options const& options, int size) {
-  return std::max(options.chunk_bytes, static_cast<std::size_t>(size) * Reduction::kMaxElementBytes);
-}
-
 }  // namespace
 
 StagedBackend::StagedBackend(Options const& options, DeviceSetup const& setup)
@@ -54,12 +51,13 @@ StagedBackend::StagedBackend(Options const& options, DeviceSetup const& setup)
       own_stream_(high_priority_stream(options)),
       lanes_(make_lanes(options, setup.bootstrap)),
       host_(create_host(setup)),
-      staging_(host_, region_for(options, size_), cuda()),
+      staging_(host_, Staging::region_for(options.chunk_bytes, size_), cuda()),
+      inside_(options.inside ? options.inside(host_) : nullptr),
       recorder_(FlightRecorder::create(setup.bootstrap, *setup.options.config,
-                                       setup.options.name.empty() ? "staged" : setup.options.name + "/staged")) {
-  if (setup.options.config->explain && rank_ == 0) explainer_.emplace("staged", size_);
-  courier_ =
-      std::make_unique<Courier>(Courier::Setup{&cuda(), &host_, &staging_, &lanes_->signals, recorder_.get(), device_});
+                                       setup.options.name.empty() ? name() : setup.options.name + "/" + name())) {
+  if (setup.options.config->explain && rank_ == 0) explainer_.emplace(name(), size_);
+  courier_ = std::make_unique<Courier>(
+      Courier::Setup{&cuda(), &host_, &staging_, &lanes_->signals, recorder_.get(), inside_.get(), device_});
 }
 
 // Nobody carries any more; then the GPU is through with the slots.
@@ -86,6 +84,12 @@ void StagedBackend::refuse_capture(cuda::CudaStream const& on, Call const& call)
                           rank_, describe(call.contract), to_string(device_)));
 }
 
+std::unique_ptr<Plan> StagedBackend::plan(Call const& call) {
+  auto inside = inside_ ? inside_->plan(call) : nullptr;
+  if (inside) return inside;
+  return std::make_unique<FlatPlan>(call, host_, staging_.region_bytes());
+}
+
 std::shared_ptr<Job> StagedBackend::job_of(Call& call, Failure failure) {
   call.sequence = ++issued_;
   call.on_stream = true;
@@ -93,7 +97,7 @@ std::shared_ptr<Job> StagedBackend::job_of(Call& call, Failure failure) {
   recorder_->enqueue(call);
   auto job = std::make_shared<Job>();
   job->call = call;
-  job->plan.emplace(call, rank_, size_, staging_.region_bytes());
+  job->plan = plan(call);
   job->steps = static_cast<std::uint32_t>(job->plan->steps());
   job->failure = std::move(failure);
   return job;
@@ -166,25 +170,39 @@ std::shared_ptr<Work::State> StagedBackend::launch(std::vector<std::shared_ptr<J
 // Steps are enqueued in the order in which they depend on one another: a slot's next copy out comes after the copy in
 // that empties it.
 void StagedBackend::enqueue(Job const& job, cuda::CudaStream& on) {
-  auto const& lanes = *lanes_;
-  lanes.record(lanes.begun, on);
-  lanes.wait(*lanes.out, lanes.begun);
-  // Calls keep their order on any stream, and slots are used again.
-  for (auto const& event : lanes.landed) lanes.wait(*lanes.out, event);
+  lanes_->begin(on, job.first, job.goes_inside());
   constexpr auto kAhead = Staging::kSlots - 1;
   for (std::size_t step = 0; step < job.steps + kAhead; ++step) {
-    auto const number = job.first + static_cast<std::uint32_t>(step);
-    if (step < job.steps) lanes.go_out(step, number, job.copies_out(step, staging_.slot(step)));
-    if (step < kAhead) continue;
-    auto const back = step - kAhead;
-    lanes.come_in(back, job.first + static_cast<std::uint32_t>(back), job.copies_in(back, staging_.slot(back)));
+    if (step < job.steps) go_out(job, step);
+    if (step >= kAhead) come_in(job, step - kAhead);
   }
-  lanes.wait(on, lanes.landed[(job.steps - 1) % Staging::kSlots]);
+  lanes_->wait(on, lanes_->landed[(job.steps - 1) % Staging::kSlots]);
+}
+
+void StagedBackend::go_out(Job const& job, std::size_t step) {
+  auto const& lanes = *lanes_;
+  if (job.goes_inside()) {
+    inside_->issue(job.plan->before(step), *lanes.among);
+    lanes.hand_over(lanes.ready[step % Staging::kSlots], *lanes.among, *lanes.out);
+  }
+  lanes.go_out(step, job.first + static_cast<std::uint32_t>(step), job.copies_out(step, staging_.slot(step)));
+}
+
+// On `among` a step's last calls come before those that begin the step which has its slot next, so that has the slot's
+// memory on the device too.
+void StagedBackend::come_in(Job const& job, std::size_t step) {
+  auto const& lanes = *lanes_;
+  auto const number = job.first + static_cast<std::uint32_t>(step);
+  lanes.come_in(step, number, job.copies_in(step, staging_.slot(step)));
+  if (!job.goes_inside()) return lanes.land(step, number, *lanes.in);
+  lanes.hand_over(lanes.back[step % Staging::kSlots], *lanes.in, *lanes.among);
+  inside_->issue(job.plan->after(step), *lanes.among);
+  lanes.land(step, number, *lanes.among);
 }
 
 void StagedBackend::explain(Job const& job) {
   if (!explainer_) return;
-  explainer_->note(job.call.contract.operation, to_string(device_), "through pinned host memory", [&] {
+  explainer_->note(job.call.contract.operation, to_string(device_), job.plan ? job.plan->way() : "copies", [&] {
     return fmt::format("chunks of {}, {} in flight", describe_bytes(staging_.region_bytes()), Staging::kSlots);
   });
 }

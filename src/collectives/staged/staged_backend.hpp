@@ -23,8 +23,9 @@ namespace weft::staged {
 ///
 /// All of a call's copies are enqueued when it is made, on two streams of the back end's own: the caller's stream waits
 /// for the last by an event, and the host for nothing. What a copy in waits for, that the host has exchanged the step,
-/// is a word in pinned memory. Nothing that such a wait depends on is enqueued behind it, so it does no harm where
-/// streams share a queue of the GPU's.
+/// is a word in pinned memory. Where GPUs reach one another without the host (see Inside), what they do is enqueued
+/// between the copies, on a third stream. Nothing that such a wait depends on is enqueued behind it, so it does no harm
+/// where streams share a queue of the GPU's.
 class StagedBackend final : public DeviceBackend {
  public:
   /// Collective over setup.bootstrap.
@@ -49,6 +50,7 @@ class StagedBackend final : public DeviceBackend {
  private:
   using Failure = std::shared_ptr<cuda::SharedFailure>;
 
+  [[nodiscard]] std::string name() const { return options_.inside ? "hierarchical" : "staged"; }
   [[nodiscard]] cuda::CudaFunctions const& cuda() const noexcept { return *options_.cuda; }
   [[nodiscard]] cuda::CudaStream& stream_for(Stream const* stream);
   /// What runs with a graph nobody would carry. @throws Error{unsupported}
@@ -59,6 +61,9 @@ class StagedBackend final : public DeviceBackend {
   std::shared_ptr<Work::State> launch(std::vector<std::shared_ptr<Job>> const& jobs, cuda::CudaStream& on,
                                       Failure const& failure, bool waits);
   void enqueue(Job const& job, cuda::CudaStream& on);
+  void go_out(Job const& job, std::size_t step);
+  void come_in(Job const& job, std::size_t step);
+  [[nodiscard]] std::unique_ptr<Plan> plan(Call const& call);
   void explain(Job const& job);
 
   Options const options_;
@@ -69,6 +74,7 @@ class StagedBackend final : public DeviceBackend {
   std::unique_ptr<Lanes> lanes_;
   Communicator host_;
   Staging staging_;
+  std::unique_ptr<Inside> inside_;  // may be null; uses host_
   std::shared_ptr<FlightRecorder> recorder_;
   std::optional<Explainer> explainer_;
   std::unique_ptr<Courier> courier_;  // uses the above

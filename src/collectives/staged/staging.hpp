@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 
@@ -7,6 +8,7 @@
 #include "runtime/cuda/cuda_functions.hpp"
 #include "weft/buffer.hpp"
 #include "weft/communicator.hpp"
+#include "weft/reduction.hpp"
 
 namespace weft::staged {
 
@@ -15,6 +17,11 @@ namespace weft::staged {
 class Staging {
  public:
   static constexpr std::size_t kSlots = 3;
+
+  /// Bytes of either half of a slot that has chunks of about `chunk_bytes`: an element of every rank at least.
+  [[nodiscard]] static constexpr std::size_t region_for(std::size_t chunk_bytes, int ranks) noexcept {
+    return std::max(chunk_bytes, static_cast<std::size_t>(ranks) * Reduction::kMaxElementBytes);
+  }
 
   /// Collective over `host`. Throws on every rank, or none.
   Staging(Communicator& host, std::size_t region_bytes, cuda::CudaFunctions const& cuda);

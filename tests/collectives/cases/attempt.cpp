@@ -35,8 +35,12 @@ std::size_t most_elements(Case const& one) {
 Arena::Arena(Communicator& communicator, std::size_t areas, std::size_t area_bytes, Device device)
     : memory_(communicator.allocate(areas * area_bytes, DataType::u8, device)), area_bytes_(area_bytes) {}
 
-Attempt::Attempt(Communicator& communicator, Case const& one, Arena& arena, std::size_t first_area)
-    : communicator_(communicator), one_(one), layout_(layout_of(one, communicator.rank())), contributions_(one) {
+Attempt::Attempt(Communicator& communicator, Case const& one, Arena& arena, std::size_t first_area, bool in_any_order)
+    : communicator_(communicator),
+      one_(one),
+      in_any_order_(in_any_order),
+      layout_(layout_of(one, communicator.rank())),
+      contributions_(one) {
   auto const most = most_elements(one);
   auto const whole = layout_.place ? std::max(layout_.send, layout_.recv) : layout_.send;
   send_region_ = place(arena, first_area, whole, most);
@@ -142,7 +146,8 @@ void Attempt::check_recv(Region& region, BufferView const& recv) const {
   for (auto const& piece : layout_.pieces) {
     if (piece.count == 0) continue;
     auto const view = recv.slice(piece.at, piece.count);
-    auto const difference = find_difference(one_, contributions_, piece, static_cast<std::byte const*>(view.data));
+    auto const find = in_any_order_ ? find_deviation : find_difference;
+    auto const difference = find(one_, contributions_, piece, static_cast<std::byte const*>(view.data));
     if (difference) fail(fmt::format("recv from element {}, {} elements: {}", piece.at, piece.count, *difference));
     accept(view);
   }

@@ -31,7 +31,8 @@ class Arena {
 class Attempt {
  public:
   /// Uses areas `first_area` and the next of `arena`. Collective where the case wants symmetric memory of its own.
-  Attempt(Communicator& communicator, Case const& one, Arena& arena, std::size_t first_area);
+  /// `in_any_order`: contributions may combine in another order than that of their ranks, see find_deviation().
+  Attempt(Communicator& communicator, Case const& one, Arena& arena, std::size_t first_area, bool in_any_order = false);
 
   /// Makes the call, inline without a stream.
   void issue(CollectiveOptions const& options);
@@ -62,6 +63,7 @@ class Attempt {
 
   Communicator& communicator_;
   Case const one_;
+  bool const in_any_order_;
   Layout const layout_;
   Contributions const contributions_;
   Region send_region_;

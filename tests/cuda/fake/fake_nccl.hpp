@@ -50,6 +50,8 @@ class FakeNccl {
   bool without_windows = false;
   /// ncclCommAbort waits until this is false again.
   std::atomic<bool> abort_hangs{false};
+  /// The next collective for which all ranks have come does not end, until it is stopped.
+  std::atomic<bool> next_never_ends{false};
   /// The other ranks are of other processes, and are taken to have come: only calls of one rank end.
   bool others_are_elsewhere = false;
   /// Results of collectives have a wrong byte.

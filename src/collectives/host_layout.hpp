@@ -2,15 +2,18 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
-namespace weft::hierarchical {
+namespace weft {
 
 /// Which ranks share a host, as one of them sees it.
-class Layout {
+class HostLayout {
  public:
   /// `host_of`: the number of each rank's host, from 0.
-  Layout(int rank, std::vector<int> host_of);
+  HostLayout(int rank, std::vector<int> host_of);
+  /// Numbers hosts by each rank's host's name, in order of the hosts' first ranks.
+  [[nodiscard]] static std::vector<int> number(std::vector<std::string> const& names);
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(host_of_.size()); }
@@ -18,6 +21,8 @@ class Layout {
   [[nodiscard]] int host_of(int rank) const noexcept { return host_of_[static_cast<std::size_t>(rank)]; }
   /// Ranks on this rank's host, in rank order, this one included.
   [[nodiscard]] std::vector<int> const& locals() const noexcept { return hosts_[host(rank_)]; }
+  /// Whether all hosts have as many ranks.
+  [[nodiscard]] bool is_even() const noexcept;
   [[nodiscard]] bool is_local(int rank) const noexcept { return host(rank) == host(rank_); }
   /// `rank`'s place among the ranks of its host.
   [[nodiscard]] int local_index(int rank) const noexcept { return local_index_[static_cast<std::size_t>(rank)]; }
@@ -44,4 +49,4 @@ class Layout {
   std::vector<std::vector<int>> hosts_;
 };
 
-}  // namespace weft::hierarchical
+}  // namespace weft

@@ -1,11 +1,11 @@
-#include "collectives/hierarchical/layout.hpp"
+#include "collectives/host_layout.hpp"
 
 #include <algorithm>
 #include <utility>
 
-namespace weft::hierarchical {
+namespace weft {
 
-Layout::Layout(int rank, std::vector<int> host_of) : rank_(rank), host_of_(std::move(host_of)) {
+HostLayout::HostLayout(int rank, std::vector<int> host_of) : rank_(rank), host_of_(std::move(host_of)) {
   hosts_.resize(static_cast<std::size_t>(*std::max_element(host_of_.begin(), host_of_.end())) + 1);
   for (int one = 0; one < size(); ++one) {
     local_index_.push_back(static_cast<int>(hosts_[host(one)].size()));
@@ -13,7 +13,23 @@ Layout::Layout(int rank, std::vector<int> host_of) : rank_(rank), host_of_(std::
   }
 }
 
-std::vector<std::span<int const>> Layout::rounds() const {
+std::vector<int> HostLayout::number(std::vector<std::string> const& names) {
+  std::vector<std::string> known;
+  std::vector<int> hosts;
+  for (auto const& name : names) {
+    auto const found = std::find(known.begin(), known.end(), name);
+    hosts.push_back(static_cast<int>(found - known.begin()));
+    if (found == known.end()) known.push_back(name);
+  }
+  return hosts;
+}
+
+bool HostLayout::is_even() const noexcept {
+  return std::all_of(hosts_.begin(), hosts_.end(),
+                     [&](std::vector<int> const& host) { return host.size() == hosts_.front().size(); });
+}
+
+std::vector<std::span<int const>> HostLayout::rounds() const {
   std::vector<std::span<int const>> rounds;
   for (std::span<int const> host : hosts_) {
     for (; !host.empty(); host = host.subspan(rounds.back().size())) {
@@ -23,7 +39,7 @@ std::vector<std::span<int const>> Layout::rounds() const {
   return rounds;
 }
 
-std::size_t Layout::round_of(int rank) const noexcept {
+std::size_t HostLayout::round_of(int rank) const noexcept {
   auto const at_a_time = locals().size();
   std::size_t round = 0;
   for (std::size_t before = 0; before < host(rank); ++before) {
@@ -32,7 +48,7 @@ std::size_t Layout::round_of(int rank) const noexcept {
   return round + static_cast<std::size_t>(local_index(rank)) / at_a_time;
 }
 
-std::size_t Layout::most_rounds() const noexcept {
+std::size_t HostLayout::most_rounds() const noexcept {
   auto smallest = hosts_.front().size();
   for (auto const& ranks : hosts_) smallest = std::min(smallest, ranks.size());
   std::size_t rounds = 0;
@@ -40,4 +56,4 @@ std::size_t Layout::most_rounds() const noexcept {
   return rounds;
 }
 
-}  // namespace weft::hierarchical
+}  // namespace weft

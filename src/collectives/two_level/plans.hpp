@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+
+#include "collectives/staged/plan.hpp"
+#include "collectives/two_level/levels.hpp"
+
+namespace weft::two_level {
+
+// How calls go that have a good form in two levels. `levels` outlives the plan.
+[[nodiscard]] std::unique_ptr<staged::Plan> all_reduce(Call const& call, Levels const& levels);
+[[nodiscard]] std::unique_ptr<staged::Plan> reduce(Call const& call, Levels const& levels);
+[[nodiscard]] std::unique_ptr<staged::Plan> broadcast(Call const& call, Levels const& levels);
+/// Of equal pieces, or unequal ones.
+[[nodiscard]] std::unique_ptr<staged::Plan> all_gather(Call const& call, Levels const& levels);
+[[nodiscard]] std::unique_ptr<staged::Plan> reduce_scatter(Call const& call, Levels const& levels);
+
+/// How any call goes that NCCL does among all ranks.
+[[nodiscard]] std::unique_ptr<staged::Plan> direct(Call const& call);
+
+}  // namespace weft::two_level
