@@ -15,6 +15,17 @@ enum class BackendKind { shm, mpi, hierarchical };
 /// Its name as WEFT_BACKEND takes it.
 [[nodiscard]] std::string_view to_string(BackendKind kind) noexcept;
 
+/// What moves the bytes of a communicator's memory on GPUs.
+enum class DeviceBackendKind {
+  automatic,     ///< nccl on one host, hierarchical on several, staged where there is no NCCL, or nothing to do inside
+  nccl,          ///< NCCL, also between hosts
+  staged,        ///< the host's back end, through pinned memory
+  hierarchical,  ///< NCCL inside hosts, the host's back end between
+};
+
+/// Its name as WEFT_DEVICE_BACKEND takes it.
+[[nodiscard]] std::string_view to_string(DeviceBackendKind kind) noexcept;
+
 /// Everything WEFT_* environment variables can set, read once and passed in. docs/configuration.md lists them all.
 struct Config {
   std::chrono::milliseconds timeout{
@@ -31,7 +42,9 @@ struct Config {
   bool mpi_stats = false;              ///< WEFT_MPI_STATS: libweft_mpi.so reports the calls it served and passed on
   std::optional<std::string> host_id;  ///< WEFT_HOST_ID: ranks of equal names share memory; default: by machine
   std::optional<BackendKind> backend;  ///< WEFT_BACKEND: shm mpi hierarchical; default by where the ranks are
-  std::size_t flight_recorder = 256;   ///< WEFT_FLIGHT_RECORDER: calls remembered per communicator; 0 none
+  /// WEFT_DEVICE_BACKEND: auto nccl staged hierarchical; equal on all ranks
+  DeviceBackendKind device_backend = DeviceBackendKind::automatic;
+  std::size_t flight_recorder = 256;            ///< WEFT_FLIGHT_RECORDER: calls remembered per communicator; 0 none
   std::optional<std::string> flight_directory;  ///< WEFT_FLIGHT_DIR: where failing communicators write them down
 
   /// WEFT_NCCL_LIBRARY: the libnccl.so that device memory goes through; default: libnccl.so.2, the process's or as the

@@ -6,95 +6,104 @@
 #include <string>
 #include <vector>
 
+#include "collectives/device_choice.hpp"
 #include "collectives/staged/staged_factory.hpp"
-#include "core/host_identity.hpp"
 #include "core/log.hpp"
 #include "runtime/cuda/check.hpp"
 #endif
 #if WEFT_WITH_NCCL
 #include "collectives/nccl/nccl_factory.hpp"
+#include "collectives/two_level/two_level_factory.hpp"
 #endif
 
 namespace weft {
 #if WEFT_WITH_CUDA
 namespace {
 
-/// NCCL for `device`. @throws Error{unsupported} where there is none.
-std::unique_ptr<DeviceFactory> nccl_factory([[maybe_unused]] int device, [[maybe_unused]] Config const& config) {
-#if WEFT_WITH_NCCL
-  return nccl::factory(device, config);
-#else
-  throw Error(ErrorCode::unsupported, "this Weft was built without NCCL (WEFT_WITH_NCCL)");
-#endif
-}
+using Way = DeviceChoice::Way;
 
-/// What a rank tells the others, in bytes.
-struct Introduction {
-  char host[kMostHostIdCharacters + 1] = {};
-  bool has_nccl = false;
-  char why_not[240] = {};
-};
-
-/// NCCL where all ranks have it, on one host, and it takes them; host memory otherwise.
+/// What choose() says, of all ranks.
 class ChoosingFactory final : public DeviceFactory {
  public:
   explicit ChoosingFactory(int device) noexcept : device_(device) {}
 
   [[nodiscard]] std::unique_ptr<DeviceBackend> create(DeviceSetup const& setup) override {
-    auto const ranks = introduce(setup);
-    auto why = why_not_nccl(ranks);
-    if (why.empty()) {
+    auto choice = choose(introduce(setup));
+    if (choice.way != Way::staged) {
       try {
-        return nccl_->create(setup);
+        auto made = make(choice.way, *setup.options.config)->create(setup);
+        explain(setup, choice);
+        return made;
       } catch (Error const& error) {
         // The same on all ranks. Who is late or gone is missing to others too.
-        if (error.code() != ErrorCode::unsupported && error.code() != ErrorCode::system) throw;
-        why = fmt::format("NCCL does not take these ranks ({})", error.what());
+        if (choice.told || (error.code() != ErrorCode::unsupported && error.code() != ErrorCode::system)) throw;
+        choice = {Way::staged, fmt::format("NCCL does not take these ranks ({})", error.what()), false, true};
       }
     }
-    explain(setup, why);
+    explain(setup, choice);
     return staged::factory({.cuda = &cuda::cuda_runtime(), .device = device_})->create(setup);
   }
 
  private:
-  std::vector<Introduction> introduce(DeviceSetup const& setup) {
-    Introduction mine;
-    host_identity(*setup.options.config).copy(mine.host, kMostHostIdCharacters);
+  [[nodiscard]] std::vector<DeviceIntroduction> introduce(DeviceSetup const& setup) {
+    auto const& config = *setup.options.config;
+    DeviceIntroduction mine;
+    host_identity(config).copy(mine.host, kMostHostIdCharacters);
+    mine.wanted = config.device_backend;
     try {
-      nccl_ = nccl_factory(device_, *setup.options.config);
+      open(config);
       mine.has_nccl = true;
     } catch (Error const& error) {
       std::strncpy(mine.why_not, error.what(), sizeof mine.why_not - 1);
     }
     auto const bytes = setup.bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)));
-    std::vector<Introduction> all(static_cast<std::size_t>(setup.bootstrap.size()));
+    std::vector<DeviceIntroduction> all(static_cast<std::size_t>(setup.bootstrap.size()));
     std::memcpy(all.data(), bytes.data(), bytes.size());
     return all;
   }
 
-  [[nodiscard]] static std::string why_not_nccl(std::vector<Introduction> const& ranks) {
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      if (!ranks[rank].has_nccl) return fmt::format("rank {}: {}", rank, ranks[rank].why_not);
-      if (std::strcmp(ranks[rank].host, ranks[0].host) != 0) {
-        return fmt::format("ranks 0 and {} are on different hosts", rank);
-      }
+#if WEFT_WITH_NCCL
+  void open(Config const& config) {
+    libraries_ = {&cuda::cuda_runtime(), nccl::NcclLibrary::open(config), device_};
+  }
+  [[nodiscard]] std::unique_ptr<DeviceFactory> make(Way way, Config const& config) const {
+    if (way == Way::nccl) return nccl::factory_of(libraries_);
+    return two_level::factory({.libraries = libraries_, .host = host_identity(config), .spans = way == Way::spanning});
+  }
+  nccl::Libraries libraries_{};
+#else
+  static void open(Config const& /*config*/) {
+    throw Error(ErrorCode::unsupported, "this Weft was built without NCCL (WEFT_WITH_NCCL)");
+  }
+  // Not reached: choose() gives nothing that needs NCCL where a rank has none.
+  [[nodiscard]] static std::unique_ptr<DeviceFactory> make(Way /*way*/, Config const& /*config*/) {
+    return nullptr;
+  }
+#endif
+
+  [[nodiscard]] static char const* name_of(Way way) noexcept {
+    switch (way) {
+      case Way::nccl: return "NCCL";
+      case Way::spanning: return "NCCL, also between hosts";
+      case Way::two_level: return "NCCL inside hosts and pinned host memory between them";
+      case Way::staged: return "pinned host memory, not NCCL";
     }
-    return {};
+    return "";
   }
 
-  void explain(DeviceSetup const& setup, std::string const& why) const {
+  void explain(DeviceSetup const& setup, DeviceChoice const& choice) const {
     if (setup.bootstrap.rank() != 0) return;
-    auto const text = fmt::format("{}, {} ranks: collectives go through pinned host memory, not NCCL: {}",
-                                  to_string(Device{DeviceType::cuda, device_}), setup.bootstrap.size(), why);
+    auto const text =
+        fmt::format("{}, {} ranks: collectives go through {}: {}", to_string(Device{DeviceType::cuda, device_}),
+                    setup.bootstrap.size(), name_of(choice.way), choice.why);
     if (setup.options.config->explain) {
       tell("explain", text);
-    } else {
+    } else if (choice.regret) {
       log_once(LogLevel::warn, text);
     }
   }
 
   int const device_;
-  std::unique_ptr<DeviceFactory> nccl_;
 };
 
 }  // namespace

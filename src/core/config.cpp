@@ -80,6 +80,16 @@ bool read_backend(Config& config, std::string const& value) {
   return config.backend.has_value();
 }
 
+bool read_device_backend(Config& config, std::string const& value) {
+  for (auto const kind : {DeviceBackendKind::automatic, DeviceBackendKind::nccl, DeviceBackendKind::staged,
+                          DeviceBackendKind::hierarchical}) {
+    if (value != to_string(kind)) continue;
+    config.device_backend = kind;
+    return true;
+  }
+  return false;
+}
+
 bool read_flight_recorder(Config& config, std::string const& value) {
   auto const calls = split_quantity<std::size_t>(value);
   if (!calls || !calls->unit.empty()) return false;
@@ -146,6 +156,11 @@ Wrong wrong_backend(Config const& config) {
   return wrong_if(number < 0 || number > static_cast<int>(BackendKind::hierarchical), fmt::format("{}", number));
 }
 
+Wrong wrong_device_backend(Config const& config) {
+  auto const number = static_cast<int>(config.device_backend);
+  return wrong_if(number < 0 || number > static_cast<int>(DeviceBackendKind::hierarchical), fmt::format("{}", number));
+}
+
 Wrong wrong_flight_recorder(Config const& config) {
   constexpr std::size_t kMost = std::size_t{1} << 20;
   return wrong_if(config.flight_recorder > kMost, fmt::format("{}", config.flight_recorder));
@@ -185,6 +200,8 @@ constexpr std::array kSettings{
     Setting{"WEFT_MPI_STATS", "mpi_stats", "0 or 1", read_switch<&Config::mpi_stats>, never},
     Setting{"WEFT_HOST_ID", "host_id", "a name of 1 to 64 characters", read_host_id, wrong_host_id},
     Setting{"WEFT_BACKEND", "backend", "shm, mpi or hierarchical", read_backend, wrong_backend},
+    Setting{"WEFT_DEVICE_BACKEND", "device_backend", "auto, nccl, staged or hierarchical", read_device_backend,
+            wrong_device_backend},
     Setting{"WEFT_FLIGHT_RECORDER", "flight_recorder", "a number of calls from 0 to 1048576", read_flight_recorder,
             wrong_flight_recorder},
     Setting{"WEFT_TUNING_CACHE", "tuning_cache", "the name of a file, or 0", read_tuning_cache, never},
@@ -297,6 +314,16 @@ std::string_view to_string(BackendKind kind) noexcept {
     case BackendKind::hierarchical: return "hierarchical";
   }
   return "unknown backend";
+}
+
+std::string_view to_string(DeviceBackendKind kind) noexcept {
+  switch (kind) {
+    case DeviceBackendKind::automatic: return "auto";
+    case DeviceBackendKind::nccl: return "nccl";
+    case DeviceBackendKind::staged: return "staged";
+    case DeviceBackendKind::hierarchical: return "hierarchical";
+  }
+  return "unknown device backend";
 }
 
 std::optional<std::size_t> parse_bytes(std::string const& text) {

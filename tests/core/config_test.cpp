@@ -100,8 +100,9 @@ INSTANTIATE_TEST_SUITE_P(Variables, BadValue,
                                          Bad{"WEFT_FLIGHT_RECORDER=-1", "0 to 1048576"},
                                          Bad{"WEFT_FLIGHT_RECORDER=4K", "0 to 1048576"},
                                          Bad{"WEFT_FLIGHT_DIR=", "folder"}, Bad{"WEFT_NCCL_LIBRARY=", "libnccl.so"},
-                                         Bad{"WEFT_TORCH_HEAP=much", "4G"}, Bad{"WEFT_TORCH_HEAP=4K", "1M"},
-                                         Bad{"WEFT_REPORT=yes", "0 or 1"}));
+                                         Bad{"WEFT_DEVICE_BACKEND=host", "auto, nccl, staged or hierarchical"},
+                                         Bad{"WEFT_DEVICE_BACKEND=", "auto, nccl"}, Bad{"WEFT_TORCH_HEAP=much", "4G"},
+                                         Bad{"WEFT_TORCH_HEAP=4K", "1M"}, Bad{"WEFT_REPORT=yes", "0 or 1"}));
 
 TEST(Config, UnknownNameWarnsWithTheNearest) {
   EXPECT_EQ(warnings_of({"WEFT_TIMEOUTS=3s"}),
@@ -199,6 +200,8 @@ INSTANTIATE_TEST_SUITE_P(
                     BadMember{"host_id", [](Config& c) { c.host_id = ""; }},
                     BadMember{"host_id", [](Config& c) { c.host_id = std::string(65, 'x'); }},
                     BadMember{"backend", [](Config& c) { c.backend = static_cast<BackendKind>(3); }},
+                    BadMember{"device_backend",
+                              [](Config& c) { c.device_backend = static_cast<DeviceBackendKind>(4); }},
                     BadMember{"flight_recorder", [](Config& c) { c.flight_recorder = (1U << 20U) + 1; }},
                     BadMember{"flight_directory", [](Config& c) { c.flight_directory = ""; }},
                     BadMember{"nccl_library", [](Config& c) { c.nccl_library = ""; }},

@@ -40,6 +40,47 @@ TEST(FakeStagedChoice, WithoutNcclCallsGoThroughHostMemoryAndItIsSaidWhy) {
     EXPECT_NE(said.find(word), std::string::npos) << said;
 }
 
+TEST(FakeStagedChoice, TheSettingDecides) {
+  FakeGpu const gpu;
+  Config config;
+  config.nccl_library = "/nowhere/libnccl.so.2";
+  config.device_backend = DeviceBackendKind::staged;
+  testing::internal::CaptureStderr();
+  run_thread_ranks(2, [](Communicator& world) { world.connect(kGpu); }, {.config = config});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");  // as told
+  config.device_backend = DeviceBackendKind::nccl;
+  auto const refused = [](Communicator& world) {
+    try {
+      world.connect(kGpu);
+      ADD_FAILURE() << "there is no NCCL";
+    } catch (Error const& error) {
+      EXPECT_EQ(error.code(), ErrorCode::unsupported);
+      EXPECT_NE(std::string(error.what()).find("/nowhere/libnccl.so.2"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("WEFT_DEVICE_BACKEND=nccl"), std::string::npos) << error.what();
+    }
+  };
+  run_thread_ranks(2, refused, {.config = config});
+}
+
+// Ranks whose settings differ hear of it, and can go on.
+TEST(FakeStagedChoice, SettingsThatDifferAreRefusedOnAllRanks) {
+  FakeGpu const gpu;
+  run_thread_bootstraps(3, [](std::shared_ptr<Bootstrap> const& bootstrap) {
+    Config config;
+    config.nccl_library = "/nowhere/libnccl.so.2";
+    if (bootstrap->rank() == 2) config.device_backend = DeviceBackendKind::staged;
+    auto world = Communicator::create(bootstrap, {.config = config});
+    try {
+      world.connect(kGpu);
+      ADD_FAILURE() << "settings differ";
+    } catch (Error const& error) {
+      EXPECT_EQ(error.code(), ErrorCode::mismatch);
+      EXPECT_NE(std::string(error.what()).find("rank 2 has staged"), std::string::npos) << error.what();
+    }
+    world.barrier();
+  });
+}
+
 #ifdef WEFT_MPIRUN
 // Run by the next test under mpirun, each rank with a WEFT_HOST_ID.
 TEST(FakeStagedChoice, DISABLED_ARankOfOneOfTheHosts) {
