@@ -48,16 +48,23 @@ std::optional<Communicator> Communicator::split(int color, int key) {
 std::optional<Communicator> Communicator::split(int color, int key, CommunicatorOptions const& options) {
   live("split").validator.check_color(color, kNoColor);
   impl_->check_no_group("split");
-  std::array<std::int32_t, 2> const mine{color, key};
-  std::vector<std::int32_t> all(2 * static_cast<std::size_t>(size()));
-  all_gather(std::span<std::int32_t const>(mine), std::span(all));
-  auto const device =
-      impl_->device() == nullptr || impl_->device()->failure() ? nullptr : impl_->device()->split(color, key);
+  struct Wish {
+    std::int32_t color;
+    std::int32_t key;
+    std::int32_t has_device;
+  };
+  // One rank may know of a failure that others have yet to hear of.
+  auto* const whole = impl_->device();
+  Wish const mine{color, key, whole != nullptr && !whole->failure() ? 1 : 0};
+  std::vector<Wish> all(static_cast<std::size_t>(size()));
+  all_gather({&mine, sizeof mine, DataType::u8}, {all.data(), all.size() * sizeof mine, DataType::u8});
+  bool const splits_device = std::all_of(all.begin(), all.end(), [](Wish const& one) { return one.has_device == 1; });
+  auto const device = splits_device ? whole->split(color, key) : nullptr;
   if (color == kNoColor) return std::nullopt;
   std::vector<int> members;
-  auto const key_of = [&](int member) { return all[2 * static_cast<std::size_t>(member) + 1]; };
+  auto const key_of = [&](int member) { return all[static_cast<std::size_t>(member)].key; };
   for (int r = 0; r < size(); ++r) {
-    if (all[2 * static_cast<std::size_t>(r)] == color) members.push_back(r);
+    if (all[static_cast<std::size_t>(r)].color == color) members.push_back(r);
   }
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return key_of(a) < key_of(b); });
   auto const me = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());

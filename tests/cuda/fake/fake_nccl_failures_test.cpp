@@ -17,6 +17,23 @@
 namespace weft::test {
 namespace {
 
+// The others may not have heard of it when they split: all go by what the ranks say of themselves.
+TEST_F(FakeNcclFailures, SplitAfterAFailureThatOneRankKnowsOfBeginsAnew) {
+  run_thread_ranks(3, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream const stream = gpu.make_stream();
+    world.barrier();
+    if (world.rank() == 1) DeviceAccess::backend(world)->fail(ErrorCode::aborted, "enough");
+    auto part = world.split(0, -world.rank());
+    ASSERT_TRUE(part);
+    EXPECT_EQ(DeviceAccess::backend(*part), nullptr);  // made by the first call, or connect()
+    FakeNccl::connect(*part);
+    std::vector<float> values(4, 1.0F);
+    reduce(*part, values, stream).wait();
+    EXPECT_EQ(values[0], 3.0F);
+  });
+}
+
 TEST_F(FakeNcclFailures, CallsThatDifferNameBothAndTheRanksCanConnectAgain) {
   for (bool const with_revoke : {true, false}) {
     gpu.forget_calls();

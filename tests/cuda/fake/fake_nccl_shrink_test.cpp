@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,47 @@ TEST_F(FakeNcclFailures, CommunicatorsShrinkWithTheirGpus) {
     EXPECT_EQ(gpu.count("ncclCommShrink"), with_revoke ? 3U : 0U);
     EXPECT_EQ(gpu.count("ncclCommInitRankConfig"), with_revoke ? 4U : 7U);
   }
+}
+
+TEST_F(FakeNcclFailures, RanksThatAreLeftShrinkAgainWhenTheNextIsLost) {
+  for (bool const with_revoke : {true, false}) {
+    run_thread_ranks(4, [&](Communicator& world) {
+      FakeNccl::connect(world, 0, with_revoke);
+      Stream const stream = gpu.make_stream();
+      std::vector<float> values(4, 1.0F);
+      reduce(world, values, stream).wait();
+      std::optional<Communicator> rest;
+      auto const number = world.rank();
+      for (int const lost : {3, 1}) {
+        auto& before = rest ? *rest : world;
+        if (number == lost) return;
+        Work const work = reduce_or_fail(before, values, stream);
+        expect_failed(before, work, stream, ErrorCode::peer_lost, {"rank " + std::to_string(lost) + " left"});
+        rest = before.shrink();
+        std::vector<float> again(5, 1.0F);
+        reduce(*rest, again, stream).wait();
+        EXPECT_EQ(again, std::vector<float>(5, static_cast<float>(rest->size())));
+      }
+      EXPECT_EQ(rest->size(), 2);
+    });
+  }
+}
+
+TEST_F(FakeNcclFailures, CallsThatArePendingEndWhenTheRanksShrink) {
+  constexpr std::size_t kPending = 8;
+  run_thread_ranks(3, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream const stream = gpu.make_stream();
+    if (world.rank() == 0) return;
+    std::vector<std::vector<float>> values(kPending, std::vector<float>(4, 1.0F));
+    std::vector<Work> pending;
+    for (auto& one : values) pending.push_back(reduce_or_fail(world, one, stream));
+    auto rest = world.shrink();  // nobody waits for them
+    for (auto const& work : pending) EXPECT_THROW(work.wait(), Error);
+    std::vector<float> again(5, 1.0F);
+    reduce(rest, again, stream).wait();
+    EXPECT_EQ(again, std::vector<float>(5, 2.0F));
+  });
 }
 
 TEST_F(FakeNcclFailures, WhereNcclCannotShrinkTheRanksBeginAnew) {
