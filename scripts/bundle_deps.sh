@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# bundle_deps.sh [FOLDER]: packs what a machine without package access needs to build Weft beyond CUDA, NCCL, cmake, g++,
-# Python and torch, from the packages installed here (scripts/setup.sh) into FOLDER (deps/, which git ignores; below
-# 60 MB). scripts/gpu_check.sh uses deps/ where it is. The machine must have this one's architecture and a C library no
+# bundle_deps.sh [FOLDER]: packs what a machine without package access needs to build and test Weft beyond CUDA, NCCL,
+# cmake, g++, Python with pip and torch, into FOLDER (deps/, which git ignores; below 60 MB): from the packages installed
+# here (scripts/setup.sh), and in wheels/ what building python/weft and its tests ask of Python. scripts/gpu_check.sh uses deps/ where it is. The machine must have this one's architecture and a C library no
 # older than this one's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,6 +9,10 @@ out=${1:-deps}
 packages=(libhwloc-dev libhwy-dev libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev
   libopenblas-pthread-dev libopenblas0-pthread)
 programs=(ninja pkg-config)
+# As python/weft/pyproject.toml asks for, with what they ask for themselves; and what they ask for where Python is older
+# than 3.11, which pip leaves out here: the oldest that torch has is 3.10.
+wheels=('scikit-build-core>=0.10' 'pytest>=7' exceptiongroup tomli typing-extensions)
+oldest_python=3.10
 
 fail() {
   echo "bundle_deps: $*" >&2
@@ -62,6 +66,10 @@ for file in $(find "$out" -name '*.pc' -type f); do
   grep -q '^prefix=' "$file" || sed -i '1i prefix=/usr' "$file"
   sed -i "s#^prefix=.*#prefix=\${pcfiledir}/${up%/..}#; s#=/usr/#=\${prefix}/#" "$file"
 done
+python3 -m pip download --quiet --dest "$out/wheels" --python-version "$oldest_python" --only-binary=:all: "${wheels[@]}" ||
+  fail "pip cannot download ${wheels[*]}"
+# They must do on any machine.
+for wheel in "$out"/wheels/*; do [[ $wheel == *-none-any.whl ]] || fail "$(basename "$wheel") is for one kind of machine"; done
 kilobytes=$(du -sk "$out" | cut -f1)
 ((kilobytes < 60000)) || fail "$out has $kilobytes KB, 60,000 is the most"
 echo "bundle_deps: $out, $((kilobytes / 1000)) MB"

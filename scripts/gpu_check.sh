@@ -17,6 +17,12 @@ if [[ -d deps/usr ]]; then
   export PKG_CONFIG_PATH=$deps/lib/$folder/pkgconfig:$deps/share/pkgconfig:$deps/lib/$folder/openblas-pthread/pkgconfig
   export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$deps/lib/$folder/openblas-pthread
 fi
+# Where Python has them already, those are used.
+if [[ -d deps/wheels ]] && ! python3 -c 'import pytest, scikit_build_core' 2>/dev/null; then
+  if python3 -m pip install --quiet --no-index --find-links deps/wheels --upgrade --target "$out/wheels" pytest scikit-build-core; then
+    export PYTHONPATH=$out/wheels${PYTHONPATH:+:$PYTHONPATH}
+  fi
+fi
 
 # step NAME SECONDS COMMAND…: runs it for at most so long, and writes down how it went. A command that is not there, or has
 # no time left, was not run.
@@ -76,11 +82,11 @@ if python3 -c 'import torch, pytest, scikit_build_core' 2>/dev/null; then
   step torch_build 120 python3 -m pip install --quiet --no-index --no-deps --no-build-isolation --upgrade --target "$out/site" \
     -C cmake.define.WEFT_CUDA=ON ./python/weft
   for backend in weft nccl; do
-    step "torch_$backend" 90 env PYTHONPATH="$out/site" WEFT_TEST_GPU=1 WEFT_TEST_GPU_BACKEND=$backend \
+    step "torch_$backend" 90 env PYTHONPATH="$out/site${PYTHONPATH:+:$PYTHONPATH}" WEFT_TEST_GPU=1 WEFT_TEST_GPU_BACKEND=$backend \
       python3 -m pytest -q -p no:cacheprovider python/weft/tests/test_gpu.py python/weft/tests/test_gpu_training.py
   done
 else
-  record torch_weft "not run" 0 "python3 has no torch, pytest or scikit-build-core"
+  record torch_weft "not run" 0 "python3 has no torch, pytest or scikit-build-core (scripts/bundle_deps.sh packs the last two)"
 fi
 # Ranks that share a GPU show that results are right; their times say nothing.
 step host_cost 40 $bin/cuda_host_cost_perf --gpu --json "$out/host_cost.jsonl"
@@ -95,6 +101,8 @@ for ranks in 2 4; do
     step "${program}_$ranks" 20 $bin/$program -t $ranks --device cuda --share-gpus -b 8 -e 1M -f 64 -n 5 -w 1 --rounds 1
   done
 done
+# Through pinned host memory, which one GPU shows as well as many.
+step all_reduce_staged 30 env WEFT_DEVICE_BACKEND=staged $bin/all_reduce_perf -t 2 --device cuda --share-gpus -b 8 -e 64M -f 16
 step all_reduce_compare 30 $bin/all_reduce_perf --device cuda --compare nccl --cost -b 8 -e 64M -f 16 --json "$out/collectives.jsonl"
 # The same tests, without their runs on the host.
 for tool in memcheck racecheck; do
