@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "importers/kineto/events.hpp"
+#include "importers/kineto/forest.hpp"
+
+namespace weft::kineto {
+
+struct Operator {
+  std::size_t event = 0;
+  double start = 0;  ///< µs
+  double time = 0;   ///< µs; of an event that was taken apart what is left of it
+  bool is_collective = false;
+  bool is_update = false;
+  /// Of a collective: the call on a thread that started it, or itself.
+  std::size_t call = kNothing;
+};
+
+/// Which events are operators of the graph.
+class Operators {
+ public:
+  Operators(Events const& all, Forest const& forest);
+
+  /// By start.
+  [[nodiscard]] std::vector<Operator> const& list() const { return list_; }
+  /// The operator that an event is, or is within; kNothing where it is none.
+  [[nodiscard]] std::size_t of_event(std::size_t event) const { return of_event_[event]; }
+  /// What a call of the runtime started on a device.
+  [[nodiscard]] std::vector<std::size_t> const& launched_by(std::size_t event) const { return launched_[event]; }
+  /// What started it; kNothing where that is not told.
+  [[nodiscard]] std::size_t launcher_of(std::size_t device_event) const { return launcher_[device_event]; }
+  /// For each collective's title the call that it carries out.
+  [[nodiscard]] std::size_t call_of(std::size_t title) const { return call_of_[title]; }
+  /// Whether it waits for all streams, or for one.
+  [[nodiscard]] static bool waits_for_all(Event const& event);
+  [[nodiscard]] static bool waits_for_one(Event const& event);
+  /// The last that ended on each device's lane before an event did.
+  [[nodiscard]] std::vector<std::size_t> waited_for(std::size_t event) const;
+
+ private:
+  void link_launches();
+  void choose_collectives();
+  void match_titles(std::vector<std::size_t> const& calls, std::vector<std::size_t> const& titles);
+  void take_apart();
+  void add_all();
+  void add(std::size_t event);
+  [[nodiscard]] bool within(std::size_t event, bool (*is)(Event const&)) const;
+
+  Events const& all_;
+  Forest const& forest_;
+  std::vector<std::vector<std::size_t>> launched_;
+  std::vector<std::size_t> launcher_;
+  std::vector<std::size_t> call_of_;
+  std::vector<bool> is_collective_;
+  std::vector<bool> apart_;
+  std::vector<Operator> list_;
+  std::vector<std::size_t> of_event_;
+};
+
+}  // namespace weft::kineto
