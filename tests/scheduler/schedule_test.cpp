@@ -353,7 +353,7 @@ TEST(MergeCollectives, NeverMakesACycle) {
     auto const merged = merge_collectives(problem, serial,
                                           {.gather_bytes = static_cast<std::int64_t>(random() % 60) << 20,
                                            .reduce_bytes = static_cast<std::int64_t>(random() % 60) << 20,
-                                           .memory = std::int64_t{1} << 40});
+                                           .capacity = std::int64_t{1} << 40});
     merged_ones += merged.launches.size();
     Problem const after(graph, model, merged.launches);  // throws where there is a cycle
     EXPECT_EQ(serial_order_by(merged, after).size(), after.tasks().size());

@@ -31,9 +31,11 @@ class Merger {
         position_(order.size()),
         ready_(order.size(), -1),
         need_(order.size(), kNever),
-        memory_(static_cast<std::int32_t>(order.size())) {
+        unmerged_(static_cast<std::int32_t>(order.size())),
+        memory_(unmerged_) {
     for (std::size_t i = 0; i < order.size(); ++i) position_[at(order[i])] = static_cast<std::int32_t>(i);
     fill_memory();
+    memory_ = unmerged_;
   }
 
   Merged run() {
@@ -59,6 +61,7 @@ class Merger {
     std::int32_t needed = kNever;
     std::int64_t bytes = 0;
     std::int64_t inputs = 0;  ///< bytes that it keeps alive
+    std::int64_t outputs = 0;
   };
   using Class = std::pair<CollectiveKind, GroupId>;
 
@@ -109,8 +112,8 @@ class Merger {
     for (auto const& storage : problem_.storages()) {
       std::int32_t last = -1;
       for (TaskId const user : storage.users) last = std::max(last, position_[at(user)]);
-      memory_.add(storage.first == kNone ? 0 : position_[at(storage.first)], storage.kept ? end : last + 1,
-                  storage.bytes);
+      unmerged_.add(storage.first == kNone ? 0 : position_[at(storage.first)], storage.kept ? end : last + 1,
+                    storage.bytes);
     }
   }
 
@@ -157,7 +160,8 @@ class Merger {
                 .first = position_[at(task)],
                 .needed = need_[at(task)],
                 .bytes = bytes,
-                .inputs = last_inputs(task)};
+                .inputs = last_inputs(task),
+                .outputs = outputs(task)};
     }
     finish(launch, merged);
   }
@@ -166,9 +170,9 @@ class Merger {
     std::int32_t const here = position_[at(task)];
     // What waits for nothing from `first` on waits for none of them.
     if (ready_[at(task)] < launch.first) {
-      if (!extend(launch.position, here, outputs(task))) return false;
+      if (!extend(launch.position, here, outputs(task), launch.outputs + outputs(task))) return false;
     } else if (launch.needed > here) {
-      if (!extend(launch.position + 1, here + 1, launch.inputs)) return false;
+      if (!extend(launch.position + 1, here + 1, launch.inputs, launch.inputs + last_inputs(task))) return false;
       launch.position = here;
     } else {
       return false;
@@ -177,11 +181,16 @@ class Merger {
     launch.needed = std::min(launch.needed, need_[at(task)]);
     launch.bytes += node(task).collective.bytes;
     launch.inputs += last_inputs(task);
+    launch.outputs += outputs(task);
     return true;
   }
 
-  bool extend(std::int32_t begin, std::int32_t end, std::int64_t bytes) {
-    if (begin < end && memory_.max(begin, end) + bytes > rules_.memory) return false;
+  /// `bytes` more from begin to end, where the launch then has `all`.
+  bool extend(std::int32_t begin, std::int32_t end, std::int64_t bytes, std::int64_t all) {
+    if (begin >= end) return true;
+    auto const room = static_cast<double>(rules_.capacity - unmerged_.max(begin, end));
+    if (static_cast<double>(all) > rules_.share * room || memory_.max(begin, end) + bytes > rules_.capacity)
+      return false;
     memory_.add(begin, end, bytes);
     return true;
   }
@@ -203,7 +212,8 @@ class Merger {
   std::vector<std::int32_t> position_;
   std::vector<std::int32_t> ready_;  ///< the last position of what a task waits for
   std::vector<std::int32_t> need_;   ///< the first of what waits for it
-  RangeMax memory_;                  ///< live while each task of the order runs
+  RangeMax unmerged_;                ///< live while each task of the order runs
+  RangeMax memory_;                  ///< with what was merged
 };
 
 }  // namespace

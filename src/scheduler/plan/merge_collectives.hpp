@@ -12,8 +12,10 @@ struct MergeRules {
   /// is 0.
   std::int64_t gather_bytes = 0;
   std::int64_t reduce_bytes = 0;
-  /// That the serial order may take at any time, resident ones included.
-  std::int64_t memory = 0;
+  /// Bytes that may be live at any time, resident ones included, and how much of what the unmerged order leaves of that
+  /// while a launch waits may be taken by it: the rest is for those that are sent while it is used.
+  std::int64_t capacity = 0;
+  double share = 0.5;
   /// A launch is no larger than this many times all that is sent before it, nor all after it: little computing has to
   /// wait for the first one, and little waits behind the last.
   double taper = 1;

@@ -74,16 +74,16 @@ class Planner {
   struct Choice {
     double gather_bytes = 0;  ///< MergeRules
     double reduce_bytes = 0;
-    double share = 0.5;  ///< of the memory above the serial order's that merged launches may take
+    double share = 0.3;
     double taper = 1;
-    int depth = 0;  ///< of prefetch_gates(); 0: gathers wait for memory only
+    int depth = 0;      ///< of prefetch_gates(); 0: gathers wait for memory only
+    int window = 1000;  ///< RunRules
   };
 
   /// Tries one way to merge and one to run, unless they were tried before. Merging looks at each launch's memory by
   /// itself; where that turns out to be too much for all of them, less is merged.
   template <typename Rules>
   void attempt(Choice choice, SchedulePolicy rule, Rules const& rules_for) {
-    auto const room = static_cast<double>(capacity_ - serial_bytes_);
     std::unique_ptr<Problem> problem;
     std::vector<TaskId> serial;
     Merged merged;
@@ -91,16 +91,17 @@ class Planner {
       merged = merge_collectives(unmerged_, serial_,
                                  {.gather_bytes = static_cast<std::int64_t>(choice.gather_bytes),
                                   .reduce_bytes = static_cast<std::int64_t>(choice.reduce_bytes),
-                                  .memory = serial_bytes_ + static_cast<std::int64_t>(choice.share * room),
+                                  .capacity = capacity_,
+                                  .share = choice.share,
                                   .taper = choice.taper});
-      if (tried_.count({merged.launches, rule, choice.depth}) > 0) return;
+      if (tried_.count({merged.launches, rule, choice.depth, choice.window}) > 0) return;
       problem = std::make_unique<Problem>(unmerged_.graph(), unmerged_.model(), merged.launches);
       serial = merged.launches.empty() ? serial_ : serial_order_by(merged, *problem);
       if (merged.launches.empty() || serial_peak(*problem, serial) <= capacity_) break;
       choice.gather_bytes /= 2;
       choice.reduce_bytes /= 2;
     }
-    tried_.emplace(std::move(merged.launches), rule, choice.depth);
+    tried_.emplace(std::move(merged.launches), rule, choice.depth, choice.window);
     RunRules rules = rules_for(*problem, serial);
     rules.serial = std::move(serial);
     if (rules.urgency.empty()) rules.urgency = urgency_by_order(rules.serial);
@@ -118,7 +119,9 @@ class Planner {
   }
   void gated(Choice const& choice) {
     attempt(choice, SchedulePolicy::asap, [&](Problem const& problem, auto const& serial) {
-      return choice.depth > 0 ? RunRules{.gates = prefetch_gates(problem, serial, choice.depth)} : RunRules{};
+      RunRules rules{.window = choice.window};
+      if (choice.depth > 0) rules.gates = prefetch_gates(problem, serial, choice.depth);
+      return rules;
     });
   }
   void alap(Choice const& choice) {
@@ -162,6 +165,7 @@ class Planner {
   void search() {
     gated({});
     for (int const depth : {1, 2}) consider({.depth = depth});
+    for (int const window : {0, 4, 16, 64}) consider({.window = window});
     if (!is_over()) alap({});
     if (!is_over()) alap({.gather_bytes = kXlaCombiner, .reduce_bytes = kXlaCombiner, .share = 1});
     double total = 0;
@@ -169,8 +173,15 @@ class Planner {
       if (op.kind == OpKind::collective) total += static_cast<double>(op.collective.bytes);
     }
     for (double bytes = total / 2; bytes >= std::max(1.0, total / 4096); bytes /= 2) {
-      for (double const taper : {0.2, 1.0, 5.0}) {
-        consider({.gather_bytes = bytes, .reduce_bytes = bytes, .taper = taper});
+      consider({.gather_bytes = bytes, .reduce_bytes = bytes, .window = best_choice_.window});
+    }
+    for (double const share : {0.05, 0.1, 0.2, 0.4, 0.6}) {
+      for (double const taper : {0.2, 1.0}) {
+        consider({.gather_bytes = total,
+                  .reduce_bytes = total,
+                  .share = share,
+                  .taper = taper,
+                  .window = best_choice_.window});
       }
     }
     for (double const step : {4.0, 2.0, 1.4, 1.2}) {
@@ -183,6 +194,9 @@ class Planner {
           consider_with([&](Choice& choice) { choice.share = std::min(1.0, choice.share * factor); });
         }
         for (int const depth : {0, 1, 2, 3, 4}) consider_with([&](Choice& choice) { choice.depth = depth; });
+        for (int const window : {0, 4, 16, 64, 1000}) {
+          consider_with([&](Choice& choice) { choice.window = window; });
+        }
         again = best_run_.makespan_s < before * (1 - 1e-3);
       }
     }
@@ -241,7 +255,7 @@ class Planner {
   std::int64_t capacity_ = 0;
   LowerBound bound_;
   Choice best_choice_;
-  std::set<std::tuple<std::vector<std::vector<OpId>>, SchedulePolicy, int>> tried_;
+  std::set<std::tuple<std::vector<std::vector<OpId>>, SchedulePolicy, int, int>> tried_;
   std::unique_ptr<Problem> best_;
   Run best_run_;
 };

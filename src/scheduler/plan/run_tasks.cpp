@@ -102,9 +102,19 @@ class TaskRunner {
     start(slot, task);
   }
 
+  bool within_window(TaskId task) {
+    auto const& serial = rules_.serial;
+    auto const computed = [&](TaskId each) {
+      return started_[at(each)] || problem_.task(each).resource != Resource::compute;
+    };
+    while (first_uncomputed_ < serial.size() && computed(serial[first_uncomputed_])) ++first_uncomputed_;
+    return memory_.position(task) - static_cast<std::int64_t>(first_uncomputed_) <= rules_.window;
+  }
+
   bool may_start(TaskId task) {
     if (rules_.blocking) return memory_.position(task) == static_cast<std::int32_t>(run_.started.size());
     if (!rules_.gates.empty() && rules_.gates[at(task)] != kNone && !started_[at(rules_.gates[at(task)])]) return false;
+    if (problem_.task(task).resource == Resource::compute && !within_window(task)) return false;
     auto const [live, outlook] = memory_.prospect(task);
     return live <= rules_.capacity && outlook <= rules_.capacity;
   }
@@ -169,6 +179,7 @@ class TaskRunner {
   std::array<Slot, kResources> slots_;
   std::array<double, kResources> left_s_{};  ///< of all tasks, at full speed
   std::size_t first_open_ = 0;               ///< all before it in the serial order have started
+  std::size_t first_uncomputed_ = 0;
   int running_ = 0;
   double now_ = 0;
   Run run_;

@@ -19,6 +19,9 @@ struct RunRules {
   double contention = 0;      ///< computing takes 1 + contention times as long while a collective runs
   /// Per task another one, which stands before it in the serial order and has to have started before it may; or kNone.
   std::vector<TaskId> gates{};
+  /// Computing is no further ahead than this many places of the serial order: what is computed long before it is needed
+  /// takes memory from what is to be sent.
+  std::int32_t window = std::numeric_limits<std::int32_t>::max();
   /// Given up as soon as it is certain not to end before this; Run::complete is false then.
   double give_up_s = std::numeric_limits<double>::infinity();
   bool blocking = false;  ///< one task at a time, in the serial order
