@@ -137,7 +137,8 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::allreduce(Tensors& tensors, c10d:
   auto const buffer = view(only(tensors, place(kAllReduce)), place(kAllReduce), "tensor");
   return run(kAllReduce, {opts.asyncOp, opts.timeout}, tensors, tensors,
              [&](Communicator& communicator, CollectiveOptions const& options) {
-               return communicator.all_reduce(buffer, buffer, reduction(opts.reduceOp, place(kAllReduce)), options);
+               return communicator.all_reduce(buffer, buffer, reduction(opts.reduceOp, tensors[0], place(kAllReduce)),
+                                              options);
              });
 }
 
@@ -149,8 +150,8 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::allreduce_coalesced(Tensors& tens
   return run(kAllReduceCoalesced, {opts.asyncOp, opts.timeout}, tensors, tensors,
              [&](Communicator& communicator, CollectiveOptions const& options) {
                return together(communicator, coalesced_ != nullptr, options, [&](CollectiveOptions const& each) {
-                 for (auto const& buffer : buffers) {
-                   communicator.all_reduce(buffer, buffer, reduction(opts.reduceOp, here), each);
+                 for (std::size_t i = 0; i < buffers.size(); ++i) {
+                   communicator.all_reduce(buffers[i], buffers[i], reduction(opts.reduceOp, tensors[i], here), each);
                  }
                });
              });
@@ -160,7 +161,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::reduce(Tensors& tensors, c10d::Re
   auto const buffer = view(only(tensors, place(kReduce)), place(kReduce), "tensor");
   return run(kReduce, {opts.asyncOp, opts.timeout}, tensors, tensors,
              [&](Communicator& communicator, CollectiveOptions const& options) {
-               return communicator.reduce(buffer, buffer, reduction(opts.reduceOp, place(kReduce)),
+               return communicator.reduce(buffer, buffer, reduction(opts.reduceOp, tensors[0], place(kReduce)),
                                           static_cast<int>(opts.rootRank), options);
              });
 }
@@ -307,7 +308,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::reduce_scatter(Tensors& outputs, 
   return run(
       kReduceScatter, {opts.asyncOp, opts.timeout}, list, outputs,
       [&](Communicator& communicator, CollectiveOptions const& options) {
-        return communicator.reduce_scatter(send.view(), recv.view(), reduction(opts.reduceOp, here), options);
+        return communicator.reduce_scatter(send.view(), recv.view(), reduction(opts.reduceOp, output, here), options);
       },
       [send, recv] {
         send.record_use();
@@ -321,7 +322,8 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::_reduce_scatter_base(at::Tensor& 
   Pair const pair(output, input, getRank(), here);
   return run(kReduceScatterBase, {opts.asyncOp, opts.timeout}, pair.source, output,
              [&](Communicator& communicator, CollectiveOptions const& options) {
-               return communicator.reduce_scatter(pair.send, pair.recv, reduction(opts.reduceOp, here), options);
+               return communicator.reduce_scatter(pair.send, pair.recv, reduction(opts.reduceOp, output, here),
+                                                  options);
              });
 }
 
@@ -333,7 +335,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::reduce_scatter_tensor_coalesced(T
              [&](Communicator& communicator, CollectiveOptions const& options) {
                return together(communicator, coalesced_ != nullptr, options, [&](CollectiveOptions const& each) {
                  for (auto const& pair : pairs.all) {
-                   communicator.reduce_scatter(pair.send, pair.recv, reduction(opts.reduceOp, here), each);
+                   communicator.reduce_scatter(pair.send, pair.recv, reduction(opts.reduceOp, pair.source, here), each);
                  }
                });
              });

@@ -34,6 +34,17 @@ std::optional<DataType> data_type_of_scalar(at::ScalarType type) noexcept {
   }
 }
 
+/// What moves elements of which Weft knows only how large they are.
+std::optional<DataType> data_type_of_size(std::size_t bytes) noexcept {
+  switch (bytes) {
+    case 1: return DataType::u8;
+    case 2: return DataType::u16;
+    case 4: return DataType::u32;
+    case 8: return DataType::u64;
+    default: return std::nullopt;
+  }
+}
+
 /// "input, a torch.Tensor of shape [2, 3] and strides [1, 2]"
 std::string describe(at::Tensor const& tensor, char const* name) {
   std::ostringstream text;
@@ -71,9 +82,10 @@ std::ostream& operator<<(std::ostream& out, Place const& place) {
 }
 
 DataType data_type(at::Tensor const& tensor, Place const& place) {
-  auto const type = data_type_of_scalar(tensor.scalar_type());
+  if (auto const type = data_type_of_scalar(tensor.scalar_type())) return *type;
+  auto const type = data_type_of_size(tensor.element_size());
   TORCH_CHECK_TYPE(type.has_value(), place, ": tensors of dtype ", tensor.scalar_type(),
-                   " are not supported; convert, or view() it as an integer type of the same size");
+                   " are not supported; convert, or view() it as an integer type");
   return *type;
 }
 
@@ -114,7 +126,9 @@ at::Tensor apart(at::Tensor const& input, BufferView send, BufferView recv, std:
   return input.clone();
 }
 
-Reduction reduction(c10d::ReduceOp const& op, Place const& place) {
+Reduction reduction(c10d::ReduceOp const& op, at::Tensor const& tensor, Place const& place) {
+  TORCH_CHECK_TYPE(data_type_of_scalar(tensor.scalar_type()).has_value(), place, ": tensors of dtype ",
+                   tensor.scalar_type(), " are moved but not reduced; convert to a dtype that has sums, e.g. float32");
   switch (op.op_) {
     case c10d::ReduceOp::SUM: return ReduceOp::sum;
     case c10d::ReduceOp::AVG: return ReduceOp::avg;

@@ -17,7 +17,8 @@ struct Place {
 };
 std::ostream& operator<<(std::ostream& out, Place const& place);
 
-/// Weft's element type of a tensor. @throws c10::TypeError naming a dtype that Weft does not move.
+/// Weft's element type of a tensor; for dtypes that Weft does not reduce (8-bit scales, complex halves) the unsigned
+/// integer of the same size, which moves them. @throws c10::TypeError naming a dtype that has no such size.
 [[nodiscard]] DataType data_type(at::Tensor const& tensor, Place const& place);
 
 /// The memory of a tensor whose elements lie without gaps, in whatever order of dimensions. @throws c10::ValueError
@@ -41,6 +42,7 @@ void check_alike(at::Tensor const& one, at::Tensor const& other, Place const& pl
 /// @throws c10::ValueError unless both have the same dtype.
 void check_same_type(at::Tensor const& one, at::Tensor const& other, Place const& place);
 
-[[nodiscard]] Reduction reduction(c10d::ReduceOp const& op, Place const& place);
+/// What torch's `op` of elements like the tensor's is. @throws c10::TypeError for dtypes that are only moved.
+[[nodiscard]] Reduction reduction(c10d::ReduceOp const& op, at::Tensor const& tensor, Place const& place);
 
 }  // namespace weft::torch_backend

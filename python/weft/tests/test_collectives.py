@@ -14,6 +14,7 @@ COMPLEX = [torch.complex64, torch.complex128]
 FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
 UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
 ALL_TYPES = FLOATS + INTEGERS + COMPLEX + FLOAT8 + UNSIGNED + [torch.bool]
+ONLY_MOVED = [torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu, torch.complex32]
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (1000,), (257, 131)]
 
 
@@ -104,7 +105,7 @@ def check_factors(rank):
 
 def check_movement(rank):
     size = dist.get_world_size()
-    for dtype in ALL_TYPES:
+    for dtype in ALL_TYPES + ONLY_MOVED:
         for shape in SHAPES[1:]:
             mine, all_of_them = values(rank, shape, dtype), everyone(shape, dtype)
             tensor = mine.clone()
@@ -135,6 +136,20 @@ def check_movement(rank):
             dist.all_to_all(outputs, inputs)
             for r, got in enumerate(outputs):
                 same(got, values(10 * r + rank, shape, dtype), ("all_to_all", dtype, shape))
+
+
+def check_reductions_of_what_is_only_moved(rank):
+    size = dist.get_world_size()
+    for dtype in ONLY_MOVED[:3]:  # torch hands complex numbers on as pairs of float16
+        tensor = torch.zeros(size, dtype=dtype)
+        for call in (
+            lambda: dist.all_reduce(tensor, async_op=True),
+            lambda: dist.reduce(tensor, 0),
+            lambda: dist.reduce_scatter_tensor(torch.zeros(1, dtype=dtype), tensor),
+        ):
+            with pytest.raises(TypeError, match=f"rank {rank}: .*are moved but not reduced"):
+                call()
+    dist.barrier()
 
 
 def check_reduce_scatter(rank):
@@ -404,6 +419,7 @@ ONLY_WEFT = {
     check_reductions: "gloo reduces neither int16 nor float8",
     check_reduce_scatter: "gloo reduces neither int16 nor float8",
     check_factors: "gloo has no PREMUL_SUM",
+    check_reductions_of_what_is_only_moved: "gloo knows none of these types",
     check_movement: "gloo has no all_to_all of lists",
     check_splits: "gloo has no all_to_all of lists",
     check_monitored_barrier_after_failures: "a monitored_barrier that failed leaves gloo ranks waiting",
