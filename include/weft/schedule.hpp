@@ -22,13 +22,18 @@ struct Launch {
   std::int64_t live_bytes = 0;  ///< when it has started, resident ones included
 };
 
-/// Seconds that no schedule of the graph on the cluster can beat, whatever memory it takes and however it merges
-/// collectives (src/scheduler/plan/bounds.hpp has the formulas).
+/// Seconds that no schedule of the graph on the cluster can beat, however it merges collectives
+/// (src/scheduler/plan/bounds.hpp has the formulas).
 struct LowerBound {
   double critical_path_s = 0;
   std::array<double, kResources> resource_s{};  ///< by Resource
   double contention_s = 0;                      ///< with computing slowed while collectives run; 0 without contention
+  /// Within the capacity: what is sent while less is computed than could be cannot all be sent earlier or later.
+  double memory_s = 0;
+  /// The highest of those that hold whatever memory is taken.
   [[nodiscard]] double best_s() const;
+  /// That, or memory_s where it is higher.
+  [[nodiscard]] double within_memory_s() const;
 };
 
 struct Schedule {

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "scheduler/plan/memory_bound.hpp"
+
 namespace weft {
 
 namespace {
@@ -14,6 +16,8 @@ namespace {
 std::size_t at(std::int32_t id) {
   return static_cast<std::size_t>(id);
 }
+
+constexpr std::size_t kMostCuts = 48;
 
 bool is_link(Resource resource) {
   return resource == Resource::between_hosts || resource == Resource::within_host;
@@ -28,7 +32,7 @@ class Bounds {
     drop_latencies();
   }
 
-  LowerBound run(double contention) const {
+  LowerBound run(double contention, std::int64_t capacity) const {
     LowerBound bounds;
     std::array<std::vector<HeadBodyTail>, kResources> jobs;
     for (std::size_t i = 0; i < bodies_.size(); ++i) {
@@ -38,10 +42,34 @@ class Bounds {
     }
     for (std::size_t r = 0; r < jobs.size(); ++r) bounds.resource_s[r] = preemptive_bound(std::move(jobs[r]));
     if (contention > 0) bounds.contention_s = with_contention(contention);
+    bounds.memory_s =
+        memory_bound(problem_, {.bodies = bodies_, .spine = spine(), .contention = contention, .capacity = capacity});
     return bounds;
   }
 
  private:
+  /// Computing tasks on the critical path, no more than kMostCuts of them.
+  std::vector<TaskId> spine() const {
+    TaskId at_end = kNone;
+    for (TaskId const task : problem_.order()) {
+      if (problem_.after(task).empty() && (at_end == kNone || length_to(task) > length_to(at_end))) at_end = task;
+    }
+    std::vector<TaskId> all;
+    for (TaskId task = at_end; task != kNone;) {
+      if (problem_.task(task).resource == Resource::compute) all.push_back(task);
+      TaskId longest = kNone;
+      for (TaskId const earlier : problem_.before(task)) {
+        if (longest == kNone || length_to(earlier) > length_to(longest)) longest = earlier;
+      }
+      task = longest;
+    }
+    std::vector<TaskId> some;
+    std::size_t const stride = all.size() / kMostCuts + 1;
+    for (std::size_t i = 0; i < all.size(); i += stride) some.push_back(all[i]);
+    return some;
+  }
+  [[nodiscard]] double length_to(TaskId task) const { return heads_[at(task)] + problem_.task(task).seconds; }
+
   std::vector<double> paths(bool from_end) const {
     std::vector<double> longest(bodies_.size(), 0);
     auto const& order = problem_.order();
@@ -177,8 +205,12 @@ double LowerBound::best_s() const {
   return std::max({critical_path_s, resources, contention_s});
 }
 
-LowerBound lower_bound(Problem const& problem, double contention) {
-  return Bounds(problem).run(contention);
+double LowerBound::within_memory_s() const {
+  return std::max(best_s(), memory_s);
+}
+
+LowerBound lower_bound(Problem const& problem, double contention, std::int64_t capacity) {
+  return Bounds(problem).run(contention, capacity);
 }
 
 }  // namespace weft

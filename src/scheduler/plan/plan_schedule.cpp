@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "scheduler/plan/bounds.hpp"
+#include "scheduler/plan/exact_order.hpp"
 #include "scheduler/plan/merge_collectives.hpp"
 #include "scheduler/plan/policies.hpp"
 #include "scheduler/plan/problem.hpp"
@@ -43,15 +44,9 @@ class Planner {
       : options_(options), began_(Clock::now()), unmerged_(graph, model), serial_(low_memory_order(unmerged_)) {
     std::int64_t const peak = serial_peak(unmerged_, serial_);
     capacity_ = options.capacity.value_or(peak);
-    if (peak > capacity_) {
-      throw Error(
-          ErrorCode::out_of_memory,
-          fmt::format("graph {}: no order of its operators was found that takes {} bytes or less; the best takes {}, "
-                      "of which {} are there all the time",
-                      graph.name, capacity_, peak, unmerged_.resident_bytes()));
-    }
+    if (peak > capacity_) refuse_capacity(peak);
     serial_bytes_ = peak;
-    bound_ = lower_bound(unmerged_, options.contention);
+    bound_ = lower_bound(unmerged_, options.contention, capacity_);
   }
 
   Schedule run() {
@@ -79,6 +74,19 @@ class Planner {
     int depth = 0;      ///< of prefetch_gates(); 0: gathers wait for memory only
     int window = 1000;  ///< RunRules
   };
+
+  [[noreturn]] void refuse_capacity(std::int64_t peak) const {
+    bool const exact = exact_order(unmerged_).has_value();
+    auto const& name = unmerged_.graph().name;
+    throw Error(
+        ErrorCode::out_of_memory,
+        exact ? fmt::format("graph {}: no order of its operators takes {} bytes or less: the best of all takes {}, of "
+                            "which {} are there all the time",
+                            name, capacity_, peak, unmerged_.resident_bytes())
+              : fmt::format("graph {}: no order of its operators was found that takes {} bytes or less: the best takes "
+                            "{}, of which {} are there all the time; none can take less than {}",
+                            name, capacity_, peak, unmerged_.resident_bytes(), serial_bound(unmerged_)));
+  }
 
   /// Tries one way to merge and one to run, unless they were tried before. Merging looks at each launch's memory by
   /// itself; where that turns out to be too much for all of them, less is merged.
@@ -142,7 +150,7 @@ class Planner {
   }
 
   [[nodiscard]] bool is_over() const {
-    return Clock::now() - began_ > options_.time_limit || best_run_.makespan_s <= bound_.best_s() * (1 + 1e-4);
+    return Clock::now() - began_ > options_.time_limit || best_run_.makespan_s <= bound_.within_memory_s() * (1 + 1e-4);
   }
 
   void consider(Choice const& choice) {
@@ -150,7 +158,7 @@ class Planner {
     double const before = best_run_.makespan_s;
     gated(choice);
     if (best_run_.makespan_s < before) best_choice_ = choice;
-    if (options_.progress) options_.progress({Clock::now() - began_, best_run_.makespan_s, bound_.best_s()});
+    if (options_.progress) options_.progress({Clock::now() - began_, best_run_.makespan_s, bound_.within_memory_s()});
   }
 
   template <typename Change>

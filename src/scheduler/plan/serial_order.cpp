@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "scheduler/plan/exact_order.hpp"
+
 namespace weft {
 
 namespace {
@@ -220,6 +222,19 @@ std::int64_t serial_peak(Problem const& problem, std::vector<TaskId> const& orde
   return account.peak();
 }
 
+std::int64_t serial_bound(Problem const& problem) {
+  std::int64_t most = 0;
+  for (std::size_t i = 0; i < problem.tasks().size(); ++i) {
+    std::int64_t bytes = 0;
+    for (auto const id : problem.uses(static_cast<TaskId>(i))) {
+      Storage const& storage = problem.storages()[at(id)];
+      if (!storage.kept || storage.first != kNone) bytes += storage.bytes;
+    }
+    most = std::max(most, bytes);
+  }
+  return problem.resident_bytes() + most;
+}
+
 std::vector<TaskId> just_in_time(Problem const& problem, std::vector<TaskId> const& order, std::int64_t limit) {
   return JustInTime(problem, order, limit).run();
 }
@@ -274,6 +289,7 @@ std::vector<TaskId> depth_first(Problem const& problem) {
 }
 
 std::vector<TaskId> low_memory_order(Problem const& problem) {
+  if (auto exact = exact_order(problem)) return *std::move(exact);
   std::vector<std::vector<TaskId>> const starts = {problem.order(), as_soon_as_possible(problem), depth_first(problem)};
   std::vector<TaskId> best;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
