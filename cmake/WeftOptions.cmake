@@ -11,6 +11,7 @@ option(WEFT_BUILD_PROGRAMS "Examples and perf programs" ON)
 option(WEFT_BUILD_TOOLS "weft-doctor" ${WEFT_BUILD_PROGRAMS})
 option(WEFT_BUILD_TESTS "Tests" ON)
 option(WEFT_WERROR "Warnings are errors" OFF)
+option(WEFT_FUZZ "libFuzzer's targets; needs clang" OFF)
 set(WEFT_SANITIZE "" CACHE STRING "Sanitizers for every target, comma-separated: address, undefined, thread")
 
 set(CMAKE_CXX_STANDARD 20)

@@ -15,7 +15,7 @@ packages=(
 )
 # Formatting depends on the version of clang-format, so one version is used everywhere; releases that no longer have
 # it skip the check (scripts/format.sh).
-optional_packages=(clang-format-14 clang-tidy-14)
+optional_packages=(clang-format-14 clang-tidy-14 clang-14)
 
 is_installed() {
   dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed

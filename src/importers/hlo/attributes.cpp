@@ -9,7 +9,7 @@
 namespace weft::hlo {
 namespace {
 
-constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr std::int64_t kMostRanks = 1 << 17;
 
 std::size_t position_of(Module const& module, std::string_view part) {
   return static_cast<std::size_t>(part.data() - module.text.data());

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <unordered_map>
 
 #include "importers/hlo/attributes.hpp"
 
@@ -15,12 +16,18 @@ class Evaluation {
   Evaluation(Module const& module, Computation const& computation, Known const& known)
       : module_(module), computation_(computation), known_(known) {}
 
+  /// From here on for that rank.
+  void set_rank(std::int64_t rank) {
+    known_.rank = rank;
+    steps_ = 0;
+  }
+
   Value of(int index) {
     constexpr int kMostSteps = 128;
     if (++steps_ > kMostSteps) return std::nullopt;
     auto const& at = instruction(index);
     if (at.shape.is_tuple || at.shape.elements != 1) return std::nullopt;
-    if (at.opcode == "constant") return element(at.literal, 0);
+    if (at.opcode == "constant") return first_number(at.literal);
     if (at.opcode == "partition-id") return known_.rank;
     if (at.opcode == "get-tuple-element") return bound(at);
     if (at.operands.empty()) return std::nullopt;
@@ -38,13 +45,8 @@ class Evaluation {
     return computation_.instructions[static_cast<std::size_t>(index)];
   }
 
-  /// The number at `wanted` of "{3, 5}" or "3".
-  static Value element(std::string_view literal, std::int64_t wanted) {
-    for (; wanted > 0; --wanted) {
-      auto const comma = literal.find(',');
-      if (comma == std::string_view::npos) return std::nullopt;
-      literal.remove_prefix(comma + 1);
-    }
+  /// The number that "{3, 5}" or "3" begins with.
+  static Value first_number(std::string_view literal) {
     auto const start = literal.find_first_not_of("{ \n");
     if (start == std::string_view::npos) return std::nullopt;
     literal.remove_prefix(start);
@@ -55,6 +57,18 @@ class Evaluation {
     if (error != std::errc{}) return std::nullopt;
     bool const whole = end == literal.data() + literal.size() || (*end != '.' && *end != 'e');
     return whole ? Value(value) : std::nullopt;
+  }
+
+  std::vector<Value> const& table_of(int index) {
+    auto const [found, is_new] = tables_.try_emplace(index);
+    if (!is_new) return found->second;
+    auto literal = instruction(index).literal;
+    for (auto comma = literal.find(','); comma != std::string_view::npos; comma = literal.find(',')) {
+      found->second.push_back(first_number(literal));
+      literal.remove_prefix(comma + 1);
+    }
+    found->second.push_back(first_number(literal));
+    return found->second;
   }
 
   Value bound(Instruction const& at) const {
@@ -69,8 +83,9 @@ class Evaluation {
     auto const& table = instruction(at.operands.front());
     if (table.opcode != "constant" || at.operands.size() != 2 || table.shape.dims.size() != 1) return std::nullopt;
     auto const index = of(at.operands[1]);
-    if (!index || *index < 0 || *index >= table.shape.elements) return std::nullopt;
-    return element(table.literal, *index);
+    if (!index || *index < 0) return std::nullopt;
+    auto const& numbers = table_of(at.operands.front());
+    return static_cast<std::size_t>(*index) < numbers.size() ? numbers[static_cast<std::size_t>(*index)] : std::nullopt;
   }
 
   Value select(Instruction const& at) {
@@ -110,7 +125,8 @@ class Evaluation {
 
   Module const& module_;
   Computation const& computation_;
-  Known const& known_;
+  Known known_;
+  std::unordered_map<int, std::vector<Value>> tables_;  ///< constants in which a place was looked up
   int steps_ = 0;
 };
 
@@ -119,6 +135,19 @@ class Evaluation {
 std::optional<std::int64_t> evaluate(Module const& module, Computation const& computation, int instruction,
                                      Known const& known) {
   return Evaluation(module, computation, known).of(instruction);
+}
+
+std::vector<std::int64_t> evaluate_by_rank(Module const& module, Computation const& computation, int instruction,
+                                           int ranks) {
+  std::vector<std::int64_t> values;
+  Evaluation evaluation(module, computation, {});
+  for (int rank = 0; rank < ranks; ++rank) {
+    evaluation.set_rank(rank);
+    auto const value = evaluation.of(instruction);
+    if (!value) break;
+    values.push_back(*value);
+  }
+  return values;
 }
 
 }  // namespace weft::hlo

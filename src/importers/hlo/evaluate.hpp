@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "importers/hlo/module.hpp"
 
@@ -18,5 +19,9 @@ struct Known {
 /// more than a few instructions.
 [[nodiscard]] std::optional<std::int64_t> evaluate(Module const& module, Computation const& computation,
                                                    int instruction, Known const& known);
+
+/// The same for each rank below `ranks`, up to the first for which it is not known.
+[[nodiscard]] std::vector<std::int64_t> evaluate_by_rank(Module const& module, Computation const& computation,
+                                                         int instruction, int ranks);
 
 }  // namespace weft::hlo

@@ -60,7 +60,7 @@ Groups::Groups(Module const& module) : module_(module) {
     if (!text) continue;
     Cursor cursor(module, static_cast<std::size_t>(text->data() - module.text.data()));
     auto const count = cursor.expect_integer(name);
-    if (count < 1 || count > (1 << 20)) cursor.fail("a number of ranks that cannot be");
+    if (count < 1 || count > (1 << 17)) cursor.fail("a number of ranks that cannot be");
     ranks_ = static_cast<int>(std::max<std::int64_t>(ranks_, count));
   }
   std::vector<Instruction const*> collectives;

@@ -23,17 +23,21 @@ double price(Recipe const& recipe) {
   return recipe.flops / kFlopsOfByte + recipe.memory_bytes + kMemoryOfLink * recipe.collective_bytes;
 }
 
+/// Where in the report's warnings each one is, by what it says.
+using WarningIndex = std::unordered_map<std::string, std::size_t>;
+
 /// Writes the recipe of one computation; those of its callees are there.
 class RecipeWriter {
  public:
   RecipeWriter(Module const& module, int computation, int counter, Groups& groups, ImportHloOptions const& options,
-               std::vector<Recipe> const& recipes, HloReport& report)
+               std::vector<Recipe> const& recipes, HloReport& report, WarningIndex& warnings)
       : module_(module),
         computation_(module.computations[static_cast<std::size_t>(computation)]),
         groups_(groups),
         options_(options),
         recipes_(recipes),
         report_(report),
+        warnings_(warnings),
         flow_(trace_flow(module, computation_, counter)) {}
 
   Recipe run() {
@@ -276,10 +280,9 @@ class RecipeWriter {
   }
 
   void warn(std::string const& what, double bytes) {
-    auto const found = std::find_if(report_.warnings.begin(), report_.warnings.end(),
-                                    [&](auto const& warning) { return warning.what == what; });
-    auto& warning = found == report_.warnings.end() ? report_.warnings.emplace_back() : *found;
-    warning.what = what;
+    auto const [found, is_new] = warnings_.try_emplace(what, report_.warnings.size());
+    if (is_new) report_.warnings.push_back({.what = what});
+    auto& warning = report_.warnings[found->second];
     ++warning.count;
     warning.bytes += bytes;
   }
@@ -301,6 +304,7 @@ class RecipeWriter {
   ImportHloOptions const& options_;
   std::vector<Recipe> const& recipes_;
   HloReport& report_;
+  WarningIndex& warnings_;
   Flow flow_;
   std::unordered_map<int, int> replaced_;
   Units units_;
@@ -328,9 +332,10 @@ std::vector<Recipe> write_recipes(Module const& module, Groups& groups, ImportHl
   auto const order = call_order(module);
   auto const counters = find_counters(module, order);
   std::vector<Recipe> recipes(module.computations.size());
+  WarningIndex warnings;
   for (int const computation : order) {
     auto const at = static_cast<std::size_t>(computation);
-    recipes[at] = RecipeWriter(module, computation, counters[at], groups, options, recipes, report).run();
+    recipes[at] = RecipeWriter(module, computation, counters[at], groups, options, recipes, report, warnings).run();
   }
   return recipes;
 }

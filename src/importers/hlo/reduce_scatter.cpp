@@ -97,15 +97,10 @@ class Finder {
     return true;
   }
 
-  /// Of every rank; -1 where it is not known.
+  /// Of every rank for which it is known.
   std::vector<std::int64_t> const& starts_of(int instruction) {
     auto const [found, is_new] = starts_.try_emplace(instruction);
-    if (!is_new) return found->second;
-    for (int rank = 0; rank < groups_.ranks(); ++rank) {
-      auto const start = evaluate(module_, computation_, instruction, {.rank = rank});
-      found->second.push_back(start.value_or(-1));
-      if (!start) break;
-    }
+    if (is_new) found->second = evaluate_by_rank(module_, computation_, instruction, groups_.ranks());
     return found->second;
   }
 
