@@ -101,6 +101,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "4:7: a: a computation that calls itself"},
         Malformed{"WrongArguments", "ROOT a = f32[] call(), to_apply=%g\n}\ng {\n ROOT p = f32[] parameter(0)\n}",
                   "3:7: call a: its operands or results"},
+        Malformed{"LargerView", "p = f32[2] parameter(0)\n ROOT a = f32[3] reshape(p)\n}",
+                  "4:7: reshape a: it has other bytes than its operand"},
         Malformed{"BadContraction", "p = f32[2] parameter(0)\n ROOT a = f32[] dot(p, p), lhs_contracting_dims={3}\n}",
                   "4:7: a: its first operand has no dimension 3"}),
     [](auto const& named) { return named.param.name; });

@@ -44,6 +44,8 @@ class Tracer {
     if (here.opcode == "tuple") return tuple(index);
     if (here.opcode == "get-tuple-element") return element(index);
     if (role == Role::view) {
+      if (at(here.operands.front()).shape.bytes != here.shape.bytes)
+        refuse(index, "it has other bytes than its operand");
       ++flow_.views;
       return share(index, here.operands.front(), 0);
     }

@@ -49,6 +49,8 @@ class RecipeWriter {
     recipe_.parameters = flow_.parameters;
     auto const results = flow_.of(computation_.root);
     recipe_.results.assign(results.begin(), results.end());
+    recipe_.parameter_bytes = bytes_of(recipe_.parameters);
+    recipe_.result_bytes = bytes_of(recipe_.results);
     for (auto const& members : units_.members) add_unit(members);
     report_.free_instructions += flow_.views;
     add_unfused_bytes();
@@ -63,6 +65,13 @@ class RecipeWriter {
   [[nodiscard]] Role role(int index) const { return flow_.roles[static_cast<std::size_t>(index)]; }
   [[noreturn]] void refuse(int index, std::string const& what) const {
     fail(module_, at(index).position, fmt::format("{} {}: {}", at(index).opcode, at(index).name, what));
+  }
+
+  [[nodiscard]] std::vector<std::int64_t> bytes_of(std::vector<int> const& slots) const {
+    std::vector<std::int64_t> bytes;
+    bytes.reserve(slots.size());
+    for (int const index : slots) bytes.push_back(slot(index).bytes);
+    return bytes;
   }
 
   void add_unit(std::vector<int> const& members) {
@@ -213,7 +222,9 @@ class RecipeWriter {
     if (here.opcode == "async-start") take_async_results(index, step);
     if (step.kind == Step::Kind::loop) set_loop(index, step);
     auto const& recipe = recipes_[static_cast<std::size_t>(step.callee)];
-    if (recipe.parameters.size() != step.reads.size() || recipe.results.size() != step.results.size()) {
+    bool const loops = step.kind == Step::Kind::loop;
+    if (recipe.parameter_bytes != bytes_of(step.reads) || recipe.result_bytes != bytes_of(step.results) ||
+        (loops && recipe.parameter_bytes != recipe.result_bytes)) {
       refuse(index, "its operands or results are not those of the computation that it calls");
     }
     auto const trips = static_cast<double>(step.trips);

@@ -45,6 +45,8 @@ struct Recipe {
   int slots = 0;
   std::vector<int> parameters{};  ///< slots of all parameters' leaves
   std::vector<int> results{};     ///< slots of the root's leaves
+  std::vector<std::int64_t> parameter_bytes{};
+  std::vector<std::int64_t> result_bytes{};
   std::vector<Step> steps{};
   // of one run, callees with all their iterations
   double flops = 0;
