@@ -51,6 +51,27 @@ TEST_P(Killed, RankIsNamedByEverySurvivorWithinASecond) {
 
 INSTANTIATE_TEST_SUITE_P(Counts, Killed, testing::Values(1, 10'000, 1'000'000));
 
+TEST(Fault, RankThatDiesWhileItsPrivateMemoryIsReachedIsNamed) {
+  auto const exits = run_forked_ranks(2, [](Communicator& world) {
+    std::vector<float> a(4 << 20);
+    if (world.rank() == 1) {
+      std::thread([] {
+        std::this_thread::sleep_for(200ms);
+        ::raise(SIGKILL);
+      }).detach();
+    }
+    try {
+      for (;;) world.broadcast(std::span(a), 1);
+    } catch (Error const& error) {
+      std::string const what = error.what();
+      std::fprintf(stderr, "%s\n", error.what());
+      return error.code() == ErrorCode::peer_lost && what.find("rank 1") != std::string::npos ? 0 : 1;
+    }
+  });
+  EXPECT_EQ(SIGKILL, exits[1].signal);
+  EXPECT_EQ(0, exits[0].code) << exits[0].output;
+}
+
 TEST(Fault, RankThatLeavesIsNamed) {
   auto const exits = run_forked_ranks(2, [](Communicator& world) {
     if (world.rank() == 1) return 0;

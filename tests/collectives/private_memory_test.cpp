@@ -1,7 +1,9 @@
 // Large private buffers, which the kernel copies out of the peers' memory where it may, and which are staged elsewhere.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "collectives/shm/peer_memory.hpp"
@@ -10,7 +12,8 @@
 namespace weft::test {
 namespace {
 
-constexpr std::size_t kPart = 600'000;  // elements: between the limits of fetching for two and three ranks
+constexpr std::size_t kPart = 600'000;        // elements: between the limits of fetching for two and three ranks
+constexpr std::size_t kRootedPart = 300'000;  // above those of gather and scatter
 
 std::uint32_t value(int from, int to, std::size_t i) {
   return static_cast<std::uint32_t>(from * 1'000'003 + to * 10'007) + static_cast<std::uint32_t>(i);
@@ -41,6 +44,64 @@ int exchange(Communicator& world, bool first_in_place) {
   return 0;
 }
 
+/// From one rank to all others, and back. The root's own part stays where it is, so that it is done long before the
+/// others, and uses its buffer for something else as soon as a call returns.
+int exchange_with_root(Communicator& world) {
+  auto const rank = world.rank();
+  auto const ranks = world.size();
+  std::vector<std::uint32_t> all(static_cast<std::size_t>(ranks) * kRootedPart);
+  std::vector<std::uint32_t> part(kRootedPart);
+  for (int root = 0; root < ranks; ++root) {
+    auto const is_root = rank == root;
+    auto const whole = is_root ? std::span(all) : std::span<std::uint32_t>();
+    auto const mine =
+        is_root ? whole.subspan(static_cast<std::size_t>(root) * kRootedPart, kRootedPart) : std::span(part);
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      all[i] = value(root, static_cast<int>(i / kRootedPart), i % kRootedPart);
+    world.scatter(std::span<std::uint32_t const>(whole), mine, root);
+    for (auto const where : {std::size_t{0}, kRootedPart / 2, kRootedPart - 1}) {
+      if (mine[where] != value(root, rank, where)) return 1;
+    }
+    std::fill(whole.begin(), whole.end(), 0);
+    for (std::size_t i = 0; i < kRootedPart; ++i) {
+      if (!is_root && mine[i] != value(root, rank, i)) return 2;
+      mine[i] = value(rank, root + 1, i);
+    }
+    world.gather(std::span<std::uint32_t const>(mine), whole, root);
+    for (std::size_t i = whole.size(); i > 0; --i) {
+      auto const at = i - 1;
+      if (whole[at] != value(static_cast<int>(at / kRootedPart), root + 1, at % kRootedPart)) return 3;
+    }
+  }
+  return 0;
+}
+
+/// What a broadcast's root overwrites once it returns was read, and what it writes itself is there.
+int broadcast_from_all(Communicator& world) {
+  std::vector<std::uint32_t> all(kRootedPart + 1);  // no whole number of cache lines
+  for (int round = 0; round < 12; ++round) {
+    auto const root = round % world.size();
+    auto const wanted = static_cast<std::uint32_t>(round + 1);
+    if (world.rank() == root) std::fill(all.begin(), all.end(), wanted);
+    world.broadcast(std::span(all), root);
+    auto const wrong = std::find_if(all.begin(), all.end(), [&](std::uint32_t word) { return word != wanted; });
+    if (world.rank() == root) std::fill(all.begin(), all.end(), 0);
+    if (wrong != all.end()) return 1;
+  }
+  return 0;
+}
+
+TEST(PrivateMemory, OneRanksBuffersArriveWhetherItMayBeReachedOrNot) {
+  for (int const ranks : {2, 3}) {
+    for (bool const reaches : {true, false}) {
+      Config config;
+      config.read_peers = reaches;
+      expect_all_succeeded(run_forked_ranks(ranks, exchange_with_root, {.config = config}));
+      expect_all_succeeded(run_forked_ranks(ranks, broadcast_from_all, {.config = config}));
+    }
+  }
+}
+
 TEST(PrivateMemory, LargeBuffersArriveWhetherThePeersMayBeReadOrNot) {
   for (int const ranks : {2, 3}) {
     for (bool const reads : {true, false}) {
@@ -64,15 +125,37 @@ TEST(PrivateMemory, OneRankThatDoesNotWantToReadsNobody) {
   });
 }
 
+TEST(PrivateMemory, WhatCannotBeWrittenFailsTheCallOnEveryRank) {
+  auto const exits = run_forked_ranks(2, [](Communicator& world) {
+    auto const bytes = 2 * kPart * sizeof(std::uint32_t);
+    auto* const pages = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) return 1;
+    auto const all = std::span(static_cast<std::uint32_t*>(pages), 2 * kPart);
+    std::vector<std::uint32_t> part(kPart);
+    try {
+      if (world.rank() == 0) world.gather(std::span<std::uint32_t const>(part), std::span<std::uint32_t>(), 1);
+      if (world.rank() == 1) world.gather(std::span<std::uint32_t const>(all.subspan(kPart)), all, 1);
+    } catch (Error const& error) {
+      std::string const what = error.what();
+      std::fprintf(stderr, "%s\n", error.what());
+      auto const named = what.find("cannot be written to") != std::string::npos;
+      return error.code() == ErrorCode::system && named ? 0 : 3;
+    }
+    return 2;
+  });
+  expect_all_succeeded(exits);
+}
+
 TEST(PrivateMemory, AnotherProcessUnderTheSameNumberIsNotRead) {
   auto mine = shm::describe_this_process();
-  EXPECT_TRUE(shm::can_read(mine));
+  EXPECT_TRUE(shm::can_reach(mine));
   mine.pid = ::getppid();  // may be readable, but does not hold this process's word
-  EXPECT_FALSE(shm::can_read(mine));
+  EXPECT_FALSE(shm::can_reach(mine));
   mine.pid = 0x7fffffff;
-  EXPECT_FALSE(shm::can_read(mine));
+  EXPECT_FALSE(shm::can_reach(mine));
   std::byte byte{};
   EXPECT_THROW(shm::read_memory(0x7fffffff, &byte, &byte, 1), Error);
+  EXPECT_THROW(shm::write_memory(0x7fffffff, &byte, &byte, 1), Error);
 }
 
 }  // namespace

@@ -18,9 +18,9 @@ Tuning tuning(int ranks, bool share_cores, bool small_staging = false, Config co
   return make_tuning(topology, config, ranks, share_cores ? 2 : 8, share_cores, small_staging);
 }
 
-constexpr Collective kEvery[] = {
-    Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast,
-    Collective::reduce,     Collective::rooted,         Collective::pull,       Collective::scan};
+constexpr Collective kEvery[] = {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+                                 Collective::broadcast,  Collective::reduce,         Collective::gather,
+                                 Collective::scatter,    Collective::pull,           Collective::scan};
 
 TEST(Selector, EverySizeHasAChoiceThatItsMemoryAllows) {
   for (bool const share : {false, true}) {
@@ -38,7 +38,8 @@ TEST(Selector, EverySizeHasAChoiceThatItsMemoryAllows) {
           EXPECT_NE(Algorithm::direct, other.algorithm);
           EXPECT_NE(Algorithm::direct_claimed, other.algorithm);
           EXPECT_GT(other.chunk_bytes, 0U);
-          EXPECT_EQ(Choice::kUnlimited, selector.by_memory(collective, bytes, Memory::symmetric).up_to);
+          EXPECT_LE(bytes, selector.by_memory(collective, bytes, Memory::symmetric).up_to);
+          EXPECT_EQ(Choice::kUnlimited, selector.by_memory(collective, 1ULL << 40, Memory::symmetric).up_to);
         }
       }
     }
@@ -67,7 +68,7 @@ TEST(Selector, FollowsRanksAndCores) {
   auto const two = Selector::derive(tuning(2, false), 2);
   EXPECT_EQ(Algorithm::swapped, two.by_size(Collective::all_reduce, 100)->algorithm);
   EXPECT_EQ(Algorithm::swapped, two.by_memory(Collective::pull, 1 << 30, Memory::other).algorithm);
-  for (auto const rooted : {Collective::broadcast, Collective::rooted, Collective::reduce}) {
+  for (auto const rooted : {Collective::broadcast, Collective::gather, Collective::scatter, Collective::reduce}) {
     EXPECT_EQ(Algorithm::fed, two.by_size(rooted, 100)->algorithm);
     EXPECT_EQ(Algorithm::direct, two.by_memory(rooted, 1 << 30, Memory::symmetric).algorithm);
   }
@@ -81,6 +82,13 @@ TEST(Selector, FollowsRanksAndCores) {
     EXPECT_EQ(Algorithm::fetched, readers.by_memory(collective, 4 << 20, Memory::other).algorithm);
     EXPECT_EQ(Algorithm::swapped, readers.by_memory(collective, 1 << 30, Memory::other).algorithm);
   }
+  for (auto const collective : {Collective::broadcast, Collective::gather, Collective::scatter}) {
+    EXPECT_EQ(Algorithm::fed, two.by_memory(collective, 4 << 20, Memory::other).algorithm);
+    EXPECT_EQ(Algorithm::fetched, readers.by_memory(collective, 4 << 20, Memory::other).algorithm);
+    EXPECT_EQ(Algorithm::fetched, readers.by_memory(collective, 1 << 30, Memory::other).algorithm);
+  }
+  EXPECT_EQ(nullptr, two.by_size(Collective::broadcast, 128 * kKiB + 1))
+      << "two that copy at once beat one that copies";
 
   auto const four = Selector::derive(tuning(4, false), 4);
   EXPECT_EQ(Algorithm::one_phase, four.by_size(Collective::all_reduce, 16 * kKiB)->algorithm);
@@ -99,8 +107,9 @@ TEST(Selector, FollowsRanksAndCores) {
   EXPECT_EQ(Algorithm::staged, crowded.by_size(Collective::pull, 64 * kKiB)->algorithm);
   EXPECT_EQ(nullptr, crowded.by_size(Collective::pull, 64 * kKiB + 1));
   EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::reduce, 32 * kKiB)->algorithm);
-  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::rooted, 128 * kKiB)->algorithm);
-  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::broadcast, 4096 * kKiB)->algorithm);
+  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::gather, 512 * kKiB)->algorithm);
+  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::scatter, 256 * kKiB)->algorithm);
+  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::broadcast, 1024 * kKiB)->algorithm);
 
   auto const packed = Selector::derive(tuning(64, true), 64);
   EXPECT_EQ(Algorithm::one_phase, packed.by_size(Collective::all_reduce, kKiB)->algorithm);

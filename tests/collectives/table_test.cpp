@@ -38,13 +38,14 @@ Selector random_table(Plan const& plan, int ranks, std::mt19937& random) {
   for (std::size_t c = 0; c < kCollectives; ++c) {
     auto const collective = static_cast<Collective>(c);
     std::vector<Algorithm> staged{Algorithm::staged};
+    auto const is_rooted = collective == Collective::gather || collective == Collective::scatter;
     if (collective == Collective::all_reduce) staged = {Algorithm::one_phase, Algorithm::two_phase, Algorithm::claimed};
     if (collective == Collective::reduce)
       staged = {Algorithm::fed, Algorithm::one_phase, Algorithm::two_phase, Algorithm::claimed};
-    if (collective == Collective::broadcast || collective == Collective::rooted) staged = {Algorithm::fed};
+    if (collective == Collective::broadcast || is_rooted) staged = {Algorithm::fed};
     if (collective == Collective::broadcast && plan.tuning.group_ranks > 0) staged.push_back(Algorithm::two_level);
-    auto const swaps = plan.tuning.swap_bytes > 0 && ranks == 2 && collective != Collective::broadcast &&
-                       collective != Collective::rooted && collective != Collective::scan;
+    auto const swaps = plan.tuning.swap_bytes > 0 && ranks == 2 && collective != Collective::broadcast && !is_rooted &&
+                       collective != Collective::scan;
     if (swaps) staged.push_back(Algorithm::swapped);
     auto const pick = [&](std::size_t up_to) {
       auto const algorithm = staged[below(staged.size())];
@@ -56,7 +57,8 @@ Selector random_table(Plan const& plan, int ranks, std::mt19937& random) {
     auto const limit = 64 + below(100'000);
     rules.small = {pick(limit), pick(limit + below(100'000))};
     rules.other = {pick(limit + below(300'000)), pick(Choice::kUnlimited)};
-    auto const fetches = collective == Collective::all_gather || collective == Collective::pull;
+    auto const fetches = collective == Collective::all_gather || collective == Collective::pull ||
+                         collective == Collective::broadcast || is_rooted;
     if (fetches && below(2) == 0) rules.other[1] = {Choice::kUnlimited, 0, Algorithm::fetched};
     if (collective == Collective::scan) continue;
     auto const claimed = collective == Collective::all_reduce && below(2) == 0;

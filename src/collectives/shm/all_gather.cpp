@@ -86,7 +86,7 @@ void ShmBackend::all_gather_fetched(Call const& call) {
   for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const part = call.part(call.recv_parts, peer);
-    fetch(peer, 0, at(call.recv, part.offset), part.length);
+    fetch(call, peer, 0, at(call.recv, part.offset), part.length);
   }
   channel_.meet();
 }

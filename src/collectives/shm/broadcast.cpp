@@ -1,7 +1,9 @@
 // broadcast over shared memory: the root's B bytes to n ranks.
 //   fed        no synchronisation, unless the root is many slots ahead: it writes B, the others read and write B;
 //   two_level  2 synchronisations a block: one rank of each group reads the root's ring, the others read its;
-//   direct     2 synchronisations: every other rank reads B out of the root's buffer.
+//   direct     2 synchronisations: the root writes the first B / n to every other rank, which reads the rest from the
+//              root: each rank moves B (n - 1) / n;
+//   fetched    the same between private buffers, by the kernel.
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 
@@ -15,7 +17,8 @@ void ShmBackend::broadcast(Call const& call) {
   select(
       call, Collective::broadcast, call.bytes(), [&] { return negotiate(call, call.bytes(), 0, Needs::send); },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
-        if (choice.algorithm == Algorithm::direct) return broadcast_direct(call, *buffers);
+        if (choice.algorithm == Algorithm::direct) return broadcast_direct(call, buffers);
+        if (choice.algorithm == Algorithm::fetched) return broadcast_direct(call, nullptr);
         if (choice.algorithm == Algorithm::two_level) return broadcast_in_two_levels(call, choice, announced);
         broadcast_fed(call, announced);
       });
@@ -50,9 +53,20 @@ void ShmBackend::broadcast_in_two_levels(Call const& call, Choice const& choice,
   }
 }
 
-void ShmBackend::broadcast_direct(Call const& call, Symmetric const& buffers) {
+/// Every rank has one buffer, which it sends or receives: what it announces, or lends, for both.
+void ShmBackend::broadcast_direct(Call const& call, Symmetric const* buffers) {
   auto const root = static_cast<int>(call.contract.root);
-  if (rank() != root) kernels::copy(call.recv, buffers.send[root], call.bytes(), store_for(call.bytes(), false));
+  auto const store = store_for(call.bytes(), false);
+  auto const pushed = call.bytes() / static_cast<std::size_t>(size()) / kLine * kLine;
+  auto const pulled = call.bytes() - pushed;
+  if (rank() != root && buffers == nullptr) fetch(call, root, pushed, at(call.recv, pushed), pulled);
+  if (rank() != root && buffers != nullptr)
+    kernels::copy(at(call.recv, pushed), at(buffers->send[root], pushed), pulled, store);
+  for (int peer = 0; peer < size() && rank() == root; ++peer) {
+    if (peer == root) continue;
+    buffers == nullptr ? push(call, peer, 0, call.send, pushed)
+                       : kernels::copy(buffers->send[peer], call.send, pushed, store);
+  }
   channel_.meet();
 }
 

@@ -179,7 +179,7 @@ void ShmBackend::pull_fetched(Call const& call, Transfers const& transfers) {
   for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const gets = transfers.gets[peer];
-    fetch(peer, transfers.theirs[peer], at(call.recv, gets.offset), gets.length);
+    fetch(call, peer, transfers.theirs[peer], at(call.recv, gets.offset), gets.length);
   }
   channel_.meet();  // the peers may write their send buffers once all have read them
 }

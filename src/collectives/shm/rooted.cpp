@@ -1,39 +1,29 @@
 // gather and scatter over shared memory, between the root and n - 1 others, parts of B bytes:
 //   fed      no synchronisation, unless who gives is many slots ahead: it writes what it gives, who gets it reads and
 //            writes that;
-//   direct   2 synchronisations: gather's ranks write to the root's receive buffer, or the root reads their send
-//            buffers; scatter's read the root's send buffer.
+//   direct   2 synchronisations: gather's ranks write to the root's receive buffer, scatter's read the root's send
+//            buffer, all at once; the root alone would take as long as all of them together;
+//   fetched  the same with private buffers of the root's, by the kernel.
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 
 namespace weft::shm {
-namespace {
-
-/// Parts from which a gather's ranks write to the root at once. Smaller ones stay in caches, where it costs the root
-/// more to take back lines that others wrote than to read theirs.
-constexpr std::size_t kPushed = std::size_t{512} << 10;
-
-}  // namespace
 
 void ShmBackend::gather(Call const& call) {
   if (call.contract.operation == Operation::gather_v) return gather_v(call);
-  auto const root = static_cast<int>(call.contract.root);
-  auto const pushed = call.bytes() >= kPushed;
-  auto const result_bytes = rank() == root ? call.bytes() * static_cast<std::size_t>(size()) : 0;
+  auto const all_bytes = call.bytes() * static_cast<std::size_t>(size());
   select(
-      call, Collective::rooted, call.bytes(),
-      [&] {
-        return pushed ? negotiate(call, 0, result_bytes, Needs::recv) : negotiate(call, call.bytes(), 0, Needs::send);
-      },
+      call, Collective::gather, all_bytes,
+      [&] { return negotiate(call, 0, call.is_root(rank()) ? all_bytes : 0, Needs::recv, call.recv); },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
-        if (choice.algorithm != Algorithm::direct) return gather_fed(call, announced);
-        pushed ? gather_pushed(call, *buffers) : gather_pulled(call, *buffers);
+        if (choice.algorithm == Algorithm::direct) return gather_direct(call, buffers);
+        if (choice.algorithm == Algorithm::fetched) return gather_direct(call, nullptr);
+        gather_fed(call, announced);
       });
 }
 
-void ShmBackend::keep_part(Call const& call, void* part) const noexcept {
-  if (call.bytes() > 0 && part != call.send)
-    kernels::copy(part, call.send, call.bytes(), store_for(call.bytes(), false));
+void ShmBackend::copy_part(Call const& call, void* to, void const* from) const noexcept {
+  if (call.bytes() > 0 && to != from) kernels::copy(to, from, call.bytes(), store_for(call.bytes(), false));
 }
 
 void ShmBackend::gather_fed(Call const& call, bool announced) {
@@ -50,33 +40,31 @@ void ShmBackend::gather_fed(Call const& call, bool announced) {
       kernels::copy(part(peer) + first, feeds_.get(peer, length), length, store);
     }
   });
-  if (rank() == root) keep_part(call, part(root));
+  if (rank() == root) copy_part(call, part(root), call.send);
 }
 
-/// All ranks write to the root at once; it alone pulling would take as long as all of them together.
-void ShmBackend::gather_pushed(Call const& call, Symmetric const& buffers) {
-  keep_part(call, at(buffers.recv[call.contract.root], static_cast<std::size_t>(rank()) * call.bytes()));
-  channel_.meet();
-}
-
-void ShmBackend::gather_pulled(Call const& call, Symmetric const& buffers) {
-  for (int peer = 0; peer < size() && call.is_root(rank()); ++peer) {
-    auto* const part = at(call.recv, static_cast<std::size_t>(peer) * call.bytes());
-    if (part != buffers.send[peer])
-      kernels::copy(part, buffers.send[peer], call.bytes(), store_for(call.bytes(), false));
+void ShmBackend::gather_direct(Call const& call, Symmetric const* buffers) {
+  auto const root = static_cast<int>(call.contract.root);
+  auto const offset = static_cast<std::size_t>(rank()) * call.bytes();
+  if (buffers != nullptr) {
+    copy_part(call, at(buffers->recv[root], offset), call.send);
+  } else if (rank() == root) {
+    copy_part(call, at(call.recv, offset), call.send);
+  } else {
+    push(call, root, offset, call.send, call.bytes());
   }
-  channel_.meet();  // the others may write their send buffers once they are read
+  channel_.meet();
 }
 
 void ShmBackend::scatter(Call const& call) {
   if (call.contract.operation == Operation::scatter_v) return scatter_v(call);
   auto const all_bytes = call.bytes() * static_cast<std::size_t>(size());
-  // As gather: by what a rank gets, of which two ranks' root sends twice as much.
   select(
-      call, Collective::rooted, 2 * call.bytes(),
+      call, Collective::scatter, all_bytes,
       [&] { return negotiate(call, call.is_root(rank()) ? all_bytes : 0, 0, Needs::send); },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
-        if (choice.algorithm == Algorithm::direct) return scatter_direct(call, *buffers);
+        if (choice.algorithm == Algorithm::direct) return scatter_direct(call, buffers);
+        if (choice.algorithm == Algorithm::fetched) return scatter_direct(call, nullptr);
         scatter_fed(call, announced);
       });
 }
@@ -99,14 +87,20 @@ void ShmBackend::scatter_fed(Call const& call, bool announced) {
     }
     feeds_.give(Feeds::kEverybody);
   });
-  if (rank() == root && call.bytes() > 0 && call.recv != part(root))
-    kernels::copy(call.recv, part(root), call.bytes(), store);
+  if (rank() == root) copy_part(call, call.recv, part(root));
 }
 
-void ShmBackend::scatter_direct(Call const& call, Symmetric const& buffers) {
-  auto const* const part = at(buffers.send[call.contract.root], static_cast<std::size_t>(rank()) * call.bytes());
-  if (call.recv != part) kernels::copy(call.recv, part, call.bytes(), store_for(call.bytes(), false));
-  channel_.meet();
+void ShmBackend::scatter_direct(Call const& call, Symmetric const* buffers) {
+  auto const root = static_cast<int>(call.contract.root);
+  auto const offset = static_cast<std::size_t>(rank()) * call.bytes();
+  if (buffers != nullptr) {
+    copy_part(call, call.recv, at(buffers->send[root], offset));
+  } else if (rank() == root) {
+    copy_part(call, call.recv, at(call.send, offset));
+  } else {
+    fetch(call, root, offset, call.recv, call.bytes());
+  }
+  channel_.meet();  // the root may write its send buffer once all have read it
 }
 
 }  // namespace weft::shm

@@ -8,8 +8,6 @@ namespace weft::shm {
 namespace {
 
 constexpr auto kAll = Choice::kUnlimited;
-/// Where staging a broadcast, which passes all of it through the caches twice, ends to be faster.
-constexpr std::size_t kMostPipelined = std::size_t{4} << 20;
 /// Bytes above which private buffers are fetched.
 constexpr std::size_t kLeastFetched = std::size_t{1} << 20;
 
@@ -48,6 +46,21 @@ Rules derive_reduce(Tuning const& tuning, int ranks) {
   return rules;
 }
 
+/// Where one rank only gives, or only gets, it feeds, or is fed by, the others: they need not meet, and copy at the
+/// same time. What is too long for that each rank moves a share of. Limits as measured, docs/decisions/0003.
+void derive_rooted(Selector& selector, Tuning const& tuning, int ranks) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  auto const fed = [](std::size_t up_to) { return Choice{up_to, Feeds::kSlotBytes, Algorithm::fed}; };
+  auto const fetched = tuning.reads_peers ? Choice{kAll, 0, Algorithm::fetched} : fed(kAll);
+  Choice const direct{kAll, 0, Algorithm::direct};
+  auto const parts = tuning.staged_bytes * static_cast<std::size_t>(ranks);
+  auto const whole = ranks == 2 ? tuning.staged_bytes : tuning.chunk_bytes;
+  selector.rules(Collective::broadcast) = {.small = {fed(whole)}, .symmetric = {direct}, .other = {fetched}};
+  selector.rules(Collective::gather) = {.small = {fed(parts)}, .symmetric = {fed(kMiB), direct}, .other = {fetched}};
+  selector.rules(Collective::scatter) = {
+      .small = {fed(parts)}, .symmetric = {direct}, .other = {fed(2 * kMiB), fetched}};
+}
+
 /// Ranks that share cores meet in a turn of every rank, which costs more than to copy twice: they meet once to stage,
 /// twice to reach one another's buffers, and not at all through feeds. Limits as measured, docs/decisions/0003.
 void avoid_turns(Selector& selector, int ranks) {
@@ -60,8 +73,9 @@ void avoid_turns(Selector& selector, int ranks) {
   copy_twice(Collective::all_gather, 128 * kKiB);
   copy_twice(Collective::pull, 64 * kKiB);
   copy_twice(Collective::reduce, 128 * kKiB / all);
-  copy_twice(Collective::rooted, 512 * kKiB / all);
-  copy_twice(Collective::broadcast, kMostPipelined);
+  copy_twice(Collective::gather, 512 * kKiB);
+  copy_twice(Collective::scatter, 256 * kKiB);
+  copy_twice(Collective::broadcast, 1024 * kKiB);
 }
 
 }  // namespace
@@ -89,7 +103,8 @@ std::string_view to_string(Collective collective) noexcept {
     case Collective::all_gather: return "all_gather";
     case Collective::broadcast: return "broadcast";
     case Collective::reduce: return "reduce";
-    case Collective::rooted: return "rooted";
+    case Collective::gather: return "gather";
+    case Collective::scatter: return "scatter";
     case Collective::pull: return "pull";
     case Collective::scan: return "scan";
   }
@@ -137,15 +152,7 @@ Selector Selector::derive(Tuning const& tuning, int ranks) {
     other[0].up_to = std::min(kLeastFetched, tuning.streaming_bytes);
   }
   selector.rules(Collective::reduce) = derive_reduce(tuning, ranks);
-  selector.rules(Collective::rooted) = {.small = {Choice{tuning.staged_bytes, Feeds::kSlotBytes, Algorithm::fed}},
-                                        .symmetric = always(Algorithm::direct, 0),
-                                        .other = always(Algorithm::fed, Feeds::kSlotBytes)};
-  // Two ranks copy at the same time when one feeds the other; only one of them does when it reads directly.
-  auto const pipelined =
-      ranks == 2 && !tuning.share_work ? std::max(tuning.chunk_bytes, kMostPipelined) : tuning.chunk_bytes;
-  selector.rules(Collective::broadcast) = {.small = {Choice{pipelined, Feeds::kSlotBytes, Algorithm::fed}},
-                                           .symmetric = always(Algorithm::direct, 0),
-                                           .other = always(Algorithm::fed, Feeds::kSlotBytes)};
+  derive_rooted(selector, tuning, ranks);
   auto const staged = always(Algorithm::staged, tuning.chunk_bytes);
   selector.rules(Collective::scan) = {.small = staged, .symmetric = staged, .other = staged};
   if (tuning.share_work) avoid_turns(selector, ranks);

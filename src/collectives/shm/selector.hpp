@@ -20,7 +20,7 @@ enum class Algorithm : std::uint8_t {
   direct,          ///< in one another's symmetric memory
   direct_claimed,  ///< the same, chunk by chunk by whichever rank runs
   fed,             ///< through the givers' feeds; who only gives does not wait for the others
-  fetched,         ///< out of one another's private memory, by the kernel
+  fetched,         ///< out of one another's private memory, or into it, by the kernel
   two_level,       ///< staged; one rank of each group fetches, the others of its group copy from it
 };
 inline constexpr std::size_t kAlgorithms = 10;
@@ -31,9 +31,19 @@ inline constexpr std::size_t kAlgorithms = 10;
   return algorithm == Algorithm::direct || algorithm == Algorithm::direct_claimed;
 }
 
-/// Operations that decide alike: gather and scatter are rooted; all_to_all and forms with unequal parts pull.
-enum class Collective : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce, rooted, pull, scan };
-inline constexpr std::size_t kCollectives = 8;
+/// Operations that decide alike: all_to_all and forms with unequal parts pull.
+enum class Collective : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  reduce,
+  gather,
+  scatter,
+  pull,
+  scan
+};
+inline constexpr std::size_t kCollectives = 9;
 [[nodiscard]] std::string_view to_string(Collective collective) noexcept;
 
 /// What is decided for calls of up to `up_to` bytes.

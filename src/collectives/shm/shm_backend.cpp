@@ -132,7 +132,7 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, CommunicatorOp
   auto const shares = count_cores(whereabouts);
   auto const topology = discover_topology();
   int reads_peers = config.read_peers ? 1 : 0;
-  for (auto const& each : whereabouts) reads_peers = reads_peers != 0 && can_read(each.process) ? 1 : 0;
+  for (auto const& each : whereabouts) reads_peers = reads_peers != 0 && can_reach(each.process) ? 1 : 0;
   auto const answers = tell_all(bootstrap, reads_peers);
   auto const all_read = std::find(answers.begin(), answers.end(), 0) == answers.end();
   auto plan = tell_all(bootstrap, make_plan(topology, options, size, shares, all_read)).front();
@@ -276,16 +276,16 @@ Placement ShmBackend::place(void const* data, std::size_t bytes) const noexcept 
 }
 
 std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std::size_t send_bytes,
-                                                           std::size_t recv_bytes, Needs needs) {
+                                                           std::size_t recv_bytes, Needs needs, void const* lent) {
   struct Offer {
     Placement send;
     Placement recv;
-    std::uint64_t address;  ///< of the send buffer, for fetch()
+    std::uint64_t address;  ///< of what this rank lends
   };
   static_assert(sizeof(Offer) <= kScaleOffset);
   Offer offer;
   if (needs == Needs::nothing) offer.send.offset = Placement::kBusy;
-  offer.address = needs == Needs::nothing ? 0 : reinterpret_cast<std::uintptr_t>(call.send);
+  offer.address = needs == Needs::nothing ? 0 : reinterpret_cast<std::uintptr_t>(lent != nullptr ? lent : call.send);
   if (needs == Needs::send || needs == Needs::both) offer.send = place(call.send, send_bytes);
   if (needs == Needs::recv || needs == Needs::both) offer.recv = place(call.recv, recv_bytes);
   announce(call, &offer, sizeof offer);
@@ -298,7 +298,7 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
     if (peer != rank()) std::memcpy(&theirs, channel_.payload(peer), sizeof theirs);
     sends[peer] = theirs.send;
     recvs[peer] = theirs.recv;
-    private_sends_[peer] = theirs.address;
+    lent_[peer] = theirs.address;
   }
   Symmetric buffers;
   if (needs != Needs::recv && !resolve(sends, buffers.send, buffers.send_hold)) {
@@ -360,17 +360,6 @@ Route ShmBackend::why_copied(std::array<Placement, kMaxRanks> const& placements,
       return {Route::How::released, static_cast<std::uint8_t>(peer)};
   }
   return {};  // nobody has a buffer
-}
-
-bool ShmBackend::can_fetch() const noexcept {
-  auto const end = private_sends_.begin() + size();
-  return std::find(private_sends_.begin(), end, 0) == end;
-}
-
-void ShmBackend::fetch(int peer, std::size_t offset, void* destination, std::size_t bytes) const {
-  auto const* const source = reinterpret_cast<std::byte const*>(private_sends_[peer]) + offset;
-  if (bytes > 0 && (peer != rank() || destination != source))
-    read_memory(channel_.pid(peer), source, destination, bytes);
 }
 
 void ShmBackend::reduce_to(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,

@@ -111,9 +111,10 @@ class ShmBackend final : public Backend {
   void announce(Call const& call, void const* payload = nullptr, std::size_t bytes = 0);
   void await_announcements();
   /// Announces the call with its buffers' placements; the peers' addresses when every rank's needed buffers are
-  /// symmetric. A rank whose buffer nobody reaches gives 0 bytes and has no address.
+  /// symmetric. A rank whose buffer nobody reaches gives 0 bytes and has no address. `lent`: private memory that peers
+  /// may fetch() from or push() to where they are not; the send buffer, unless given.
   [[nodiscard]] std::optional<Symmetric> negotiate(Call const& call, std::size_t send_bytes, std::size_t recv_bytes,
-                                                   Needs needs);
+                                                   Needs needs, void const* lent = nullptr);
   /// Where a buffer lies that peers may want to reach.
   [[nodiscard]] Placement place(void const* data, std::size_t bytes) const noexcept;
   /// Whether all can be reached, and where; `hold` keeps what may be released meanwhile.
@@ -193,24 +194,28 @@ class ShmBackend final : public Backend {
   [[nodiscard]] Choice const& staged_instead(Choice const& choice) const noexcept {
     return choice.algorithm == Algorithm::fetched ? selector_.rules(Collective::pull).other.front() : choice;
   }
-  /// After negotiate(): `bytes` of `peer`'s send buffer, from `offset` on.
-  void fetch(int peer, std::size_t offset, void* destination, std::size_t bytes) const;
+  /// After negotiate(): `bytes` of what `peer` lent, from `offset` on.
+  void fetch(Call const& call, int peer, std::size_t offset, void* destination, std::size_t bytes);
+  /// After negotiate(): `bytes` of `source` to where `peer` lent memory, from `offset` on.
+  void push(Call const& call, int peer, std::size_t offset, void const* source, std::size_t bytes);
+  /// `peer`'s memory was not reached: fails the communicator, saying that the peer died, if it did, or else `error`.
+  [[noreturn]] void fail_for_memory(Call const& call, int peer, Error const& error);
   /// Begins `call` unless it was announced, and cuts `bytes` into blocks of up to `most`, at least one: step(first,
   /// length) gives or gets one.
   void begin_fed(Call const& call);
   template <typename Step>
   void feed(Call const& call, bool announced, std::size_t bytes, std::size_t most, Step step);
-  /// This rank's own part of a gather, to where `part` begins.
-  void keep_part(Call const& call, void* part) const noexcept;
+  /// A part of a gather or scatter, from one of a rank's buffers to another.
+  void copy_part(Call const& call, void* to, void const* from) const noexcept;
   void gather_fed(Call const& call, bool announced);
-  void gather_pushed(Call const& call, Symmetric const& buffers);
-  void gather_pulled(Call const& call, Symmetric const& buffers);
   void scatter_fed(Call const& call, bool announced);
-  void scatter_direct(Call const& call, Symmetric const& buffers);
+  /// Null buffers, here and below: the kernel reaches private memory.
+  void gather_direct(Call const& call, Symmetric const* buffers);
+  void scatter_direct(Call const& call, Symmetric const* buffers);
   void reduce_fed(Call const& call, bool announced);
   void broadcast_fed(Call const& call, bool announced);
   void broadcast_in_two_levels(Call const& call, Choice const& choice, bool announced);
-  void broadcast_direct(Call const& call, Symmetric const& buffers);
+  void broadcast_direct(Call const& call, Symmetric const* buffers);
 
   /// From one rank's buffers of a merged call's piece to the next rank's, in bytes.
   struct Strides {
@@ -242,11 +247,11 @@ class ShmBackend final : public Backend {
   SwapBlocks swap_;
   SymmetricHeap heap_;
   PeerHeaps peer_heaps_;
-  std::array<double, kMaxRanks> scales_{};                // the current call's, of premul_sum
-  std::vector<Strides> strides_;                          // of the current merged call's pieces
-  std::size_t scattered_bytes_;                           // of a part, in a slot of scatter's root
-  std::array<std::uint64_t, kMaxRanks> private_sends_{};  // addresses, of the last call that negotiated
-  std::vector<std::byte> flat_;                           // buffers of merged calls, side by side
+  std::array<double, kMaxRanks> scales_{};       // the current call's, of premul_sum
+  std::vector<Strides> strides_;                 // of the current merged call's pieces
+  std::size_t scattered_bytes_;                  // of a part, in a slot of scatter's root
+  std::array<std::uint64_t, kMaxRanks> lent_{};  // private addresses, of the last call that negotiated
+  std::vector<std::byte> flat_;                  // buffers of merged calls, side by side
 };
 
 template <typename Negotiate, typename Run>
