@@ -94,6 +94,22 @@ struct ScheduleOptions {
 /// takes, and whether there can be none.
 [[nodiscard]] Schedule plan_schedule(OpGraph const& graph, CostModel const& model, ScheduleOptions const& options = {});
 
+/// What operators take beside what the cost model says.
+struct Disturbance {
+  double compute = 1;        ///< times as long
+  double communication = 1;  ///< times as long
+  double noise = 0;          ///< each operator besides by a factor from [1 - noise, 1 + noise], by chance
+  std::uint64_t seed = 1;    ///< of that
+};
+
+/// Seconds that a step takes which starts its operators in the order of `schedule`, each as soon as what it waits for
+/// has ended, its resource is free and the capacity has room for what it makes, while operators take other times than
+/// planned. Without disturbance and contention no longer than schedule.makespan_s.
+/// @throws Error{invalid_argument} where the schedule is not one of the graph's, or a factor is negative or not finite,
+/// or noise above 1.
+[[nodiscard]] double replay_schedule(OpGraph const& graph, CostModel const& model, Schedule const& schedule,
+                                     Disturbance const& disturbance = {});
+
 /// The least bytes that the operators were found to take one after another, resident ones included: what a capacity
 /// has to be at least.
 [[nodiscard]] std::int64_t serial_peak_bytes(OpGraph const& graph, CostModel const& model);

@@ -31,7 +31,7 @@ class TaskRunner {
     for (TaskId const task : rules.serial) {
       waits_for_[at(task)] = problem.before(task).size();
       if (waits_for_[at(task)] == 0) make_ready(task);
-      left_s_[slot_of(problem.task(task).resource)] += problem.task(task).seconds;
+      left_s_[slot_of(problem.task(task).resource)] += seconds(task);
     }
   }
 
@@ -60,6 +60,10 @@ class TaskRunner {
   };
 
   static std::size_t slot_of(Resource resource) { return static_cast<std::size_t>(resource); }
+
+  [[nodiscard]] double seconds(TaskId task) const {
+    return rules_.seconds.empty() ? problem_.task(task).seconds : rules_.seconds[at(task)];
+  }
 
   [[nodiscard]] double urgency(TaskId task) const {
     return rules_.blocking ? memory_.position(task) : rules_.urgency[at(task)];
@@ -112,7 +116,10 @@ class TaskRunner {
   }
 
   bool may_start(TaskId task) {
-    if (rules_.blocking) return memory_.position(task) == static_cast<std::int32_t>(run_.started.size());
+    if (rules_.blocking || rules_.in_order) {
+      bool const next = memory_.position(task) == static_cast<std::int32_t>(run_.started.size());
+      return next && memory_.prospect(task).live <= rules_.capacity;
+    }
     if (!rules_.gates.empty() && rules_.gates[at(task)] != kNone && !started_[at(rules_.gates[at(task)])]) return false;
     if (problem_.task(task).resource == Resource::compute && !within_window(task)) return false;
     auto const [live, outlook] = memory_.prospect(task);
@@ -125,11 +132,11 @@ class TaskRunner {
     started_[at(task)] = true;
     run_.tasks[at(task)].live_bytes = memory_.live();
     run_.tasks[at(task)].start_s = now_;
-    if (problem_.task(task).seconds <= 0) {
+    if (seconds(task) <= 0) {
       end(task);
       return;
     }
-    slots_[slot] = {task, problem_.task(task).seconds};
+    slots_[slot] = {task, seconds(task)};
     ++running_;
   }
 

@@ -24,6 +24,9 @@ struct RunRules {
   std::int32_t window = std::numeric_limits<std::int32_t>::max();
   /// Given up as soon as it is certain not to end before this; Run::complete is false then.
   double give_up_s = std::numeric_limits<double>::infinity();
+  /// Per task, in place of Task::seconds; empty: those.
+  std::vector<double> seconds{};
+  bool in_order = false;  ///< tasks start in the serial order (on several resources at a time)
   bool blocking = false;  ///< one task at a time, in the serial order
 };
 

@@ -1,0 +1,93 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstddef>
+#include <random>
+
+#include "scheduler/plan/policies.hpp"
+#include "scheduler/plan/problem.hpp"
+#include "scheduler/plan/run_tasks.hpp"
+#include "scheduler/plan/serial_order.hpp"
+#include "weft/error.hpp"
+#include "weft/schedule.hpp"
+
+namespace weft {
+
+namespace {
+
+[[noreturn]] void refuse(std::string const& why) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("replay_schedule: {}", why));
+}
+
+void check(Disturbance const& disturbance) {
+  for (double const factor : {disturbance.compute, disturbance.communication, disturbance.noise}) {
+    if (!std::isfinite(factor) || factor < 0) refuse(fmt::format("a factor of {}", factor));
+  }
+  if (disturbance.noise > 1)
+    refuse(fmt::format("noise of {}: some operators would take less than no time", disturbance.noise));
+}
+
+void check(OpGraph const& graph, Schedule const& schedule) {
+  std::vector<bool> met(graph.ops.size(), false);
+  std::size_t count = 0;
+  for (auto const& launch : schedule.launches) {
+    for (OpId const op : launch.ops) {
+      auto const id = static_cast<std::size_t>(op);
+      if (op < 0 || id >= met.size() || met[id])
+        refuse(fmt::format("operator {} is in the schedule twice, or not in graph {}", op, graph.name));
+      met[id] = true;
+      ++count;
+    }
+  }
+  if (count != met.size())
+    refuse(fmt::format("the schedule has {} of the {} operators of graph {}", count, met.size(), graph.name));
+}
+
+/// The schedule's tasks by their starts, if they can run in that order.
+std::vector<TaskId> order_of(Problem const& problem, Schedule const& schedule) {
+  std::vector<TaskId> order;
+  std::vector<bool> met(problem.tasks().size(), false);
+  for (auto const& launch : schedule.launches) {
+    TaskId const task = problem.task_of(launch.ops.front());
+    for (TaskId const earlier : problem.before(task)) {
+      if (!met[static_cast<std::size_t>(earlier)]) {
+        refuse(fmt::format("operator {} starts before what it waits for", launch.ops.front()));
+      }
+    }
+    met[static_cast<std::size_t>(task)] = true;
+    order.push_back(task);
+  }
+  return order;
+}
+
+}  // namespace
+
+double replay_schedule(OpGraph const& graph, CostModel const& model, Schedule const& schedule,
+                       Disturbance const& disturbance) {
+  check_graph(graph);
+  check(disturbance);
+  check(graph, schedule);
+  std::vector<std::vector<OpId>> merged;
+  for (auto const& launch : schedule.launches) {
+    if (launch.ops.size() > 1) merged.push_back(launch.ops);
+  }
+  Problem const problem(graph, model, merged);
+  RunRules rules;
+  rules.serial = order_of(problem, schedule);
+  if (serial_peak(problem, rules.serial) > schedule.capacity) {
+    refuse(fmt::format("the schedule takes more than its capacity of {} bytes", schedule.capacity));
+  }
+  rules.urgency = urgency_by_order(rules.serial);
+  rules.capacity = schedule.capacity;
+  rules.contention = schedule.contention;
+  rules.in_order = true;
+  std::mt19937_64 random(disturbance.seed);
+  std::uniform_real_distribution<double> factor(1 - disturbance.noise, 1 + disturbance.noise);
+  for (auto const& task : problem.tasks()) {
+    bool const sends = task.resource == Resource::between_hosts || task.resource == Resource::within_host;
+    rules.seconds.push_back(task.seconds * (sends ? disturbance.communication : disturbance.compute) * factor(random));
+  }
+  return run_tasks(problem, rules).makespan_s;
+}
+
+}  // namespace weft
