@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <random>
 #include <set>
@@ -17,6 +18,7 @@
 #include "scheduler/plan/merge_collectives.hpp"
 #include "scheduler/plan/policies.hpp"
 #include "scheduler/plan/problem.hpp"
+#include "scheduler/plan/replay_tasks.hpp"
 #include "scheduler/plan/run_tasks.hpp"
 #include "scheduler/plan/serial_order.hpp"
 #include "weft/error.hpp"
@@ -33,6 +35,9 @@ constexpr std::array<std::string_view, kSchedulePolicies> kPolicyNames = {
 
 constexpr double kXlaCombiner = 30 << 20;
 constexpr int kRandomOrders = 8;
+/// Plans longer than the best by this share are not looked at further, and how many others are.
+constexpr double kNear = 0.004;
+constexpr std::size_t kMostNear = 40;
 
 std::size_t at(std::int32_t id) {
   return static_cast<std::size_t>(id);
@@ -115,11 +120,47 @@ class Planner {
     if (rules.urgency.empty()) rules.urgency = urgency_by_order(rules.serial);
     rules.capacity = capacity_;
     rules.contention = options_.contention;
-    if (best_) rules.give_up_s = best_run_.makespan_s;
+    if (best_) rules.give_up_s = best_run_.makespan_s * (1 + kNear);
     Run run = run_tasks(*problem, rules);
-    if (!run.complete || (best_ && best_run_.makespan_s <= run.makespan_s)) return;
-    best_ = std::move(problem);
-    best_run_ = std::move(run);
+    if (!run.complete) return;
+    bool const better = !best_ || run.makespan_s < best_run_.makespan_s;
+    if (better) {
+      std::swap(best_, problem);
+      std::swap(best_run_, run);
+    }
+    if (problem && near_.size() < kMostNear) near_.push_back({std::move(problem), std::move(run)});
+  }
+
+  /// Of the plans that are hardly longer than the best, that which suffers least when sending takes longer and
+  /// computing shorter than planned, or the reverse; but none that is longer than another policy's.
+  void prefer_steady(double rival_s) {
+    constexpr std::array<Disturbance, 2> disturbances = {Disturbance{.compute = 0.8, .communication = 1.2},
+                                                         Disturbance{.compute = 1.2, .communication = 0.8}};
+    double const most = std::min(rival_s, best_run_.makespan_s * (1 + kNear));
+    near_.push_back({std::move(best_), std::move(best_run_)});
+    std::vector<std::array<double, disturbances.size()>> replayed;
+    std::array<double, disturbances.size()> least{};
+    least.fill(std::numeric_limits<double>::infinity());
+    for (auto const& [problem, run] : near_) {
+      auto& times = replayed.emplace_back();
+      times.fill(std::numeric_limits<double>::infinity());
+      if (run.makespan_s > most) continue;
+      for (std::size_t i = 0; i < times.size(); ++i) {
+        times[i] = replay_tasks(*problem, run.started, capacity_, options_.contention, disturbances[i]);
+        least[i] = std::min(least[i], times[i]);
+      }
+    }
+    auto const loss = [&](std::size_t plan) {
+      double worst = 0;
+      for (std::size_t i = 0; i < least.size(); ++i) worst = std::max(worst, replayed[plan][i] / least[i]);
+      return worst;
+    };
+    std::size_t steadiest = near_.size() - 1;
+    for (std::size_t plan = 0; plan < near_.size(); ++plan) {
+      if (loss(plan) < loss(steadiest)) steadiest = plan;
+    }
+    best_ = std::move(near_[steadiest].problem);
+    best_run_ = std::move(near_[steadiest].run);
   }
 
   void blocking() {
@@ -176,6 +217,7 @@ class Planner {
     for (int const window : {0, 4, 16, 64}) consider({.window = window});
     if (!is_over()) alap({});
     if (!is_over()) alap({.gather_bytes = kXlaCombiner, .reduce_bytes = kXlaCombiner, .share = 1});
+    double rival_s = best_run_.makespan_s;
     double total = 0;
     for (OpNode const& op : unmerged_.graph().ops) {
       if (op.kind == OpKind::collective) total += static_cast<double>(op.collective.bytes);
@@ -208,7 +250,10 @@ class Planner {
         again = best_run_.makespan_s < before * (1 - 1e-3);
       }
     }
+    double const before = best_run_.makespan_s;
     if (!is_over()) random();
+    if (best_run_.makespan_s < before) rival_s = best_run_.makespan_s;
+    prefer_steady(rival_s);
   }
 
   Schedule result() const {
@@ -262,10 +307,15 @@ class Planner {
   std::int64_t serial_bytes_ = 0;
   std::int64_t capacity_ = 0;
   LowerBound bound_;
+  struct Plan {
+    std::unique_ptr<Problem> problem;
+    Run run;
+  };
   Choice best_choice_;
   std::set<std::tuple<std::vector<std::vector<OpId>>, SchedulePolicy, int, int>> tried_;
   std::unique_ptr<Problem> best_;
   Run best_run_;
+  std::vector<Plan> near_;  ///< others that were hardly longer when they were found, or the best before
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "scheduler/plan/policies.hpp"
 #include "scheduler/plan/problem.hpp"
+#include "scheduler/plan/replay_tasks.hpp"
 #include "scheduler/plan/run_tasks.hpp"
 #include "scheduler/plan/serial_order.hpp"
 #include "weft/error.hpp"
@@ -72,14 +73,20 @@ double replay_schedule(OpGraph const& graph, CostModel const& model, Schedule co
     if (launch.ops.size() > 1) merged.push_back(launch.ops);
   }
   Problem const problem(graph, model, merged);
-  RunRules rules;
-  rules.serial = order_of(problem, schedule);
-  if (serial_peak(problem, rules.serial) > schedule.capacity) {
+  auto const order = order_of(problem, schedule);
+  if (serial_peak(problem, order) > schedule.capacity) {
     refuse(fmt::format("the schedule takes more than its capacity of {} bytes", schedule.capacity));
   }
-  rules.urgency = urgency_by_order(rules.serial);
-  rules.capacity = schedule.capacity;
-  rules.contention = schedule.contention;
+  return replay_tasks(problem, order, schedule.capacity, schedule.contention, disturbance);
+}
+
+double replay_tasks(Problem const& problem, std::vector<TaskId> const& order, std::int64_t capacity, double contention,
+                    Disturbance const& disturbance) {
+  RunRules rules;
+  rules.serial = order;
+  rules.urgency = urgency_by_order(order);
+  rules.capacity = capacity;
+  rules.contention = contention;
   rules.in_order = true;
   std::mt19937_64 random(disturbance.seed);
   std::uniform_real_distribution<double> factor(1 - disturbance.noise, 1 + disturbance.noise);
