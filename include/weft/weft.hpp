@@ -23,6 +23,7 @@
 #include "weft/gradient_policy.hpp"
 #include "weft/gradients.hpp"
 #include "weft/group.hpp"
+#include "weft/import_chakra.hpp"
 #include "weft/import_hlo.hpp"
 #include "weft/import_kineto.hpp"
 #include "weft/import_report.hpp"

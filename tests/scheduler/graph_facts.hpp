@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -75,6 +77,33 @@ inline std::int64_t peak_in_order_of_ids(OpGraph const& graph) {
   std::int64_t peak = 0;
   for (auto const each : change) peak = std::max(peak, live += each);
   return peak;
+}
+
+/// Two operators that could run at the same time although one writes into a memory that the other uses; "" where there
+/// are none.
+inline std::string unordered_use(OpGraph const& graph) {
+  Reachability const reach(graph);
+  auto const memory = memory_of(graph);
+  std::map<TensorId, std::set<OpId>> users;
+  std::map<TensorId, std::set<OpId>> writers;
+  for (std::size_t op = 0; op < graph.ops.size(); ++op) {
+    auto const root = [&](TensorId tensor) { return memory[static_cast<std::size_t>(tensor)]; };
+    for (auto const tensor : graph.ops[op].reads) users[root(tensor)].insert(static_cast<OpId>(op));
+    for (auto const tensor : graph.ops[op].writes) {
+      users[root(tensor)].insert(static_cast<OpId>(op));
+      writers[root(tensor)].insert(static_cast<OpId>(op));
+    }
+  }
+  for (auto const& [root, of_root] : writers) {
+    for (OpId const writer : of_root) {
+      for (OpId const user : users[root]) {
+        if (user == writer || reach.before(writer, user) || reach.before(user, writer)) continue;
+        return graph.tensors[static_cast<std::size_t>(root)].name + ": " +
+               graph.ops[static_cast<std::size_t>(writer)].name + ", " + graph.ops[static_cast<std::size_t>(user)].name;
+      }
+    }
+  }
+  return "";
 }
 
 }  // namespace weft::test

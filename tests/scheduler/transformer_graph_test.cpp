@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <functional>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -262,33 +261,6 @@ TEST(TransformerGraph, ATiedTableHasOneGradient) {
   EXPECT_EQ(bytes_of(ends, CollectiveKind::all_reduce, "ends"), 2 * shape.vocabulary * shape.width);
 }
 
-/// Two operators of which one writes into a memory that the other uses must not run at the same time.
-void expect_memory_is_ordered(OpGraph const& graph) {
-  test::Reachability const reach(graph);
-  auto const memory = memory_of(graph);
-  std::map<TensorId, std::set<OpId>> users;
-  std::map<TensorId, std::set<OpId>> writers;
-  for (std::size_t op = 0; op < graph.ops.size(); ++op) {
-    for (auto const tensor : graph.ops[op].reads)
-      users[memory[static_cast<std::size_t>(tensor)]].insert(static_cast<OpId>(op));
-    for (auto const tensor : graph.ops[op].writes) {
-      users[memory[static_cast<std::size_t>(tensor)]].insert(static_cast<OpId>(op));
-      writers[memory[static_cast<std::size_t>(tensor)]].insert(static_cast<OpId>(op));
-    }
-  }
-  for (auto const& [root, of_root] : writers) {
-    for (OpId const writer : of_root) {
-      for (OpId const user : users[root]) {
-        if (user == writer) continue;
-        EXPECT_TRUE(reach.before(writer, user) || reach.before(user, writer))
-            << graph.tensors[static_cast<std::size_t>(root)].name << ": "
-            << graph.ops[static_cast<std::size_t>(writer)].name << ", "
-            << graph.ops[static_cast<std::size_t>(user)].name;
-      }
-    }
-  }
-}
-
 void expect_program_order(OpGraph const& graph) {
   auto const order = topological_order(graph);
   for (std::size_t i = 0; i < order.size(); ++i) ASSERT_EQ(order[i], static_cast<OpId>(i)) << graph.ops[i].name;
@@ -324,7 +296,7 @@ TEST(TransformerGraph, EveryCombinationIsAGraph) {
         auto const graph = transformer_graph(shape, plan);
         ASSERT_NO_THROW(check_graph(graph));
         expect_program_order(graph);
-        expect_memory_is_ordered(graph);
+        EXPECT_EQ(test::unordered_use(graph), "");
         if (testing::Test::HasFailure()) return;
         ++count;
       }
