@@ -35,6 +35,10 @@ constexpr std::array<std::string_view, kSchedulePolicies> kPolicyNames = {
 
 constexpr double kXlaCombiner = 30 << 20;
 constexpr int kRandomOrders = 8;
+/// The search ends after so many plans: planning takes about as long for graphs of any size up to 60,000 operators, and
+/// grows with the size beyond.
+constexpr std::size_t kOperatorsLookedAt = 1'600'000;
+constexpr std::size_t kLeastAttempts = 24;
 /// Plans longer than the best by this share are not looked at further, and how many others are.
 constexpr double kNear = 0.004;
 constexpr std::size_t kMostNear = 40;
@@ -114,6 +118,7 @@ class Planner {
       choice.gather_bytes /= 2;
       choice.reduce_bytes /= 2;
     }
+    ++attempts_;
     tried_.emplace(std::move(merged.launches), rule, choice.depth, choice.window);
     RunRules rules = rules_for(*problem, serial);
     rules.serial = std::move(serial);
@@ -191,6 +196,9 @@ class Planner {
   }
 
   [[nodiscard]] bool is_over() const {
+    if (attempts_ > std::max(kLeastAttempts, kOperatorsLookedAt / std::max<std::size_t>(1, unmerged_.tasks().size()))) {
+      return true;
+    }
     return Clock::now() - began_ > options_.time_limit || best_run_.makespan_s <= bound_.within_memory_s() * (1 + 1e-4);
   }
 
@@ -209,8 +217,8 @@ class Planner {
     consider(choice);
   }
 
-  /// The other policies first: the search is never worse. Then sizes by factors of two, for gathers and reductions
-  /// alike; then one choice after another, in smaller and smaller steps, as long as that helps.
+  /// The other policies first: the search is never worse. Then shares and sizes in large steps, for gathers and
+  /// reductions alike; then one choice after another, in smaller and smaller steps, as long as that helps.
   void search() {
     gated({});
     for (int const depth : {1, 2}) consider({.depth = depth});
@@ -222,9 +230,6 @@ class Planner {
     for (OpNode const& op : unmerged_.graph().ops) {
       if (op.kind == OpKind::collective) total += static_cast<double>(op.collective.bytes);
     }
-    for (double bytes = total / 2; bytes >= std::max(1.0, total / 4096); bytes /= 2) {
-      consider({.gather_bytes = bytes, .reduce_bytes = bytes, .window = best_choice_.window});
-    }
     for (double const share : {0.05, 0.1, 0.2, 0.4, 0.6}) {
       for (double const taper : {0.2, 1.0}) {
         consider({.gather_bytes = total,
@@ -233,6 +238,9 @@ class Planner {
                   .taper = taper,
                   .window = best_choice_.window});
       }
+    }
+    for (double bytes = total / 2; bytes >= std::max(1.0, total / 4096); bytes /= 4) {
+      consider({.gather_bytes = bytes, .reduce_bytes = bytes, .window = best_choice_.window});
     }
     for (double const step : {4.0, 2.0, 1.4, 1.2}) {
       for (bool again = true; again && !is_over();) {
@@ -311,6 +319,7 @@ class Planner {
     std::unique_ptr<Problem> problem;
     Run run;
   };
+  std::size_t attempts_ = 0;
   Choice best_choice_;
   std::set<std::tuple<std::vector<std::vector<OpId>>, SchedulePolicy, int, int>> tried_;
   std::unique_ptr<Problem> best_;
