@@ -50,8 +50,14 @@ class FakeNccl {
   bool without_windows = false;
   /// ncclCommAbort waits until this is false again.
   std::atomic<bool> abort_hangs{false};
-  /// The next collective for which all ranks have come does not end, until it is stopped.
-  std::atomic<bool> next_never_ends{false};
+  /// After so many collectives for which all ranks have come the next do not end, until they are stopped; -1: all do.
+  std::atomic<int> ending_collectives{-1};
+  [[nodiscard]] bool take_ending() noexcept {
+    auto left = ending_collectives.load();
+    while (left > 0 && !ending_collectives.compare_exchange_weak(left, left - 1)) {
+    }
+    return left != 0;
+  }
   /// The other ranks are of other processes, and are taken to have come: only calls of one rank end.
   bool others_are_elsewhere = false;
   /// Results of collectives have a wrong byte.

@@ -127,7 +127,7 @@ bool meet(FakeNccl::Comm& comm, std::uint64_t number, FakePart const& part, std:
   if (meeting.parts.size() == static_cast<std::size_t>(group.size)) {
     bool equal = true;
     for (auto const& [rank, other] : meeting.parts) equal = equal && same(part, other);
-    if (equal && !FakeNccl::current().next_never_ends.exchange(false)) {
+    if (equal && FakeNccl::current().take_ending()) {
       perform(meeting.parts);
       meeting.done = true;
       group.changed.notify_all();

@@ -182,16 +182,49 @@ TEST_P(FakeTwoLevelFailures, WhatCudaRefusesFailsAllRanksAndIsNamed) {
   });
 }
 
+// Also where all that the host does is over: of three steps on two hosts that is the last of twelve calls.
 TEST_P(FakeTwoLevelFailures, WhatGpusDoAmongThemselvesIsTimed) {
+  for (int const ending : {0, GetParam() ? 0 : 11}) {
+    nccl.ending_collectives = -1;
+    run([&](Communicator& world) {
+      Stream const stream = gpu.make_stream();
+      std::vector<float> values(kMany, 1.0F);
+      start(world, values, stream).wait();
+      world.barrier();
+      if (world.rank() == 0) nccl.ending_collectives = ending;
+      world.barrier();
+      Work const work = start_or_fail(world, values, stream, 200ms);
+      if (ending > 0 && world.rank() != 0) {
+        EXPECT_THROW((work.wait(), start(world, values, stream).wait()), Error);  // the other host may be through
+      } else if (ending == 0) {
+        expect_failed(world, work, stream, ErrorCode::timeout, {"all_reduce(5000 × f32, sum), call 2", "200 ms"});
+      }
+      for (int looks = 0; looks < 5000 && !DeviceAccess::backend(world)->failure(); ++looks)
+        std::this_thread::sleep_for(1ms);
+      std::vector<float> later(4);
+      expect_failed(world, start_or_fail(world, later, stream), stream, ErrorCode::timeout, {"call 2", "200 ms"});
+      world.barrier();
+    });
+  }
+}
+
+// Some wait for other hosts, some for their GPU, and none for the time limit.
+TEST_P(FakeTwoLevelFailures, AbortEndsEveryWaitAtOnce) {
   run([&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     std::vector<float> values(kMany, 1.0F);
     start(world, values, stream).wait();
     world.barrier();
-    if (world.rank() == 0) nccl.next_never_ends = true;
+    if (world.rank() == 0) nccl.ending_collectives = GetParam() ? 0 : 1;  // of one host
     world.barrier();
-    Work const work = start_or_fail(world, values, stream, 200ms);
-    expect_failed(world, work, stream, ErrorCode::timeout, {"all_reduce(5000 × f32, sum), call 2", "200 ms"});
+    auto const began = std::chrono::steady_clock::now();
+    Work const work = start_or_fail(world, values, stream, 30s);
+    if (world.rank() == 0) {
+      std::this_thread::sleep_for(100ms);
+      DeviceAccess::backend(world)->fail(ErrorCode::aborted, "enough");
+    }
+    expect_failed(world, work, stream, ErrorCode::aborted, {"rank 0", "enough"});
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 15s);
     world.barrier();
   });
 }
