@@ -99,5 +99,24 @@ ENTRY e {
   EXPECT_EQ(imported.graph.ops[0].memory_bytes, 2 * 8 * 128 * 4);
 }
 
+/// A sum may go over the array that only it reads; what is read in another order than it is written may not.
+TEST(HloFusion, ResultsAreWrittenOverWhatNobodyElseReads) {
+  auto const imported = import_text(R"(HloModule m
+ENTRY e {
+  x = f32[16,16] parameter(0)
+  y = f32[16,16] sort(x), dimensions={0}
+  z = f32[16,16] sort(y), dimensions={1}
+  a = f32[16,16] add(y, z)
+  b = f32[16,16] sort(a), dimensions={0}
+  c = f32[16,16] transpose(b), dimensions={1,0}
+  d = f32[16,16] negate(c)
+  ROOT r = f32[16,16] sort(d), dimensions={0}
+})");
+  auto const& tensors = imported.graph.tensors;
+  ASSERT_EQ(tensors.size(), 7U);
+  EXPECT_EQ(tensors[3].in_place_of, 2) << "a over z; y has another reader";
+  EXPECT_EQ(tensors[5].in_place_of, kNone) << "d reads b in another order";
+}
+
 }  // namespace
 }  // namespace weft::test

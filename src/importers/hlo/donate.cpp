@@ -77,6 +77,7 @@ void donate(Module const& module, Ends const& ends, OpGraph& graph) {
     OpId const writer = writers[static_cast<std::size_t>(taken)];
     if (writer == kNone || tensor(taken).alias_of != kNone || tensor(taken).bytes > tensor(given).bytes) continue;
     tensor(taken).alias_of = given;
+    tensor(taken).in_place_of = kNone;
     auto& kind = graph.ops[static_cast<std::size_t>(writer)].kind;
     if (kind == OpKind::compute) kind = OpKind::update;
   }

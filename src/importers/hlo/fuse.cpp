@@ -62,6 +62,7 @@ class Fuser {
       if (slots.size() != 1) continue;
       sources_[i] = source(slots.front());
       sources_[i].elements = std::min(sources_[i].elements, at(i).shape.elements);
+      sources_[i].in_order = sources_[i].in_order && at(i).opcode == "convert";
     }
   }
 
@@ -115,6 +116,7 @@ class Fuser {
         Read read = source(slots.front());
         bool const takes_part = here.opcode == "slice" || here.opcode == "dynamic-slice";
         if (takes_part) read.elements = std::min(read.elements, here.shape.elements);
+        if (role == Role::update_slice || moves_elements(here.opcode)) read.in_order = false;
         add_read(index, read);
       }
     }

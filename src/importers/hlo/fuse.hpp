@@ -14,6 +14,7 @@ struct Read {
   int slot = -1;
   std::int64_t elements = 0;
   bool lies_there = true;  ///< false: only its place is needed, as of what an update in place writes into
+  bool in_order = true;    ///< element by element, as the reader goes over its own
 };
 
 /// What runs: instructions that are one operator together, in an order in which they can run.

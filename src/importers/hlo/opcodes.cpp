@@ -147,6 +147,11 @@ Role role_of(Module const& module, Computation const& computation, Instruction c
   return control.contains(opcode) ? Role::control : Role::kernel;
 }
 
+bool moves_elements(std::string_view opcode) {
+  static Names const names{"broadcast", "concatenate", "copy", "dynamic-slice", "pad", "reverse", "slice", "transpose"};
+  return names.contains(opcode);
+}
+
 bool is_repeated(Computation const& computation, Instruction const& instruction) {
   static Names const parts{"broadcast", "slice", "dynamic-slice", "iota"};
   if (parts.contains(instruction.opcode)) return true;

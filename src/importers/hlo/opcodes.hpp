@@ -26,6 +26,9 @@ enum class Role : std::uint8_t {
 /// Also of the opcode with "-start".
 [[nodiscard]] std::optional<CollectiveKind> collective_of(std::string_view opcode);
 
+/// True for pointwise opcodes whose elements come from other places of their operands.
+[[nodiscard]] bool moves_elements(std::string_view opcode);
+
 /// A pointwise instruction that costs less to do again in each operator that reads it than to write and read: one
 /// operand, and more bytes out than in, or a part of what is in.
 [[nodiscard]] bool is_repeated(Computation const& computation, Instruction const& instruction);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "importers/hlo/attributes.hpp"
 #include "importers/hlo/call_order.hpp"
@@ -49,6 +50,7 @@ class RecipeWriter {
     recipe_.parameters = flow_.parameters;
     auto const results = flow_.of(computation_.root);
     recipe_.results.assign(results.begin(), results.end());
+    count_readers();
     recipe_.parameter_bytes = bytes_of(recipe_.parameters);
     recipe_.result_bytes = bytes_of(recipe_.results);
     for (auto const& members : units_.members) add_unit(members);
@@ -164,8 +166,48 @@ class RecipeWriter {
     }
     if (role(members.back()) != Role::kernel) {
       for (auto const& [read, elements] : elements_read) step.costs.memory_bytes += bytes_of(slot(read), elements);
+      write_in_place(step, members);
     }
     finish(std::move(step));
+  }
+
+  /// A result may be written over what this operator alone reads, where that has as many bytes and its elements are
+  /// read where the result's are written.
+  void write_in_place(Step& step, std::vector<int> const& members) const {
+    int const unit = units_.of[static_cast<std::size_t>(members.front())];
+    std::vector<int> given;
+    std::unordered_set<int> in_other_order;
+    for (int const member : members) {
+      for (auto const& read : units_.reads[static_cast<std::size_t>(member)]) {
+        int const maker = slot(read.slot).made_by;
+        bool const within = maker >= 0 && units_.of[static_cast<std::size_t>(maker)] == unit;
+        if (within && !read.in_order) return;
+        if (!read.in_order || !read.lies_there) in_other_order.insert(read.slot);
+        if (!within && readers_[static_cast<std::size_t>(read.slot)] == 1) given.push_back(read.slot);
+      }
+    }
+    for (auto& write : step.writes) {
+      auto const found = std::find_if(given.begin(), given.end(), [&](int index) {
+        return !in_other_order.contains(index) && slot(index).bytes == write.bytes &&
+               slot(index).elements == slot(write.slot).elements;
+      });
+      if (write.over >= 0 || found == given.end()) continue;
+      write.in_place_of = *found;
+      in_other_order.insert(*found);
+    }
+  }
+
+  /// How many operators read each slot; whoever calls counts as one.
+  void count_readers() {
+    readers_.assign(flow_.slots.size(), 0);
+    for (int const result : recipe_.results) ++readers_[static_cast<std::size_t>(result)];
+    for (auto const& members : units_.members) {
+      std::unordered_set<int> read_here;
+      for (int const member : members) {
+        for (auto const& read : units_.reads[static_cast<std::size_t>(member)]) read_here.insert(read.slot);
+      }
+      for (int const index : read_here) ++readers_[static_cast<std::size_t>(index)];
+    }
   }
 
   static double bytes_of(Slot const& slot, std::int64_t elements) {
@@ -319,6 +361,7 @@ class RecipeWriter {
   Flow flow_;
   std::unordered_map<int, int> replaced_;
   Units units_;
+  std::vector<int> readers_;
   Recipe recipe_;
 };
 

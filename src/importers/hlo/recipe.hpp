@@ -17,7 +17,8 @@ namespace weft::hlo {
 struct Write {
   int slot = -1;
   std::int64_t bytes = 0;
-  int over = -1;  ///< the slot in whose memory it lies
+  int over = -1;         ///< the slot in whose memory it lies
+  int in_place_of = -1;  ///< the slot over which it may be written
 };
 
 /// One operator, or a computation to run in its place.

@@ -98,6 +98,7 @@ class Unroller {
       tensor.name = op.name;
       tensor.bytes = write.bytes;
       if (write.over >= 0) tensor.alias_of = slots[static_cast<std::size_t>(write.over)];
+      if (write.in_place_of >= 0) tensor.in_place_of = slots[static_cast<std::size_t>(write.in_place_of)];
       TensorId const id = graph_.add(std::move(tensor));
       slots[static_cast<std::size_t>(write.slot)] = id;
       op.writes.push_back(id);
