@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_sides.ranks import slowest
 
 LAYERS, WIDTH, BATCH = 24, 1024, 16
+BUCKETS = [1, 7, 7, 7, 2]  # layers in each of DDP's buckets: they close beyond 1 MB, then beyond 25 MB
 SMALL_TENSORS, SMALL_FLOATS = 150, 256
 
 
@@ -24,6 +25,9 @@ class Steps:
 
     def __init__(self, groups, meet):
         self.meet = meet
+        self.weft = groups["weft"]
+        layer = WIDTH * WIDTH + WIDTH
+        self.buckets = [torch.zeros(layer * layers) for layers in BUCKETS]
         self.data = torch.randn(BATCH, WIDTH)
         self.models = {}
         for views, name in ((True, "views"), (False, "buckets")):
@@ -44,9 +48,22 @@ class Steps:
         model.zero_grad()
         model(self.data).square().mean().backward()
 
+    def _alone(self, steps):
+        """Microseconds of the all_reduces of a step, when nothing computes beside them."""
+        taken = []
+        for turn in range(steps + 2):
+            for bucket in self.buckets:
+                bucket.fill_(turn)
+            self.meet()
+            begin = perf_counter_ns()
+            for work in [dist.all_reduce(bucket, group=self.weft, async_op=True) for bucket in self.buckets]:
+                work.wait()
+            taken.append(perf_counter_ns() - begin)
+        return slowest(taken[2:])
+
     def measure(self, steps):
         """side → microseconds of a step, of one round."""
-        found = {}
+        found = {"alone": self._alone(steps)}
         for name, model in self.models.items():
             times = []
             with model.no_sync() if name == "no_sync" else contextlib.nullcontext():
