@@ -40,9 +40,7 @@ std::optional<double> of_convolution(Node const& node) {
   return 2 * product(node.outputs.front().shape) * product(*weights) / static_cast<double>(weights->front());
 }
 
-}  // namespace
-
-std::optional<double> flops_of(Node const& node) {
+std::optional<double> flops_by_name(Node const& node) {
   auto const& name = node.name;
   if (name == "aten::mm" || name == "aten::bmm") return of_matrices(shape_of(node, 0), shape_of(node, 1));
   if (name == "aten::addmm" || name == "aten::baddbmm") return of_matrices(shape_of(node, 1), shape_of(node, 2));
@@ -53,6 +51,14 @@ std::optional<double> flops_of(Node const& node) {
     if (forward) return *forward * (backward ? 2.5 : 1);
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<double> flops_of(Node const& node) {
+  constexpr double kMost = 1e30;  // of shapes that no tensor has
+  auto const flops = flops_by_name(node);
+  return flops && *flops <= kMost ? flops : std::nullopt;
 }
 
 }  // namespace weft::chakra

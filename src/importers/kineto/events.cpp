@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -17,6 +16,8 @@ namespace weft::kineto {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr double kLatest = 1e18;  // µs: 30,000 years
 
 enum class Known : std::uint8_t { kind, ignored, no };
 
@@ -82,7 +83,7 @@ class EventReader {
     if (!json.contains(key)) refuse(json, fmt::format("\"{}\" is missing", key));
     if (!json[key].is_number()) refuse(json, fmt::format("\"{}\" is no number", key));
     auto const value = json[key].get<double>();
-    if (!std::isfinite(value) || value < 0) refuse(json, fmt::format("\"{}\" is {}", key, value));
+    if (!(value >= 0 && value <= kLatest)) refuse(json, fmt::format("\"{}\" is {}", key, value));
     return value;
   }
 
