@@ -57,6 +57,7 @@ ENTRY e {
   ROOT c = f32[16,16] add(b, d)
 })");
   ASSERT_EQ(imported.graph.ops.size(), 3U) << "b, whose only reader is c, joins it; a has another reader";
+  EXPECT_EQ(imported.graph.ops[0].memory_bytes, 2 * 16 * 16 * 4) << "b is not written";
   EXPECT_EQ(imported.graph.ops[2].memory_bytes, 3 * 16 * 16 * 4);
 }
 
