@@ -59,6 +59,9 @@ class CostModel {
   /// By one algorithm. @throws Error{unsupported} where it has none for the kind (tree).
   [[nodiscard]] CollectiveCost collective(CollectiveKind kind, std::int64_t bytes, GroupPlacement const& group,
                                           CollectiveAlgorithm algorithm) const;
+  /// What the bytes add, at the least, to a collective that sends others as well: transfer_s of the algorithm of which
+  /// that is the least, as it may be another one that is fastest for all of them.
+  [[nodiscard]] double least_transfer_s(CollectiveKind kind, std::int64_t bytes, GroupPlacement const& group) const;
   /// Of what is not a collective; `seconds` where it is given.
   [[nodiscard]] double operator_seconds(OpNode const& op) const;
   [[nodiscard]] Resource resource(OpNode const& op, GroupPlacement const& group) const;

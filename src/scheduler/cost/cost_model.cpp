@@ -91,6 +91,14 @@ bool has_trees(CollectiveKind kind) {
   return kind == CollectiveKind::all_reduce || kind == CollectiveKind::broadcast;
 }
 
+/// Those there are for the kind; the ring first.
+template <typename Visit>
+void for_each_algorithm(CollectiveKind kind, GroupPlacement const& group, Visit const& visit) {
+  visit(CollectiveAlgorithm::ring);
+  if (has_two_levels(kind, group)) visit(CollectiveAlgorithm::two_level);
+  if (has_trees(kind)) visit(CollectiveAlgorithm::tree);
+}
+
 }  // namespace
 
 std::string_view to_string(Resource resource) noexcept {
@@ -140,14 +148,20 @@ CollectiveCost CostModel::collective(CollectiveKind kind, std::int64_t bytes, Gr
 }
 
 CollectiveCost CostModel::collective(CollectiveKind kind, std::int64_t bytes, GroupPlacement const& group) const {
-  CollectiveCost best = collective(kind, bytes, group, CollectiveAlgorithm::ring);
-  auto const consider = [&](CollectiveAlgorithm algorithm) {
+  CollectiveCost best;
+  for_each_algorithm(kind, group, [&](CollectiveAlgorithm algorithm) {
     CollectiveCost const cost = collective(kind, bytes, group, algorithm);
-    if (cost.seconds() < best.seconds()) best = cost;
-  };
-  if (has_two_levels(kind, group)) consider(CollectiveAlgorithm::two_level);
-  if (has_trees(kind)) consider(CollectiveAlgorithm::tree);
+    if (algorithm == CollectiveAlgorithm::ring || cost.seconds() < best.seconds()) best = cost;
+  });
   return best;
+}
+
+double CostModel::least_transfer_s(CollectiveKind kind, std::int64_t bytes, GroupPlacement const& group) const {
+  double least = collective(kind, bytes, group, CollectiveAlgorithm::ring).transfer_s;
+  for_each_algorithm(kind, group, [&](CollectiveAlgorithm algorithm) {
+    least = std::min(least, collective(kind, bytes, group, algorithm).transfer_s);
+  });
+  return least;
 }
 
 double CostModel::operator_seconds(OpNode const& op) const {

@@ -76,17 +76,8 @@ void Problem::make_tasks(std::vector<std::vector<OpId>> const& launches) {
     OpNode const& first = graph_->ops[at(task.ops.front())];
     if (first.kind == OpKind::collective) {
       GroupPlacement const& placement = placements[at(first.collective.group)];
-      std::int64_t bytes = 0;
-      double measured = 0;
-      for (OpId const each : task.ops) {
-        bytes += graph_->ops[at(each)].collective.bytes;
-        measured += graph_->ops[at(each)].seconds.value_or(0);
-      }
-      CollectiveCost const cost = model_->collective(first.collective.kind, bytes, placement);
       task.resource = model_->resource(first, placement);
-      task.latency_s = first.seconds ? std::min(cost.latency_s, *first.seconds) : cost.latency_s;
-      task.seconds =
-          first.seconds ? measured - task.latency_s * static_cast<double>(task.ops.size() - 1) : cost.seconds();
+      set_collective_seconds(task, placement);
     } else {
       task.resource = model_->resource(first, {});
       task.seconds = model_->operator_seconds(first);
@@ -94,6 +85,26 @@ void Problem::make_tasks(std::vector<std::vector<OpId>> const& launches) {
     for (OpId const each : task.ops) task_of_[at(each)] = static_cast<TaskId>(tasks_.size());
     tasks_.push_back(std::move(task));
   }
+}
+
+void Problem::set_collective_seconds(Task& task, GroupPlacement const& placement) const {
+  std::int64_t bytes = 0;
+  bool measured = false;
+  double body = 0;     // what each takes beyond its latency
+  double latency = 0;  // the most of any
+  for (OpId const each : task.ops) {
+    OpNode const& op = graph_->ops[at(each)];
+    CollectiveCost const alone = model_->collective(op.collective.kind, op.collective.bytes, placement);
+    double const seconds = op.seconds.value_or(alone.seconds());
+    double const own_latency = std::min(alone.latency_s, seconds);
+    measured = measured || op.seconds.has_value();
+    bytes += op.collective.bytes;
+    body += seconds - own_latency;
+    latency = std::max(latency, own_latency);
+  }
+  CollectiveKind const kind = graph_->ops[at(task.ops.front())].collective.kind;
+  task.seconds = measured ? body + latency : model_->collective(kind, bytes, placement).seconds();
+  task.latency_s = measured ? latency : task.seconds - model_->least_transfer_s(kind, bytes, placement);
 }
 
 void Problem::make_edges() {

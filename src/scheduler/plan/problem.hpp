@@ -17,8 +17,10 @@ using TaskId = std::int32_t;
 struct Task {
   std::vector<OpId> ops{};
   Resource resource = Resource::compute;
-  double seconds = 0;    ///< when nothing else runs
-  double latency_s = 0;  ///< of them, what merged collectives pay once
+  double seconds = 0;  ///< when nothing else runs
+  /// Of them, what merged collectives pay once: all that their bytes do not take by the algorithm that sends them
+  /// fastest. Of measured ones the latency that the model says, no more than was measured.
+  double latency_s = 0;
 };
 
 /// Memory that tensors share; there from the start of `first` (from the beginning if kNone) to the end of the last of
@@ -64,6 +66,7 @@ class Problem {
   };
 
   void make_tasks(std::vector<std::vector<OpId>> const& launches);
+  void set_collective_seconds(Task& task, GroupPlacement const& placement) const;
   void make_edges();
   void make_storages();
   void make_order();

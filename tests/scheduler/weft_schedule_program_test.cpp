@@ -1,0 +1,242 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+#include <string>
+
+#include "harness/shell.hpp"
+#include "random_graph.hpp"
+#include "weft/op_graph_json.hpp"
+#include "weft/schedule.hpp"
+
+namespace weft::test {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class WeftSchedule : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("weft-schedule-" + std::to_string(getpid()));
+    std::filesystem::create_directories(folder_);
+    std::ofstream cluster(file("unit.json"));
+    write_cluster(unit_cluster(0.5), cluster);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] std::string file(std::string const& name) const { return (folder_ / name).string(); }
+  [[nodiscard]] static ShellResult run(std::string const& arguments) {
+    return run_shell("timeout 100 " WEFT_SCHEDULE_PROGRAM " " + arguments);
+  }
+  [[nodiscard]] ShellResult check(std::string const& graph, std::string const& plan) const {
+    return run_shell("timeout 100 python3 " WEFT_SOURCE_DIR "/tools/check_plan.py " + file(graph) + " " + file(plan));
+  }
+  [[nodiscard]] Json read(std::string const& name) const {
+    std::ifstream in(file(name));
+    return Json::parse(in);
+  }
+  void write(std::string const& name, Json const& json) const { std::ofstream(file(name)) << json; }
+  void write_random_graph(std::string const& name, unsigned seed) const {
+    std::mt19937 random(seed);
+    std::ofstream out(file(name));
+    write_graph(random_graph(random, {.ops = 5 + random() % 40}), out);
+  }
+  /// Plans, and has the checker confirm it.
+  void expect_checked(std::string const& arguments) const {
+    SCOPED_TRACE(arguments);
+    auto const result = run(arguments + " --graph-out " + file("g.json") + " --plan " + file("p.json"));
+    ASSERT_EQ(result.code, 0) << result.output;
+    auto const checked = check("g.json", "p.json");
+    EXPECT_EQ(checked.code, 0) << checked.output;
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+TEST_F(WeftSchedule, EveryPolicysPlanOfRandomGraphsIsConfirmed) {
+  for (unsigned seed = 1; seed <= 6; ++seed) {
+    write_random_graph("random.json", seed);
+    for (int policy = 0; policy < kSchedulePolicies; ++policy) {
+      auto const name = std::string(to_string(static_cast<SchedulePolicy>(policy)));
+      std::string const contention = seed % 2 == 0 ? "0.3" : "0";
+      std::string const memory = seed % 3 == 0 ? "1x" : "1.5x";
+      expect_checked(file("random.json") + " --cluster " + file("unit.json") + " --memory " + memory + " --policy " +
+                     name + " --contention " + contention);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_F(WeftSchedule, PlansOfTransformersOfEveryStrategyAreConfirmed) {
+  for (std::string const strategy : {"ddp", "zero1", "zero2", "zero3", "hsdp --shard-ranks 8"}) {
+    for (std::string const more : {"", " --contention 0.2 --micro-batches 2 --clipping --unmerged",
+                                   " --tensor-ranks 2 --pipeline-stages 2 --stage 1 --micro-batches 3"}) {
+      expect_checked("--model gpt2-small --data-ranks 32 --cluster a100-100g --memory 1.3x --policy weft --strategy " +
+                     strategy + more);
+    }
+  }
+}
+
+TEST_F(WeftSchedule, BrokenPlansAreRefused) {
+  auto const made = run("--model gpt2-small --strategy zero3 --data-ranks 32 --cluster a100-100g --memory 1.3x " +
+                        ("--contention 0.1 --policy weft --graph-out " + file("g.json")) + " --plan " + file("p.json"));
+  ASSERT_EQ(made.code, 0) << made.output;
+  Json const plan = read("p.json");
+  std::size_t merged = 0;
+  while (plan["launches"][merged]["ops"].size() < 2) ASSERT_LT(++merged, plan["launches"].size());
+  // The place of the first launch that has the resource and a length.
+  auto const first_on = [&](char const* resource) {
+    std::size_t i = 0;
+    while (plan["launches"][i]["resource"] != resource) ++i;
+    return i;
+  };
+  std::size_t const computes = first_on("compute");
+  struct Case {
+    char const* what;
+    char const* words;
+    std::function<void(Json&)> break_it;
+  };
+  auto const last = plan["launches"].size() - 1;
+  for (auto const& [what, words, break_it] : {
+           Case{"swapped", "needs launch",
+                [&](Json& p) { std::swap(p["launches"][computes]["ops"], p["launches"][last]["ops"]); }},
+           Case{"earlier", "while launch",
+                [&](Json& p) {
+                  auto& launch = p["launches"][last];
+                  double const length = launch["end_s"].get<double>() - launch["start_s"].get<double>();
+                  launch["start_s"] = p["launches"][last - 1]["start_s"];
+                  launch["end_s"] = launch["start_s"].get<double>() + length;
+                }},
+           Case{"missing", "does not run", [&](Json& p) { p["launches"].erase(computes); }},
+           Case{"twice", "runs twice", [&](Json& p) { p["launches"].push_back(p["launches"][last]); }},
+           Case{"unknown", "the graph has no operator",
+                [&](Json& p) { p["launches"][computes]["ops"][0] = "nothing"; }},
+           Case{"over the capacity", "more than the capacity",
+                [&](Json& p) { p["capacity"] = p["peak_bytes"].get<std::int64_t>() - 1; }},
+           Case{"bytes", "are said to be live", [&](Json& p) { p["launches"][computes]["live_bytes"] = 1; }},
+           Case{"peak", "peak_bytes is said", [&](Json& p) { p["peak_bytes"] = 1; }},
+           Case{"longer", "of work, and takes",
+                [&](Json& p) {
+                  auto& end = p["launches"][last]["end_s"];
+                  end = end.get<double>() * 1.001;
+                  p["makespan_s"] = end;
+                }},
+           Case{"without contention", "of work, and takes", [&](Json& p) { p["contention"] = 0; }},
+           Case{"makespan", "makespan_s is said",
+                [&](Json& p) { p["makespan_s"] = p["makespan_s"].get<double>() * 0.99; }},
+           Case{"bound", "lower_bound.best_s is said", [&](Json& p) { p["lower_bound"]["best_s"] = p["makespan_s"]; }},
+           Case{"resource", "and runs on compute", [&](Json& p) { p["launches"][computes]["resource"] = "copy"; }},
+           Case{"merged with computing", "not collectives of one kind",
+                [&](Json& p) {
+                  p["launches"][merged]["ops"].push_back(p["launches"][computes]["ops"][0]);
+                  p["launches"].erase(computes);
+                }},
+       }) {
+    SCOPED_TRACE(what);
+    Json broken = plan;
+    break_it(broken);
+    write("broken.json", broken);
+    auto const checked = check("g.json", "broken.json");
+    EXPECT_EQ(checked.code, 1) << checked.output;
+    EXPECT_NE(checked.output.find(words), std::string::npos) << checked.output;
+    EXPECT_NE(checked.output.find("refused"), std::string::npos) << checked.output;
+  }
+}
+
+TEST_F(WeftSchedule, MergingAcrossAPathIsRefused) {
+  OpGraph graph{.name = "path"};
+  GroupId const world = graph.add(OpGroup{.name = "world", .sets = {{0, 1}}});
+  TensorId const first = graph.add(OpTensor{.name = "first", .bytes = 4});
+  TensorId const second = graph.add(OpTensor{.name = "second", .bytes = 4});
+  OpCollective const sum{CollectiveKind::all_reduce, 4, world};
+  graph.add(OpNode{.name = "a", .kind = OpKind::collective, .collective = sum, .writes = {first}});
+  graph.add(OpNode{.name = "b", .kind = OpKind::collective, .collective = sum, .reads = {first}, .writes = {second}});
+  std::ofstream out(file("path.json"));
+  write_graph(graph, out);
+  out.close();
+  expect_checked(file("path.json") + " --cluster " + file("unit.json") + " --memory 1x --policy weft");
+  Json plan = read("p.json");
+  plan["launches"][0]["ops"] = {"a", "b"};
+  plan["launches"].erase(1);
+  write("cycle.json", plan);
+  auto const checked = check("path.json", "cycle.json");
+  EXPECT_EQ(checked.code, 1);
+  EXPECT_NE(checked.output.find("cycle"), std::string::npos) << checked.output;
+}
+
+TEST_F(WeftSchedule, ReadsTracesOfTorch) {
+  expect_checked(WEFT_SOURCE_DIR "/tests/importers/data/kineto_ddp.json --cluster a100-100g --policy weft,asap");
+}
+
+TEST_F(WeftSchedule, WritesFiguresOfAllPoliciesAndOfWhatIf) {
+  auto const result = run("--model gpt2-small --strategy zero3 --data-ranks 32 --cluster a100-100g --memory 1.3x " +
+                          ("--what-if link=2x,ranks=64,memory=20G --json " + file("out.json")));
+  ASSERT_EQ(result.code, 0) << result.output;
+  EXPECT_NE(result.output.find("bounded by"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("the longest gap"), std::string::npos) << result.output;
+  Json const json = read("out.json");
+  ASSERT_EQ(json["policies"].size(), static_cast<std::size_t>(kSchedulePolicies));
+  for (auto const& policy : json["policies"]) {
+    for (char const* key : {"makespan_ms", "lower_bound_ms", "exposed_fraction", "peak_bytes", "planning_s"}) {
+      EXPECT_TRUE(policy.at(key).is_number()) << key;
+    }
+    EXPECT_GE(policy["makespan_ms"].get<double>(), policy["lower_bound_ms"].get<double>() * (1 - 1e-9));
+    EXPECT_LE(policy["peak_bytes"].get<double>(), json["capacity"].get<double>());
+  }
+  EXPECT_EQ(json["what_if"]["capacity"], 20'000'000'000);
+  EXPECT_NE(json["what_if"]["policies"][0]["makespan_ms"], json["policies"][0]["makespan_ms"]);
+  // What is idle is explained, all of it: computing and the gaps make the step.
+  double sum = json["policies"][0]["busy_ms"]["compute"].get<double>();
+  for (auto const& cause : json["gaps"]["causes"]) sum += cause["ms"].get<double>();
+  EXPECT_NEAR(sum, json["policies"][0]["makespan_ms"].get<double>(), 1e-6);
+}
+
+TEST_F(WeftSchedule, MemoryThatIsTooLittleIsSaidWithWhatIsShort) {
+  auto const result = run("--model gpt2-small --cluster a100-100g --memory 1G --policy asap");
+  EXPECT_EQ(result.code, 1) << result.output;
+  EXPECT_NE(result.output.find("are short"), std::string::npos) << result.output;
+}
+
+TEST_F(WeftSchedule, BadInputIsOneLineAndExitCodeTwo) {
+  std::ofstream(file("bad.json")) << "{\"weft_graph\": 1, \"ops\": [{}]}";
+  std::string const model = "--model gpt2-small --cluster a100-100g";
+  write_random_graph("random.json", 1);
+  struct Case {
+    std::string arguments;
+    char const* words;
+  };
+  for (auto const& [arguments, words] :
+       {Case{file("absent.json") + " --cluster a100-100g", "cannot be opened"},
+        Case{file("bad.json") + " --cluster a100-100g", "bad.json"},
+        Case{"--model gpt2-small --cluster a100", "no cluster is named"},
+        Case{"--model gpt5 --cluster a100-100g", "no Transformer is named"},
+        Case{model + " --memory soon", "no amount of memory"}, Case{model + " --data-ranks 0", "data_ranks"},
+        Case{model + " --heads 5", "heads"}, Case{model + " --what-if speed=2x", "there is no \"speed\""},
+        Case{model + " --what-if link=fast", "neither a number nor a factor"},
+        Case{model + " --what-if link=2x,link=3x", "there twice"},
+        Case{file("random.json") + " --cluster a100-100g --memory 1x --what-if ranks=2x", "of a --model alone"},
+        Case{model + " --policy asap --plan /nowhere/plan.json", "/nowhere/plan.json: cannot be written"}}) {
+    auto const result = run(arguments);
+    EXPECT_EQ(result.code, 2) << arguments << "\n" << result.output;
+    EXPECT_NE(result.output.find("weft-schedule: "), std::string::npos) << result.output;
+    EXPECT_NE(result.output.find(words), std::string::npos) << result.output;
+  }
+  for (std::string const usage :
+       {"", "--cluster a100-100g", "x.json --model gpt2-small --cluster a100-100g", "--model gpt2-small",
+        "x.json --layers 3 --cluster a100-100g", "--model gpt2-small --cluster a100-100g --policy fast",
+        "--model gpt2-small --cluster a100-100g --strategy zero9", "--what"}) {
+    EXPECT_EQ(run(usage).code, 2) << usage;
+  }
+  EXPECT_EQ(run("--help").code, 0);
+  EXPECT_NE(run("--version").output.find("weft-schedule (weft) "), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft::test

@@ -1,0 +1,67 @@
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "weft/error.hpp"
+#include "weft/op_graph_json.hpp"
+#include "weft_schedule/outcome.hpp"
+#include "weft_schedule/plan_file.hpp"
+#include "weft_schedule/report.hpp"
+#include "weft_schedule/settings.hpp"
+
+namespace {
+
+using namespace weft::schedule_tool;
+using weft::Schedule;
+
+constexpr int kDoesNotFit = 1;
+constexpr int kBadInput = 2;
+
+template <typename Write>
+void write(std::string const& path, Write const& to) {
+  if (path.empty()) return;
+  if (path == "-") {
+    to(std::cout);
+    return;
+  }
+  std::ofstream file(path);
+  if (file) to(file);
+  if (!file.flush()) throw std::runtime_error(fmt::format("{}: cannot be written", path));
+}
+
+int run(Settings const& settings) {
+  auto const changes = parse_changes(settings.what_if);
+  Case planned = read_case(settings);
+  write(settings.graph_out, [&](std::ostream& out) { weft::write_graph(planned.graph, out); });
+  Outcome const outcome = plan_case(std::move(planned), settings, "");
+  std::optional<Outcome> other;
+  if (!changes.empty()) other = plan_case(read_case(settings, changes), settings, settings.what_if);
+
+  Schedule const& main = outcome.main_schedule();
+  print_report(settings.json == "-" || settings.plan_file == "-" ? stderr : stdout, outcome, other);
+  write(settings.json, [&](std::ostream& out) { out << report_json(outcome, other).dump(2) << '\n'; });
+  write(settings.plan_file, [&](std::ostream& out) {
+    out << plan_json(outcome.planned.graph, outcome.planned.cluster, main).dump() << '\n';
+  });
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  auto const arguments = parse_arguments(argc, argv);
+  if (!arguments.settings) return arguments.exit_code;
+  try {
+    return run(*arguments.settings);
+  } catch (weft::Error const& trouble) {
+    fmt::print(stderr, "weft-schedule: {}\n", trouble.what());
+    return trouble.code() == weft::ErrorCode::out_of_memory ? kDoesNotFit : kBadInput;
+  } catch (std::exception const& trouble) {
+    fmt::print(stderr, "weft-schedule: {}\n", trouble.what());
+    return kBadInput;
+  }
+}

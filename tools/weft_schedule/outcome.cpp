@@ -1,0 +1,64 @@
+#include "weft_schedule/outcome.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+#include "weft/error.hpp"
+
+namespace weft::schedule_tool {
+
+namespace {
+
+ScheduleOptions options_for(SchedulePolicy policy, Outcome const& outcome, Settings const& settings) {
+  ScheduleOptions options{
+      .policy = policy,
+      .capacity = outcome.capacity,
+      .contention = outcome.planned.contention,
+      .time_limit = std::chrono::milliseconds(static_cast<std::int64_t>(settings.time_limit_s * 1e3)),
+      .seed = settings.seed};
+  if (isatty(STDERR_FILENO) != 0) {
+    options.progress = [policy](ScheduleProgress const& now) {
+      fmt::print(stderr, "\r\033[K{}: {:.0f} s, {:.3f} ms found, at least {:.3f} needed ", to_string(policy),
+                 now.elapsed.count(), now.makespan_s * 1e3, now.bound_s * 1e3);
+      static_cast<void>(std::fflush(stderr));
+    };
+  }
+  return options;
+}
+
+}  // namespace
+
+Schedule const& Outcome::main_schedule() const {
+  for (auto const& schedule : schedules) {
+    if (schedule.policy == to_string(SchedulePolicy::weft)) return schedule;
+  }
+  return *std::min_element(schedules.begin(), schedules.end(),
+                           [](auto const& a, auto const& b) { return a.makespan_s < b.makespan_s; });
+}
+
+Outcome plan_case(Case planned, Settings const& settings, std::string label) {
+  Outcome outcome{.planned = std::move(planned), .label = std::move(label)};
+  CostModel const model(outcome.planned.cluster);
+  outcome.resident_bytes = resident_bytes(outcome.planned.graph);
+  outcome.serial_peak_bytes = serial_peak_bytes(outcome.planned.graph, model);
+  outcome.capacity = outcome.planned.memory.resolved(outcome.serial_peak_bytes, outcome.resident_bytes);
+  for (auto const policy : settings.policies) {
+    auto const options = options_for(policy, outcome, settings);
+    try {
+      outcome.schedules.push_back(plan_schedule(outcome.planned.graph, model, options));
+    } catch (Error const& error) {
+      if (error.code() != ErrorCode::out_of_memory) throw;
+      throw Error(error.code(), fmt::format("{}: {} are short", error.what(),
+                                            in_gigabytes(outcome.serial_peak_bytes - outcome.capacity)));
+    }
+    if (options.progress) fmt::print(stderr, "\r\033[K");
+  }
+  return outcome;
+}
+
+}  // namespace weft::schedule_tool

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "weft/schedule.hpp"
+#include "weft_schedule/input.hpp"
+
+namespace weft::schedule_tool {
+
+/// A case and its plans, one for each policy.
+struct Outcome {
+  Case planned{};
+  std::string label{};  ///< "" or the changes
+  std::int64_t capacity = 0;
+  std::int64_t resident_bytes = 0;
+  std::int64_t serial_peak_bytes = 0;
+  std::vector<Schedule> schedules{};
+
+  /// Weft's, or the fastest where it was not asked for.
+  [[nodiscard]] Schedule const& main_schedule() const;
+};
+
+/// Progress goes to standard error where that is a terminal.
+/// @throws Error{out_of_memory} saying by how much the memory is short; Error{invalid_argument} as plan_schedule().
+[[nodiscard]] Outcome plan_case(Case planned, Settings const& settings, std::string label);
+
+}  // namespace weft::schedule_tool

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "weft/cluster.hpp"
+#include "weft/op_graph.hpp"
+#include "weft/schedule.hpp"
+
+namespace weft::schedule_tool {
+
+/// The plan in the form that docs/plan-file.md describes. Operators of the graph have names of their own.
+[[nodiscard]] nlohmann::ordered_json plan_json(OpGraph const& graph, Cluster const& cluster, Schedule const& schedule);
+
+}  // namespace weft::schedule_tool

@@ -1,0 +1,180 @@
+#include "weft_schedule/report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft_schedule/gaps.hpp"
+
+namespace weft::schedule_tool {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double ratio(Schedule const& schedule) {
+  double const bound = schedule.bound.best_s();
+  return bound > 0 ? schedule.makespan_s / bound : 1;
+}
+
+double exposed_fraction(Schedule const& schedule) {
+  return schedule.makespan_s > 0 ? schedule.exposed_s / schedule.makespan_s : 0;
+}
+
+/// The part of the bound that is largest, as words.
+std::string bounded_by(LowerBound const& bound) {
+  double const best = bound.best_s();
+  if (bound.contention_s >= best && best > 0) return "computing and sending together, which slow each other";
+  for (int i = 0; i < kResources; ++i) {
+    if (bound.resource_s[static_cast<std::size_t>(i)] < best) continue;
+    switch (static_cast<Resource>(i)) {
+      case Resource::compute: return "computing";
+      case Resource::between_hosts: return "the link between hosts";
+      case Resource::within_host: return "the link within a host";
+      case Resource::copy: return "copies";
+    }
+  }
+  return "its longest path";
+}
+
+std::string name_of(OpGraph const& graph, OpId op) {
+  return graph.ops[static_cast<std::size_t>(op)].name;
+}
+
+std::string sentence(OpGraph const& graph, Gap const& gap) {
+  std::string text = fmt::format("{:.3f} ms from {:.3f} ms on ({})", (gap.end_s - gap.begin_s) * 1e3, gap.begin_s * 1e3,
+                                 to_string(gap.cause));
+  if (gap.before != kNone) text += fmt::format(", before {}", name_of(graph, gap.before));
+  if (gap.waited_for != kNone) text += fmt::format(", which waits for {}", name_of(graph, gap.waited_for));
+  return text;
+}
+
+void print_table(std::FILE* out, Outcome const& outcome, std::optional<Outcome> const& other) {
+  fmt::print(out, "{:<10}{:>12}{:>12}{:>8}{:>10}{:>10}{:>11}", "policy", "step ms", "bound ms", "ratio", "exposed",
+             "peak GB", "planned s");
+  if (other) fmt::print(out, " |{:>12}{:>8}{:>10}{:>9}", "step ms", "ratio", "peak GB", "faster");
+  fmt::print(out, "\n");
+  for (std::size_t i = 0; i < outcome.schedules.size(); ++i) {
+    Schedule const& one = outcome.schedules[i];
+    fmt::print(out, "{:<10}{:>12.3f}{:>12.3f}{:>8.4f}{:>9.1f}%{:>10.2f}{:>11.2f}", one.policy, one.makespan_s * 1e3,
+               one.bound.best_s() * 1e3, ratio(one), 100 * exposed_fraction(one),
+               static_cast<double>(one.peak_bytes) / 1e9, one.planning_s);
+    if (other) {
+      Schedule const& then = other->schedules[i];
+      fmt::print(out, " |{:>12.3f}{:>8.4f}{:>10.2f}{:>8.3f}x", then.makespan_s * 1e3, ratio(then),
+                 static_cast<double>(then.peak_bytes) / 1e9, one.makespan_s / then.makespan_s);
+    }
+    fmt::print(out, "\n");
+  }
+}
+
+void print_case(std::FILE* out, Outcome const& outcome) {
+  Schedule const& schedule = outcome.main_schedule();
+  auto const& graph = outcome.planned.graph;
+  fmt::print(out, "{}: no schedule is faster than {:.3f} ms: bounded by {}; {}'s takes {:.2f} % more\n",
+             outcome.label.empty() ? "as given" : outcome.label, schedule.bound.best_s() * 1e3,
+             bounded_by(schedule.bound), schedule.policy, 100 * (ratio(schedule) - 1));
+  for (int i = 0; i < kResources; ++i) {
+    double const busy = schedule.busy_s[static_cast<std::size_t>(i)];
+    if (busy > 0) {
+      fmt::print(out, "  {:<14} busy {:>12.3f} ms{:>8.1f} % of the step\n", to_string(static_cast<Resource>(i)),
+                 busy * 1e3, 100 * busy / schedule.makespan_s);
+    }
+  }
+  auto const gaps = gaps_of(graph, schedule);
+  auto const sums = sums_of(gaps);
+  for (int i = 0; i < kGapCauses; ++i) {
+    GapSum const& sum = sums[static_cast<std::size_t>(i)];
+    if (sum.count == 0) continue;
+    fmt::print(out, "  nothing computed for {:>9.3f} ms, {:.3f} of them exposed sending, in {} gap{}: {}\n",
+               sum.seconds * 1e3, sum.exposed_s * 1e3, sum.count, sum.count == 1 ? "" : "s",
+               to_string(static_cast<GapCause>(i)));
+  }
+  auto const longest = std::max_element(
+      gaps.begin(), gaps.end(), [](auto const& a, auto const& b) { return a.end_s - a.begin_s < b.end_s - b.begin_s; });
+  if (longest != gaps.end()) fmt::print(out, "  the longest gap: {}\n", sentence(graph, *longest));
+}
+
+Json gaps_json(OpGraph const& graph, std::vector<Gap> const& gaps) {
+  Json json;
+  auto const sums = sums_of(gaps);
+  for (int i = 0; i < kGapCauses; ++i) {
+    GapSum const& sum = sums[static_cast<std::size_t>(i)];
+    json["causes"].push_back({{"cause", to_string(static_cast<GapCause>(i))},
+                              {"gaps", sum.count},
+                              {"ms", sum.seconds * 1e3},
+                              {"exposed_ms", sum.exposed_s * 1e3}});
+  }
+  auto longest = gaps;
+  std::sort(longest.begin(), longest.end(),
+            [](auto const& a, auto const& b) { return a.end_s - a.begin_s > b.end_s - b.begin_s; });
+  longest.resize(std::min<std::size_t>(longest.size(), 10));
+  json["longest"] = Json::array();
+  for (auto const& gap : longest) {
+    json["longest"].push_back({{"begin_ms", gap.begin_s * 1e3},
+                               {"ms", (gap.end_s - gap.begin_s) * 1e3},
+                               {"exposed_ms", gap.exposed_s * 1e3},
+                               {"cause", to_string(gap.cause)},
+                               {"before", gap.before == kNone ? Json() : Json(name_of(graph, gap.before))},
+                               {"waits_for", gap.waited_for == kNone ? Json() : Json(name_of(graph, gap.waited_for))}});
+  }
+  return json;
+}
+
+Json policy_json(Schedule const& schedule) {
+  Json busy;
+  for (int i = 0; i < kResources; ++i) {
+    busy[std::string(to_string(static_cast<Resource>(i)))] = schedule.busy_s[static_cast<std::size_t>(i)] * 1e3;
+  }
+  return {{"name", schedule.policy},
+          {"makespan_ms", schedule.makespan_s * 1e3},
+          {"lower_bound_ms", schedule.bound.best_s() * 1e3},
+          {"exposed_fraction", exposed_fraction(schedule)},
+          {"peak_bytes", schedule.peak_bytes},
+          {"planning_s", schedule.planning_s},
+          {"launches", schedule.launches.size()},
+          {"busy_ms", std::move(busy)}};
+}
+
+Json case_json(Outcome const& outcome) {
+  Json policies = Json::array();
+  for (auto const& schedule : outcome.schedules) policies.push_back(policy_json(schedule));
+  Schedule const& main = outcome.main_schedule();
+  return {{"graph", outcome.planned.graph.name},
+          {"operators", outcome.planned.graph.ops.size()},
+          {"cluster", outcome.planned.cluster.name},
+          {"capacity", outcome.capacity},
+          {"resident_bytes", outcome.resident_bytes},
+          {"serial_peak_bytes", outcome.serial_peak_bytes},
+          {"contention", outcome.planned.contention},
+          {"policies", std::move(policies)},
+          {"bounded_by", bounded_by(main.bound)},
+          {"gaps_of", main.policy},
+          {"gaps", gaps_json(outcome.planned.graph, gaps_of(outcome.planned.graph, main))}};
+}
+
+}  // namespace
+
+void print_report(std::FILE* out, Outcome const& outcome, std::optional<Outcome> const& other) {
+  fmt::print(out, "{}: {} operators on {}, {} of memory, of which {} are there all the time; least known {}\n",
+             outcome.planned.graph.name, outcome.planned.graph.ops.size(), outcome.planned.cluster.name,
+             in_gigabytes(outcome.capacity), in_gigabytes(outcome.resident_bytes),
+             in_gigabytes(outcome.serial_peak_bytes));
+  print_table(out, outcome, other);
+  print_case(out, outcome);
+  if (other) print_case(out, *other);
+}
+
+Json report_json(Outcome const& outcome, std::optional<Outcome> const& other) {
+  Json json = case_json(outcome);
+  if (other) {
+    json["what_if"] = case_json(*other);
+    json["what_if"]["changes"] = other->label;
+  }
+  return json;
+}
+
+}  // namespace weft::schedule_tool

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "weft_schedule/outcome.hpp"
+
+namespace weft::schedule_tool {
+
+/// The table of policies, what bounds the step and what is left exposed and why; side by side with `other` where there
+/// is one.
+void print_report(std::FILE* out, Outcome const& outcome, std::optional<Outcome> const& other);
+
+/// The same figures: {graph, cluster, capacity, ..., policies: [{name, makespan_ms, lower_bound_ms, exposed_fraction,
+/// peak_bytes, planning_s, ...}], what_if: {...}}.
+[[nodiscard]] nlohmann::ordered_json report_json(Outcome const& outcome, std::optional<Outcome> const& other);
+
+}  // namespace weft::schedule_tool

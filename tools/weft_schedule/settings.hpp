@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weft/schedule.hpp"
+#include "weft/transformer_graph.hpp"
+
+namespace weft::schedule_tool {
+
+/// What the command line says.
+struct Settings {
+  std::string graph{};  ///< a file; or
+  std::string model{};  ///< a preset, with `shape_changes` and `plan`
+  std::vector<std::function<void(TransformerShape&)>> shape_changes{};
+  TransformerPlan plan{};
+  std::string cluster{};  ///< name or file
+  std::string memory{};   ///< empty: the cluster's
+  std::vector<SchedulePolicy> policies{};
+  double contention = 0;
+  std::string what_if{};
+  double time_limit_s = 60;
+  std::uint64_t seed = 1;
+  // Files to write; empty: none.
+  std::string plan_file{};
+  std::string trace{};
+  std::string plot{};
+  std::string json{};
+  std::string graph_out{};
+};
+
+/// Of main()'s arguments; none where the program is to end with `exit_code` (after --help, or for bad usage: 2).
+struct Arguments {
+  std::optional<Settings> settings{};
+  int exit_code = 0;
+};
+[[nodiscard]] Arguments parse_arguments(int argc, char** argv);
+
+}  // namespace weft::schedule_tool
