@@ -1,5 +1,8 @@
 #include "collectives/staged/lanes.hpp"
 
+#include <chrono>
+#include <thread>
+
 #include "runtime/cuda/check.hpp"
 #include "weft/error.hpp"
 
@@ -57,6 +60,24 @@ void Lanes::record(Event const& event, cuda::CudaStream const& on) const {
 void Lanes::wait(cuda::CudaStream const& on, Event const& event) const {
   cuda::DefaultStreamGuard const guard(on);
   cuda::check(cuda, cuda.stream_wait_event(on.handle(), event.event(), 0), "cudaStreamWaitEvent");
+}
+
+bool Lanes::come_to_rest() const noexcept {
+  using Clock = std::chrono::steady_clock;
+  auto const deadline = Clock::now() + std::chrono::seconds(1);
+  try {
+    for (auto const& lane : {out, in, among}) {
+      if (!lane) continue;
+      record(begun, *lane);
+      while (!cuda::is_reached(cuda, begun.event())) {
+        if (Clock::now() >= deadline) return false;
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+    }
+  } catch (Error const&) {
+    return false;
+  }
+  return true;
 }
 
 void Lanes::copy(Copies const& copies, cudaMemcpyKind kind, cuda::CudaStream const& on) const {

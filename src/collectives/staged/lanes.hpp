@@ -37,6 +37,8 @@ struct Lanes {
   void come_in(std::size_t step, std::uint32_t number, Copies const& copies) const;
   /// All of the step is through when `on`, the last that has a part in it, is.
   void land(std::size_t step, std::uint32_t number, cuda::CudaStream const& on) const;
+  /// Waits until nothing is under way on the lanes, but not long; whether that is so.
+  [[nodiscard]] bool come_to_rest() const noexcept;
   /// `to` goes on when `from` is here.
   void hand_over(Event const& event, cuda::CudaStream const& from, cuda::CudaStream const& to) const {
     record(event, from);

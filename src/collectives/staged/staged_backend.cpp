@@ -7,6 +7,7 @@
 
 #include "collectives/outcome.hpp"
 #include "collectives/staged/flat_plan.hpp"
+#include "collectives/still_in_use.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cuda_work.hpp"
 #include "runtime/cuda/memory_pool.hpp"
@@ -159,7 +160,11 @@ std::shared_ptr<Work::State> StagedBackend::launch(std::vector<std::shared_ptr<J
     job->work = work;
     job->enqueued.store(true, std::memory_order_release);
   }
-  if (!work) courier_->throw_if_failed();
+  if (!work) {
+    // What was enqueued of it uses the buffers, which the caller may free.
+    if (!lanes_->come_to_rest()) std::rethrow_exception(still_in_use(courier_->failure(), jobs.front()->call));
+    courier_->throw_if_failed();
+  }
   auto* const state = &work->state;
   if (!waits) return {std::move(work), state};
   state->wait();

@@ -133,7 +133,9 @@ bool meet(FakeNccl::Comm& comm, std::uint64_t number, FakePart const& part, std:
       group.changed.notify_all();
     }
   }
-  return wait(comm, lock, ending, [&] { return meeting.done; });
+  bool const met = wait(comm, lock, ending, [&] { return meeting.done; });
+  if (!met) meeting.parts.erase(comm.rank);  // nobody touches its buffers any more
+  return met;
 }
 
 }  // namespace
