@@ -109,8 +109,6 @@ void add_output(CLI::App& app, Settings& settings) {
   app.add_option("--plan", settings.plan_file, "write the plan (docs/plan-file.md), as tools/check_plan.py reads it")
       ->group(kOutput);
   app.add_option("--trace", settings.trace, "write the timeline for Perfetto or chrome://tracing")->group(kOutput);
-  app.add_option("--plot", settings.plot, "draw timeline, memory and all policies as a PNG (needs matplotlib)")
-      ->group(kOutput);
   app.add_option("--json", settings.json, "write the figures as JSON (- for standard output)")->group(kOutput);
   app.add_option("--graph-out", settings.graph_out, "write the graph in JSON (docs/op-graph.md)")->group(kOutput);
 }

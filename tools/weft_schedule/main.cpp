@@ -12,6 +12,7 @@
 #include "weft_schedule/plan_file.hpp"
 #include "weft_schedule/report.hpp"
 #include "weft_schedule/settings.hpp"
+#include "weft_schedule/trace_file.hpp"
 
 namespace {
 
@@ -44,6 +45,7 @@ int run(Settings const& settings) {
   Schedule const& main = outcome.main_schedule();
   print_report(settings.json == "-" || settings.plan_file == "-" ? stderr : stdout, outcome, other);
   write(settings.json, [&](std::ostream& out) { out << report_json(outcome, other).dump(2) << '\n'; });
+  write(settings.trace, [&](std::ostream& out) { write_timeline(outcome.planned.graph, main, out); });
   write(settings.plan_file, [&](std::ostream& out) {
     out << plan_json(outcome.planned.graph, outcome.planned.cluster, main).dump() << '\n';
   });

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft_schedule/advice.hpp"
 #include "weft_schedule/gaps.hpp"
 
 namespace weft::schedule_tool {
@@ -71,6 +72,32 @@ void print_table(std::FILE* out, Outcome const& outcome, std::optional<Outcome> 
   }
 }
 
+void print_advice(std::FILE* out, Advice const& advice) {
+  std::string text;
+  auto const add = [&](std::string const& setting) { text += (text.empty() ? "" : ", ") + setting; };
+  if (advice.gather_bytes > 0) {
+    add(fmt::format("gathers of {:.1f} MB", static_cast<double>(advice.gather_bytes) / 1e6));
+    add(fmt::format("{} ahead", advice.prefetch_depth));
+  }
+  if (advice.reduction_bytes > 0) {
+    add(fmt::format("reductions of {:.1f} MB", static_cast<double>(advice.reduction_bytes) / 1e6));
+  }
+  if (!text.empty()) fmt::print(out, "  comes to: {}\n", text);
+  if (!advice.kept_layers.empty()) {
+    fmt::print(out, "  room to reshard {} layers only after backward, {} to {}: about {:.3f} ms less to send\n",
+               advice.kept_layers.size(), advice.kept_layers.front(), advice.kept_layers.back(),
+               advice.kept_saves_s * 1e3);
+  }
+}
+
+Json advice_json(Advice const& advice) {
+  return {{"gather_bytes", advice.gather_bytes},
+          {"reduction_bytes", advice.reduction_bytes},
+          {"prefetch_depth", advice.prefetch_depth},
+          {"kept_layers", advice.kept_layers},
+          {"kept_saves_ms", advice.kept_saves_s * 1e3}};
+}
+
 void print_case(std::FILE* out, Outcome const& outcome) {
   Schedule const& schedule = outcome.main_schedule();
   auto const& graph = outcome.planned.graph;
@@ -96,6 +123,7 @@ void print_case(std::FILE* out, Outcome const& outcome) {
   auto const longest = std::max_element(
       gaps.begin(), gaps.end(), [](auto const& a, auto const& b) { return a.end_s - a.begin_s < b.end_s - b.begin_s; });
   if (longest != gaps.end()) fmt::print(out, "  the longest gap: {}\n", sentence(graph, *longest));
+  print_advice(out, advice_from(graph, schedule));
 }
 
 Json gaps_json(OpGraph const& graph, std::vector<Gap> const& gaps) {
@@ -152,6 +180,8 @@ Json case_json(Outcome const& outcome) {
           {"contention", outcome.planned.contention},
           {"policies", std::move(policies)},
           {"bounded_by", bounded_by(main.bound)},
+          {"bound_within_memory_ms", main.bound.within_memory_s() * 1e3},
+          {"advice", advice_json(advice_from(outcome.planned.graph, main))},
           {"gaps_of", main.policy},
           {"gaps", gaps_json(outcome.planned.graph, gaps_of(outcome.planned.graph, main))}};
 }

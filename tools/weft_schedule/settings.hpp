@@ -27,7 +27,6 @@ struct Settings {
   // Files to write; empty: none.
   std::string plan_file{};
   std::string trace{};
-  std::string plot{};
   std::string json{};
   std::string graph_out{};
 };

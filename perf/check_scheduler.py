@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Plans the Llama 3 steps with weft-schedule, and judges: each within 3 % of its bound, and no policy that keeps to the same memory faster.
+
+    check_scheduler.py [--bin build/release/bin] [--data FOLDER] [--quick] [--out docs/scheduler-results.md]
+
+FOLDER holds the HLO modules of 8B, 70B and 405B; by default it is hlo/ in $WEFT_TEST_DATA, or in ../shared/data beside the project. Graphs
+x clusters a100-100g, a100-200g, h100-400g x memory of 80 GB (where the step fits) and 1.3 x the transients of the order of least memory x
+contention 0, 0.1, 0.2. --quick takes one cluster and contention 0. --out writes the tables, with the step's time over memory for each graph.
+Exit code: 0 when the bar holds or there is no data, 1 when not, 2 when a run fails.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+GRAPHS = {"8B": "hlo_llama31_8b_bf16_2x8.hlo", "70B": "hlo_llama31_70b_bf16_16x8.hlo", "405B": "hlo_llama31_405b_bf16_64x8.hlo"}
+CLUSTERS = ["a100-100g", "a100-200g", "h100-400g"]
+MOST_RATIO = 1.03
+ROUNDING = 1 + 1e-4  # the search ends this close to the bound
+CURVE = [1.0, 1.1, 1.3, 1.6, 2.0, 3.0, 4.0]
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"))
+    parser.add_argument("--data", default=os.path.join(os.environ.get("WEFT_TEST_DATA", os.path.join(ROOT, "../shared/data")), "hlo"))
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", help="the page to write")
+    return parser.parse_args()
+
+
+def plan(options, path, cluster, memory, contention, policy="all"):
+    """The program's figures; None where nothing fits the memory."""
+    command = [os.path.join(options.bin, "weft-schedule"), path, "--cluster", cluster, "--memory", memory, "--contention",
+               str(contention), "--policy", policy, "--json", "-"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode == 1:
+        return None
+    if run.returncode != 0:
+        print(run.stderr, file=sys.stderr, end="")
+        sys.exit(2)
+    return json.loads(run.stdout)
+
+
+def judge(figures):
+    """(Weft's plan, its ratio, the best other one, whether the bar holds)."""
+    weft = next(policy for policy in figures["policies"] if policy["name"] == "weft")
+    best = min((policy for policy in figures["policies"] if policy is not weft), key=lambda policy: policy["makespan_ms"])
+    ratio = weft["makespan_ms"] / weft["lower_bound_ms"]
+    return weft, ratio, best, ratio <= MOST_RATIO and weft["makespan_ms"] <= best["makespan_ms"] * ROUNDING
+
+
+def rows(options, name, path):
+    for cluster in CLUSTERS[1:2] if options.quick else CLUSTERS:
+        for memory in ("80G", "1.3x"):
+            for contention in (0,) if options.quick else (0, 0.1, 0.2):
+                figures = plan(options, path, cluster, memory, contention)
+                case = [name, cluster, memory, f"{contention:.1f}"]
+                if figures is None:
+                    yield [*case, "", "", "", "", "", "", "does not fit"], True
+                    continue
+                weft, ratio, best, held = judge(figures)
+                yield [*case, f"{weft['makespan_ms']:.1f}", f"{weft['lower_bound_ms']:.1f}", f"{ratio:.4f}",
+                       f"{best['name']} {best['makespan_ms'] / weft['lower_bound_ms']:.4f}", f"{weft['peak_bytes'] / 1e9:.1f}",
+                       f"{weft['planning_s']:.1f}", "holds" if held else "MISSED"], held
+
+
+HEADER = ["graph", "cluster", "memory", "contention", "step ms", "bound ms", "ratio", "best other", "peak GB", "planned s", "bar"]
+
+
+def curve(options, name, path):
+    for times in CURVE[::3] if options.quick else CURVE:
+        figures = plan(options, path, "a100-200g", f"{times}x", 0, "weft,asap,xla")
+        if figures is None:
+            continue
+        ratios = [f"{policy['makespan_ms'] / policy['lower_bound_ms']:.4f}" for policy in figures["policies"]]
+        yield [name, f"{times:.1f}x", f"{figures['capacity'] / 1e9:.1f}", *ratios]
+
+
+CURVE_HEADER = ["graph", "transients", "capacity GB", "weft", "asap", "xla"]
+
+
+def table(header, lines):
+    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *lines])
+
+
+def page(results, curves):
+    return f"""# What planning a step gives
+
+Written by `perf/check_scheduler.py --out docs/scheduler-results.md`. The steps are those of the HLO modules ([planning](scheduler.md)), the bound is what no schedule can
+beat whatever memory it takes ([plan files](plan-file.md#the-bound)). Bar: at most {MOST_RATIO} times the bound, and no other policy within the same memory faster.
+Memory: 80 GB, or 1.3 times the transient bytes of the order of least memory that is known, resident bytes aside. "Best other" is the fastest of the other policies, and its time over the bound.
+
+{table(HEADER, results)}
+
+## Time over memory
+
+Step time over the bound on a100-200g without contention, by how many times the least transients there is room for.
+
+{table(CURVE_HEADER, curves)}
+"""
+
+
+def main():
+    options = parse()
+    results, curves, holds = [], [], True
+    for name, file in GRAPHS.items():
+        path = os.path.join(options.data, file)
+        if not os.path.exists(path):
+            print(f"{name}: not planned, there is no {path}")
+            continue
+        for row, held in rows(options, name, path):
+            print("  ".join(f"{cell:<12}" for cell in row), flush=True)
+            results.append(row)
+            holds = holds and held
+        for row in curve(options, name, path) if options.out else ():
+            print("  ".join(f"{cell:<12}" for cell in row), flush=True)
+            curves.append(row)
+    if options.out and results:
+        with open(options.out, "w", encoding="utf-8") as out:
+            out.write(page(results, curves))
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

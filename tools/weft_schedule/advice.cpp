@@ -1,0 +1,156 @@
+#include "weft_schedule/advice.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace weft::schedule_tool {
+
+namespace {
+
+std::size_t at(std::int32_t id) {
+  return static_cast<std::size_t>(id);
+}
+
+/// Half of the sum of all is in ones of at least this size.
+std::int64_t weighted_median(std::vector<std::int64_t> sizes) {
+  std::sort(sizes.rbegin(), sizes.rend());
+  std::int64_t total = 0;
+  for (auto const size : sizes) total += size;
+  std::int64_t passed = 0;
+  for (auto const size : sizes) {
+    passed += size;
+    if (2 * passed >= total) return size;
+  }
+  return 0;
+}
+
+class Adviser {
+ public:
+  Adviser(OpGraph const& graph, Schedule const& schedule)
+      : graph_(graph), schedule_(schedule), place_(graph.ops.size()), readers_(graph.tensors.size()) {
+    for (std::size_t i = 0; i < schedule.launches.size(); ++i) {
+      for (OpId const op : schedule.launches[i].ops) place_[at(op)] = i;
+    }
+    for (std::size_t op = 0; op < graph.ops.size(); ++op) {
+      for (TensorId const tensor : graph.ops[op].reads) readers_[at(tensor)].push_back(static_cast<OpId>(op));
+    }
+  }
+
+  Advice run() const {
+    Advice advice;
+    std::vector<std::int64_t> gathers;
+    std::vector<std::int64_t> reductions;
+    for (auto const& launch : schedule_.launches) {
+      auto const& first = graph_.ops[at(launch.ops.front())];
+      if (first.kind != OpKind::collective) continue;
+      std::int64_t bytes = 0;
+      for (OpId const op : launch.ops) bytes += graph_.ops[at(op)].collective.bytes;
+      if (first.collective.kind == CollectiveKind::all_gather) gathers.push_back(bytes);
+      if (first.collective.kind == CollectiveKind::reduce_scatter ||
+          first.collective.kind == CollectiveKind::all_reduce) {
+        reductions.push_back(bytes);
+      }
+    }
+    advice.gather_bytes = weighted_median(std::move(gathers));
+    advice.reduction_bytes = weighted_median(std::move(reductions));
+    advice.prefetch_depth = prefetch_depth();
+    keep_layers(advice);
+    return advice;
+  }
+
+ private:
+  [[nodiscard]] bool is_gather(Launch const& launch) const {
+    auto const& op = graph_.ops[at(launch.ops.front())];
+    return op.kind == OpKind::collective && op.collective.kind == CollectiveKind::all_gather;
+  }
+
+  /// The launches that use what an operator wrote; as {first, last}, its own place where none does.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> uses_of(OpId op) const {
+    std::size_t first = schedule_.launches.size();
+    std::size_t last = place_[at(op)];
+    for (TensorId const tensor : graph_.ops[at(op)].writes) {
+      for (OpId const reader : readers_[at(tensor)]) {
+        first = std::min(first, place_[at(reader)]);
+        last = std::max(last, place_[at(reader)]);
+      }
+    }
+    return {std::min(first, last), last};
+  }
+
+  [[nodiscard]] int prefetch_depth() const {
+    std::multiset<std::size_t> unused;  // first uses of the gathers that have started
+    std::vector<int> ahead;
+    for (std::size_t i = 0; i < schedule_.launches.size(); ++i) {
+      if (!is_gather(schedule_.launches[i])) continue;
+      unused.erase(unused.begin(), unused.lower_bound(i));
+      ahead.push_back(static_cast<int>(unused.size()));
+      std::size_t first = schedule_.launches.size();
+      for (OpId const op : schedule_.launches[i].ops) first = std::min(first, uses_of(op).first);
+      unused.insert(first);
+    }
+    if (ahead.empty()) return 0;
+    auto const middle = ahead.begin() + static_cast<std::ptrdiff_t>(ahead.size() / 2);
+    std::nth_element(ahead.begin(), middle, ahead.end());
+    return *middle;
+  }
+
+  struct Again {
+    std::size_t begin;  ///< launch of the last use of what was gathered first
+    std::size_t end;    ///< launch of the second gather
+    std::int64_t bytes;
+    int layer;
+    OpId op;  ///< that could be saved
+  };
+
+  /// Gathers of a shard that was gathered before, those first between which least time passes.
+  [[nodiscard]] std::vector<Again> gathered_again() const {
+    std::map<std::vector<TensorId>, OpId> seen;
+    std::vector<Again> pairs;
+    for (auto const& launch : schedule_.launches) {
+      if (!is_gather(launch)) continue;
+      for (OpId const op : launch.ops) {
+        auto const& node = graph_.ops[at(op)];
+        auto const [earlier, is_new] = seen.emplace(node.reads, op);
+        if (is_new) continue;
+        pairs.push_back({uses_of(earlier->second).second, place_[at(op)], node.collective.bytes, node.layer, op});
+        earlier->second = op;
+      }
+    }
+    std::sort(pairs.begin(), pairs.end(),
+              [](Again const& a, Again const& b) { return a.end - a.begin < b.end - b.begin; });
+    return pairs;
+  }
+
+  void keep_layers(Advice& advice) const {
+    std::vector<std::int64_t> live;
+    for (auto const& launch : schedule_.launches) live.push_back(launch.live_bytes);
+    std::set<int> layers;
+    for (Again const& pair : gathered_again()) {
+      if (pair.layer == kNone || pair.end <= pair.begin) continue;
+      auto const begin = live.begin() + static_cast<std::ptrdiff_t>(pair.begin);
+      auto const end = live.begin() + static_cast<std::ptrdiff_t>(pair.end);
+      if (*std::max_element(begin, end) + pair.bytes > schedule_.capacity) continue;
+      std::for_each(begin, end, [&](std::int64_t& bytes) { bytes += pair.bytes; });
+      layers.insert(pair.layer);
+      Launch const& launch = schedule_.launches[pair.end];
+      advice.kept_saves_s += (launch.end_s - launch.start_s) / static_cast<double>(launch.ops.size());
+    }
+    advice.kept_layers.assign(layers.begin(), layers.end());
+  }
+
+  OpGraph const& graph_;
+  Schedule const& schedule_;
+  std::vector<std::size_t> place_;  ///< the launch of each operator
+  std::vector<std::vector<OpId>> readers_;
+};
+
+}  // namespace
+
+Advice advice_from(OpGraph const& graph, Schedule const& schedule) {
+  return Adviser(graph, schedule).run();
+}
+
+}  // namespace weft::schedule_tool
