@@ -12,6 +12,7 @@
 #include "weft/bucket_plan.hpp"
 #include "weft/communicator.hpp"
 #include "weft/device.hpp"
+#include "weft/event.hpp"
 
 namespace weft {
 
@@ -88,6 +89,8 @@ struct BucketerOptions {
   /// gradient() of a bucket is valid from the first call for one of its tensors in a step until the bucket is launched.
   Device device{};
   std::optional<Stream> compute{};  ///< absent: the GPU's legacy default stream
+  /// On a GPU: has three events recorded around each bucket, for timings_since(). Not for steps that are captured.
+  bool timed = false;
 };
 
 /// What happened to one bucket in the last finished step.
@@ -177,6 +180,13 @@ class Bucketer {
   /// The last finished step's buckets in launch order; none after a micro-step that sent nothing. After the step that
   /// rebuilt they are those of the plan before.
   [[nodiscard]] std::span<BucketTiming const> timings() const noexcept;
+  /// On a GPU with options.timed the same, in the GPU's time, once it is through with the step: `ready` is when compute
+  /// came to what follows the last gradient, `started` when the communication stream came to the bucket. `origin` is an
+  /// event of that GPU, reached when the host's clock said `at`; without it these are of another day. None after a step
+  /// that moved gradients. Asks the GPU, which waits for nothing. @throws Error{invalid_argument} while it is not
+  /// through.
+  [[nodiscard]] std::vector<BucketTiming> timings_since(Event const& origin,
+                                                        std::chrono::steady_clock::time_point at) const;
 
  private:
   class Impl;

@@ -75,6 +75,7 @@ class DataParallel {
   void join(JoinOptions const& options, std::function<void()> const& steps, std::function<void()> const& shadowed = {});
 
   [[nodiscard]] Bucketer& bucketer() noexcept { return bucketer_; }
+  [[nodiscard]] Bucketer const& bucketer() const noexcept { return bucketer_; }
 
  private:
   void level(std::size_t active_steps);

@@ -46,6 +46,7 @@ BucketSender::BucketSender(Communicator& communicator, BucketerOptions const& op
       collective_(options.collective),
       op_(options.op),
       on_shard_(options.on_shard),
+      timed_(options.timed),
       compute_(compute_stream(communicator, options)),
       call_{communication_stream(communicator, options), {}},
       hook_(options.hook) {}
@@ -69,7 +70,6 @@ BufferView BucketSender::part(BucketStorage const& storage, std::size_t index) c
 }
 
 Work BucketSender::collective(BufferView const& whole, BufferView const& part) {
-  if (compute_) follow(stream(), *compute_);
   if (!sharded()) return communicator_.all_reduce(whole, whole, op_, call_);
   return communicator_.reduce_scatter(whole, part, op_, call_);
 }
@@ -80,6 +80,7 @@ Work BucketSender::call_hook(BucketPlan const& plan, std::size_t index, BufferVi
 }
 
 Work BucketSender::send(BufferView const& whole) {
+  if (compute_) follow(stream(), *compute_);
   if (!has_hook()) return collective(whole, mine(whole));
   BucketPlan const plan{{{whole.dtype, whole.count, {}}}};
   return call_hook(plan, 0, whole, mine(whole));
@@ -89,18 +90,18 @@ BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t 
   BufferView const whole = storage.bucket(index);
   BufferView const part = this->part(storage, index);
   Sent sent;
+  if (compute_ && timed_) sent.timing.emplace(*compute_);
+  if (compute_) follow(stream(), *compute_);
+  if (sent.timing) sent.timing->start(stream());
   if (has_hook()) {
-    if (compute_) {
-      follow(stream(), *compute_);
-    } else {
-      sent.begun = enqueue_work(stream(), [] {});
-    }
+    if (!compute_) sent.begun = enqueue_work(stream(), [] {});
     sent.done = call_hook(storage.plan(), index, whole, part);
     sent.done.wait_on(stream());  // whatever a hook did elsewhere, what follows here comes after
     if (compute_) sent.arrived.emplace().record(stream());
   } else {
     sent.done = collective(whole, part);
   }
+  if (sent.timing) sent.timing->finish(stream());
   if (on_shard_ && sharded() && compute_) {
     on_shard_(part);
   } else if (on_shard_ && sharded()) {

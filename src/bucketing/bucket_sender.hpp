@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "bucketing/bucket_storage.hpp"
+#include "bucketing/device_timing.hpp"
 #include "weft/bucketer.hpp"
 #include "weft/communicator.hpp"
 #include "weft/event.hpp"
@@ -34,8 +35,9 @@ class BucketSender {
   /// A bucket under way. Of one that has no elements both Works are default ones.
   struct Sent {
     Work done;
-    Work begun;                      ///< where a hook sent it: completes when the stream came to it
-    std::optional<Event> arrived{};  ///< where one did on a GPU: behind all that it enqueued
+    Work begun;                            ///< where a hook sent it: completes when the stream came to it
+    std::optional<Event> arrived{};        ///< where one did on a GPU: behind all that it enqueued
+    std::optional<DeviceTiming> timing{};  ///< on a GPU, if asked for
   };
   /// Collective, asynchronous: bucket `index`, by the hook if there is one, and behind it what the options say:
   /// on_shard, and freeing what this rank does not own. Throws what the hook does.
@@ -56,6 +58,7 @@ class BucketSender {
   BucketCollective collective_;
   ReduceOp op_;
   std::function<void(BufferView)> on_shard_;
+  bool timed_;
   std::optional<Stream> compute_;
   CollectiveOptions call_;
   BucketHook hook_;

@@ -122,5 +122,8 @@ std::optional<TransferCost> Bucketer::transfer_cost() const noexcept {
 std::span<BucketTiming const> Bucketer::timings() const noexcept {
   return impl_->timings();
 }
+std::vector<BucketTiming> Bucketer::timings_since(Event const& origin, std::chrono::steady_clock::time_point at) const {
+  return impl_->timings_since(origin, at);
+}
 
 }  // namespace weft

@@ -31,6 +31,8 @@ class Bucketer::Impl final : FailsOnce {
   [[nodiscard]] ReadyTracker const& tracker() const noexcept { return tracker_; }
   [[nodiscard]] std::size_t generation() const noexcept { return generation_; }
   [[nodiscard]] std::span<BucketTiming const> timings() const noexcept { return timings_; }
+  [[nodiscard]] std::vector<BucketTiming> timings_since(Event const& origin,
+                                                        std::chrono::steady_clock::time_point at) const;
   [[nodiscard]] bool sync() const noexcept { return sync_; }
   [[nodiscard]] std::optional<TransferCost> cost() const noexcept { return cost_; }
 

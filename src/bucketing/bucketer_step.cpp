@@ -106,6 +106,7 @@ void Bucketer::Impl::wait_for_bucket(std::size_t bucket) {
   if (sender_.compute()) {
     sent_[bucket].done.wait_on(*sender_.compute());
     if (sent_[bucket].arrived) sent_[bucket].arrived->wait_on(*sender_.compute());
+    if (sent_[bucket].timing) sent_[bucket].timing->wait_on(*sender_.compute());
     return;
   }
   try {
@@ -166,11 +167,21 @@ void Bucketer::Impl::record_timings() {
   }
 }
 
+std::vector<BucketTiming> Bucketer::Impl::timings_since(Event const& origin, Clock::time_point at) const {
+  std::vector<BucketTiming> timings;
+  for (std::size_t bucket = 0; bucket < sent_.size(); ++bucket) {
+    auto const& timing = sent_[bucket].timing;
+    if (timing) timings.push_back(timing->read(storage_.plan().buckets[bucket].bytes(), origin, at));
+  }
+  return timings;
+}
+
 void Bucketer::Impl::finish() {
   check_usable();
   if (!sync_) {
     tracker_.end_pass();
     timings_.clear();
+    for (BucketSender::Sent& sent : sent_) sent.timing.reset();
     return;
   }
   finish_launching();

@@ -19,6 +19,7 @@ class DdpReplica final : public DeviceReplica {
         control_(setup.control),
         communicator_(setup.communicator),
         stream_(setup.stream),
+        clock_(setup.clock),
         memory_(start_on_device(setup)),
         parameters_(views_of(memory_)),
         ddp_(setup.communicator, parameters_, setup.buckets),
@@ -29,6 +30,9 @@ class DdpReplica final : public DeviceReplica {
   void gradient_done(std::size_t index) override { ddp_.mark_ready(index); }
   void without_sending(std::function<void()> const& pass) override { ddp_.no_sync(pass); }
   void enqueue_update(float const* lr) override;
+  [[nodiscard]] std::vector<Traffic> traffic(weft::Event const& origin, weft::TimePoint at) const override {
+    return {{"bucket", ddp_.bucketer().timings_since(origin, at)}};
+  }
 
   void set_applied_steps(std::int64_t steps) override { optimizer_.set_step_count(steps); }
   [[nodiscard]] std::size_t state_count() const override { return optimizer_.state_names(0).size(); }
@@ -63,6 +67,7 @@ class DdpReplica final : public DeviceReplica {
   StepControl& control_;
   weft::Communicator& communicator_;
   weft::Stream stream_;
+  DeviceClock& clock_;
   std::vector<weft::Buffer> memory_;
   std::vector<BufferView> parameters_;
   weft::DataParallel ddp_;
@@ -82,6 +87,7 @@ void DdpReplica::look_where_gradients_are() {
 
 void DdpReplica::enqueue_update(float const* lr) {
   ddp_.finish();
+  clock_.start(&StepTimes::optimizer);
   look_where_gradients_are();
   weft::StepInputs inputs;
   if (control_.needs_norm()) {

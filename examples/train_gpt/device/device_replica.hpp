@@ -10,9 +10,11 @@
 #include <weft/stream.hpp>
 #include <weft/training_checkpoint.hpp>
 
+#include "device/device_clock.hpp"
 #include "device/device_tensors.hpp"
 #include "gpt_parameters.hpp"
 #include "options.hpp"
+#include "run_record.hpp"
 #include "step_control.hpp"
 
 namespace train_gpt {
@@ -30,9 +32,17 @@ class DeviceReplica : public DeviceTensors {
 
   /// Runs a pass whose gradients only add up.
   virtual void without_sending(std::function<void()> const& pass) = 0;
-  /// Ends a step's passes: reduces what is left and updates, with the learning rate that `lr` points to when it runs.
+  /// Ends a step's passes: reduces what is left, starts the clock of the update, which the caller stops, and updates,
+  /// with the learning rate that `lr` points to when it runs.
   /// Where the control needs a norm, its scaler's found_inf is set if the step is skipped.
   virtual void enqueue_update(float const* lr) = 0;
+  /// What was communicated in the last step, which the GPU is through with: `origin` was reached at `at`. None where it
+  /// is not timed.
+  [[nodiscard]] virtual std::vector<Traffic> traffic(weft::Event const& origin, weft::TimePoint at) const {
+    static_cast<void>(origin);
+    static_cast<void>(at);
+    return {};
+  }
   /// What is still under way elsewhere ends before what is enqueued from now on.
   virtual void join() {}
 
@@ -64,6 +74,7 @@ struct ReplicaSetup {
   weft::BucketerOptions buckets;  ///< with the stream as `compute`
   StepControl& control;
   weft::Stream stream;
+  DeviceClock& clock;
   weft::GradientCompressor* compressor = nullptr;  ///< what the buckets' hook is of, if they have one
 };
 

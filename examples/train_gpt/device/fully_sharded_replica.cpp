@@ -21,6 +21,7 @@ class FullyShardedReplica final : public OfSharded<DeviceReplica> {
  public:
   explicit FullyShardedReplica(ReplicaSetup const& setup)
       : OfSharded(setup.compressor),
+        clock_(setup.clock),
         sharded_(setup.communicator, units_of(setup.parameters, setup.options, setup.stream.device()),
                  options_of(setup)),
         turns_(sharded_) {}
@@ -32,13 +33,17 @@ class FullyShardedReplica final : public OfSharded<DeviceReplica> {
   void gradient_done(std::size_t /*index*/) override {}  // a unit is sent when it is left
   [[nodiscard]] float keep() const override { return turns_.adds() ? 1.0F : 0.0F; }
   void without_sending(std::function<void()> const& pass) override { sharded_.no_sync(pass); }
-  void enqueue_update(float const* lr) override { sharded_.step({.lr = lr}); }
+  void enqueue_update(float const* lr) override {
+    clock_.start(&StepTimes::optimizer);
+    sharded_.step({.lr = lr});
+  }
   void join() override { sharded_.wait_gathers(); }
 
  private:
   [[nodiscard]] weft::ShardedOptimizer& sharded() override { return sharded_; }
   [[nodiscard]] weft::ShardedOptimizer const& sharded() const override { return sharded_; }
 
+  DeviceClock& clock_;
   weft::FullySharded sharded_;
   UnitTurns turns_;
 };

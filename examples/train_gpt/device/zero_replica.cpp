@@ -19,6 +19,7 @@ class ZeroReplica final : public OfSharded<DeviceReplica> {
  public:
   explicit ZeroReplica(ReplicaSetup const& setup)
       : OfSharded(setup.compressor),
+        clock_(setup.clock),
         stream_(setup.stream),
         zero_(setup.communicator, {{views_of(start_on_device(setup)), setup.options.optimizer_options()}},
               options_of(setup)) {}
@@ -30,13 +31,17 @@ class ZeroReplica final : public OfSharded<DeviceReplica> {
   [[nodiscard]] weft::BufferView gradient(std::size_t index) override { return zero_.gradient(index); }
   void gradient_done(std::size_t index) override { zero_.mark_ready(index); }
   void without_sending(std::function<void()> const& pass) override { zero_.no_sync(pass); }
-  void enqueue_update(float const* lr) override { zero_.step({.lr = lr, .stream = &stream_}); }
+  void enqueue_update(float const* lr) override {
+    clock_.start(&StepTimes::optimizer);
+    zero_.step({.lr = lr, .stream = &stream_});
+  }
   void join() override { zero_.wait_parameters(); }
 
  private:
   [[nodiscard]] weft::ShardedOptimizer& sharded() override { return zero_; }
   [[nodiscard]] weft::ShardedOptimizer const& sharded() const override { return zero_; }
 
+  DeviceClock& clock_;
   weft::Stream stream_;
   weft::ZeroOptimizer zero_;
 };

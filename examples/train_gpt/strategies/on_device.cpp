@@ -7,8 +7,8 @@
 #include <weft/cuda.hpp>
 #include <weft/cuda_graph.hpp>
 #include <weft/error.hpp>
-#include <weft/event.hpp>
 
+#include "device/device_clock.hpp"
 #include "device/device_replica.hpp"
 #include "device/gpt_on_device.hpp"
 #include "device/step_buffers.hpp"
@@ -16,28 +16,6 @@
 
 namespace train_gpt {
 namespace {
-
-/// Points of a step in the GPU's time.
-class Marks {
- public:
-  void begin(std::size_t passes) {
-    events_.clear();
-    events_.reserve(2 * passes + 2);
-  }
-  void add(weft::Stream const& stream) { events_.emplace_back().record(stream); }
-
-  /// Forward and backward of each pass, then the update; from `start`, when the host began. All are reached.
-  void read(StepTimes& times) const {
-    for (std::size_t i = 0; i + 1 < events_.size(); ++i) {
-      auto& part = i + 2 == events_.size() ? times.optimizer : i % 2 == 0 ? times.forward : times.backward;
-      part.push_back({times.start + events_.front().elapsed_until(events_[i]),
-                      times.start + events_.front().elapsed_until(events_[i + 1])});
-    }
-  }
-
- private:
-  std::vector<weft::Event> events_;
-};
 
 std::unique_ptr<DeviceReplica> make_replica(ReplicaSetup const& setup) {
   std::string const& strategy = setup.options.strategy;
@@ -60,11 +38,12 @@ class OnDevice final : public Strategy {
         buffers_(passes_, static_cast<std::size_t>(pass_batch_ * options.model.seq),
                  static_cast<std::size_t>(options.model.seq), stream_.device().index),
         logits_(weft::cuda::allocate_pinned(GptConfig::kVocabulary, weft::DataType::f32)),
-        replica_(
-            make_replica({communicator_, options, parameters, buckets(options), control(), stream_, compressor()})) {}
+        clock_(stream_),
+        replica_(make_replica(
+            {communicator_, options, parameters, buckets(options), control(), stream_, clock_, compressor()})) {}
 
   [[nodiscard]] StepTimes step(std::span<Batch const> batches, double lr) override;
-  [[nodiscard]] std::vector<Traffic> traffic() const override { return {}; }
+  [[nodiscard]] std::vector<Traffic> traffic() const override { return traffic_; }
   [[nodiscard]] std::span<float const> next_byte_logits(std::span<std::uint8_t const> text) override;
 
   [[nodiscard]] std::int64_t applied_steps() const override { return applied_; }
@@ -96,13 +75,11 @@ class OnDevice final : public Strategy {
   [[nodiscard]] weft::BucketerOptions buckets(Options const& options) const {
     weft::BucketerOptions buckets = bucketer(options);
     buckets.compute = stream_;
+    buckets.timed = !records_ && options.strategy == "ddp";
     return buckets;
   }
   void record_graph();
   void enqueue_step();
-  void mark() {
-    if (!recording_) marks_.add(stream_);
-  }
 
   weft::Communicator communicator_;
   weft::Stream stream_;
@@ -112,9 +89,9 @@ class OnDevice final : public Strategy {
   GptOnDevice model_;
   StepBuffers buffers_;
   weft::Buffer logits_;  ///< of one byte, for the host
+  DeviceClock clock_;
   std::unique_ptr<DeviceReplica> replica_;
-  Marks marks_;
-  bool recording_ = false;
+  std::vector<Traffic> traffic_;  ///< of the last step
   std::optional<weft::cuda::Graph> graph_;
   bool after_step_ = false;  ///< what ran last was a step, which left things as the next one finds them
   std::int64_t applied_ = 0;
@@ -135,8 +112,10 @@ StepTimes OnDevice::step(std::span<Batch const> batches, double lr) {
   times.end = std::chrono::steady_clock::now();
   if (graph_) {
     times.backward.push_back(times.step());  // a graph's parts are not told apart
+    traffic_.clear();
   } else {
-    marks_.read(times);
+    clock_.read(times);
+    traffic_ = replica_->traffic(clock_.origin(), times.start);
   }
   for (float const loss : buffers_.losses()) times.loss += loss / static_cast<float>(passes_);
   after_step_ = true;
@@ -146,26 +125,27 @@ StepTimes OnDevice::step(std::span<Batch const> batches, double lr) {
 
 void OnDevice::record_graph() {
   replica_->join();  // what was enqueued outside of a graph cannot be waited for inside
-  recording_ = true;
+  clock_.set_running(false);
   graph_ = weft::cuda::Graph::record(stream_, [&] {
     enqueue_step();
     replica_->join();
   });
-  recording_ = false;
+  clock_.set_running(true);
 }
 
 void OnDevice::enqueue_step() {
   float const share = 1.0F / static_cast<float>(passes_);
   auto& scaler = control().scaler();
-  marks_.begin(passes_);
+  clock_.begin_step();
   buffers_.enqueue_upload(stream_);
-  mark();
   for (std::size_t i = 0; i < passes_; ++i) {
     auto const pass = [&] {
+      clock_.start(&StepTimes::forward);
       model_.forward(buffers_.batch(i), *replica_, buffers_.loss(i));
-      mark();
+      clock_.stop();
+      clock_.start(&StepTimes::backward);
       model_.backward(buffers_.batch(i), *replica_, share, scaler.scale_view());
-      mark();
+      clock_.stop();
     };
     replica_->set_accumulating(i > 0);
     i + 1 < passes_ ? replica_->without_sending(pass) : pass();
@@ -173,7 +153,7 @@ void OnDevice::enqueue_step() {
   replica_->enqueue_update(buffers_.lr());
   buffers_.enqueue_download(scaler.found_inf_view(), stream_);
   if (control().needs_norm()) scaler.update(&stream_);
-  mark();
+  clock_.stop();
 }
 
 std::span<float const> OnDevice::next_byte_logits(std::span<std::uint8_t const> text) {

@@ -337,6 +337,41 @@ TEST_F(FakeTrainer, AGraphIsRecordedAnewBehindOtherPasses) {
   }
 }
 
+TEST_F(FakeTrainer, CommunicationIsTimedInTheGpusTime) {
+  auto options = small();
+  options.accumulate = 2;
+  run_thread_ranks(2, [&](Communicator& world) {
+    GptParameters const parameters(options.model);
+    auto const strategy = make_on_device(world.duplicate(world.options()), options, parameters);
+    BatchSampler const sampler(some_text(), options.model.seq, options.batch, 1, world.rank(), world.size());
+    for (int step = 0; step < 3; ++step) {
+      auto const times = strategy->step(sampler.sample(step, options.accumulate), 1e-3);
+      auto const traffic = strategy->traffic();
+      ASSERT_EQ(traffic.size(), 1U);
+      if (step == 0) continue;  // moves the gradients
+      std::size_t bytes = 0;
+      for (BucketTiming const& bucket : traffic[0].buckets) {
+        bytes += bucket.bytes;
+        EXPECT_LE(times.backward.back().start, bucket.ready);  // the pass that is sent
+        EXPECT_LE(bucket.ready, times.backward.back().end);
+        EXPECT_LE(bucket.ready, bucket.started);
+        EXPECT_LE(bucket.started, bucket.finished);
+        EXPECT_LE(bucket.finished, times.optimizer.front().start);  // which waits for it
+      }
+      EXPECT_GE(bytes, parameters.count() * sizeof(float));
+      EXPECT_GT(traffic[0].buckets.size(), 3U);
+      ASSERT_EQ(times.forward.size(), 2U);
+      ASSERT_EQ(times.backward.size(), 2U);
+      EXPECT_LE(times.forward[1].end, times.backward[1].start);
+      EXPECT_GE(times.forward[0].start, times.start);
+      EXPECT_LE(times.optimizer.back().end, times.end);
+      auto const report = overlap_of(times, traffic);
+      EXPECT_GT(report.communication_ms, 0);
+      EXPECT_GT(report.compute_ms, 0);
+    }
+  });
+}
+
 TEST_F(FakeTrainer, ScoresTheNextByteAsTheCpuDoes) {
   auto const options = small();
   run_thread_ranks(1, [&](Communicator& world) {

@@ -119,6 +119,51 @@ TEST_F(FakeTraining, BucketsLeaveWhileBackwardGoesOnAndOnlyAfterTheirGradients) 
   });
 }
 
+TEST_F(FakeTraining, BucketsAreTimedWithoutAskingTheGpu) {
+  constexpr auto kLate = std::chrono::milliseconds(20);
+  run_thread_ranks(2, [&](Communicator& world) {
+    FakeNccl::connect(world);
+    Stream compute = gpu.make_stream();
+    Stream const communication = gpu.make_stream();
+    Model const model(gpu, world.rank());
+    DataParallel ddp(world, model.views,
+                     {.limits = {.first_bytes = 1000, .bytes = 2000},
+                      .rebuild = false,
+                      .stream = communication,
+                      .compute = compute,
+                      .timed = true});
+    compute.synchronize();
+    for (int const step : {2, 4}) {  // all tensors have gradients
+      auto const at = std::chrono::steady_clock::now();
+      auto const before = gpu.host_waits_here();
+      gpu.hold(communication);
+      Event origin;
+      origin.record(compute);
+      backward(world, ddp, compute, step);
+      Event computed;
+      computed.record(compute);
+      ddp.finish();
+      EXPECT_EQ(gpu.host_waits_here(), before);
+      EXPECT_THROW(static_cast<void>(ddp.bucketer().timings_since(origin, at)), Error);  // it is under way
+      computed.synchronize();
+      std::this_thread::sleep_for(kLate);
+      gpu.release(communication);
+      compute.synchronize();
+      auto const timings = ddp.bucketer().timings_since(origin, at);
+      ASSERT_EQ(timings.size(), ddp.bucketer().plan().buckets.size());
+      for (std::size_t b = 0; b < timings.size(); ++b) {
+        EXPECT_EQ(timings[b].bytes, ddp.bucketer().plan().buckets[b].bytes());
+        EXPECT_GE(timings[b].ready, at);
+        EXPECT_GE(timings[b].started - timings[b].ready, kLate);
+        EXPECT_GE(timings[b].finished, timings[b].started);
+        EXPECT_GE(timings[b].started, b == 0 ? at : timings[b - 1].finished);
+      }
+      ddp.no_sync([&] { ddp.finish(); });
+      EXPECT_TRUE(ddp.bucketer().timings_since(origin, at).empty());
+    }
+  });
+}
+
 TEST_F(FakeTraining, AStepCanBeCapturedAndGivesTheSameBits) {
   run_thread_ranks(1, [&](Communicator& world) {
     FakeNccl::connect(world);
