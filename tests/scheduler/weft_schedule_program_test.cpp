@@ -175,6 +175,47 @@ TEST_F(WeftSchedule, ReadsTracesOfTorch) {
   expect_checked(WEFT_SOURCE_DIR "/tests/importers/data/kineto_ddp.json --cluster a100-100g --policy weft,asap");
 }
 
+TEST_F(WeftSchedule, ReadsExecutionTracesOfTorch) {
+  expect_checked(WEFT_SOURCE_DIR
+                 "/tests/importers/data/chakra_ddp.json --cluster a100-100g --memory 1.3x --policy weft");
+}
+
+TEST_F(WeftSchedule, DrawsWhatWasPlanned) {
+  if (run_shell("python3 -c 'import matplotlib' || /usr/bin/python3 -c 'import matplotlib'").code != 0) {
+    GTEST_SKIP() << "there is no matplotlib";
+  }
+  auto const model =
+      std::string("--model gpt2-small --strategy zero3 --data-ranks 8 --cluster a100-100g --policy weft,asap ");
+  auto const drawn = run(model + "--plot '" + file("a picture.png") + "'");
+  ASSERT_EQ(drawn.code, 0) << drawn.output;
+  std::ifstream picture(file("a picture.png"), std::ios::binary);
+  std::string begin(4, ' ');
+  picture.read(begin.data(), 4);
+  EXPECT_EQ(begin, "\x89PNG");
+  auto const nowhere = run(model + "--plot /nowhere/picture.png");
+  EXPECT_EQ(nowhere.code, 2);
+  EXPECT_NE(nowhere.output.find("/nowhere/picture.png"), std::string::npos) << nowhere.output;
+}
+
+TEST_F(WeftSchedule, WritesTimelinesThatPerfettoReads) {
+  auto const planned =
+      run("--model gpt2-small --strategy zero3 --data-ranks 8 --cluster a100-100g --policy weft --trace " +
+          file("trace.json") + " --plan " + file("plan.json"));
+  ASSERT_EQ(planned.code, 0) << planned.output;
+  std::size_t launches = 0;
+  double last = 0;
+  Json const timeline = read("trace.json");
+  for (auto const& event : timeline["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    ++launches;
+    last = std::max(last, event["ts"].get<double>() + event["dur"].get<double>());
+  }
+  Json const plan = read("plan.json");
+  EXPECT_GT(launches, 0u);
+  EXPECT_LE(launches, plan["launches"].size());
+  EXPECT_NEAR(last, plan["makespan_s"].get<double>() * 1e6, 1);
+}
+
 TEST_F(WeftSchedule, WritesFiguresOfAllPoliciesAndOfWhatIf) {
   auto const result = run("--model gpt2-small --strategy zero3 --data-ranks 32 --cluster a100-100g --memory 1.3x " +
                           ("--what-if link=2x,ranks=64,memory=20G --json " + file("out.json")));

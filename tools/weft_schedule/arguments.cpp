@@ -109,6 +109,8 @@ void add_output(CLI::App& app, Settings& settings) {
   app.add_option("--plan", settings.plan_file, "write the plan (docs/plan-file.md), as tools/check_plan.py reads it")
       ->group(kOutput);
   app.add_option("--trace", settings.trace, "write the timeline for Perfetto or chrome://tracing")->group(kOutput);
+  app.add_option("--plot", settings.picture, "draw the timeline, its memory and all policies as PNG (needs matplotlib)")
+      ->group(kOutput);
   app.add_option("--json", settings.json, "write the figures as JSON (- for standard output)")->group(kOutput);
   app.add_option("--graph-out", settings.graph_out, "write the graph in JSON (docs/op-graph.md)")->group(kOutput);
 }
@@ -144,8 +146,10 @@ Arguments parse_arguments(int argc, char** argv) {
   Settings settings;
   std::string policies = "all";
   app.set_version_flag("--version", fmt::format("weft-schedule (weft) {}", WEFT_VERSION_STRING));
-  app.add_option("graph", settings.graph,
-                 "OpGraph in JSON (docs/op-graph.md), XLA HLO text (.hlo), or torch.profiler's trace");
+  app.add_option(
+      "graph", settings.graph,
+      "OpGraph in JSON (docs/op-graph.md), XLA HLO text (.hlo), torch.profiler's trace, or an execution trace "
+      "(ExecutionTraceObserver)");
   app.add_option("--cluster", settings.cluster,
                  fmt::format("{}, or a JSON file (docs/scheduler.md)", fmt::join(cluster_names(), ", ")))
       ->required();

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "weft/error.hpp"
+#include "weft/import_chakra.hpp"
 #include "weft/import_hlo.hpp"
 #include "weft/import_kineto.hpp"
 #include "weft/op_graph_json.hpp"
@@ -34,27 +35,37 @@ bool ends_with(std::string const& text, std::string_view end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-/// A graph begins with "weft_graph"; of torch's traces "traceEvents" stands below a few lines about the machine.
-bool is_trace(std::istream& file) {
+enum class Form { graph, hlo, profile, execution };
+
+/// By its suffix, or by what stands in its first lines: of torch's profiles "traceEvents", below a few about the
+/// machine; of execution traces a schema that says whose it is.
+Form form_of(std::string const& path, std::istream& file) {
+  if (ends_with(path, ".hlo") || ends_with(path, ".txt")) return Form::hlo;
   std::string begin(kLookedAt, '\0');
   file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
   begin.resize(static_cast<std::size_t>(file.gcount()));
   file.clear();
   file.seekg(0);
-  return begin.find("\"traceEvents\"") != std::string::npos;
+  if (begin.find("\"weft_graph\"") != std::string::npos) return Form::graph;
+  if (begin.find("\"traceEvents\"") != std::string::npos) return Form::profile;
+  if (begin.find("-chakra.") != std::string::npos) return Form::execution;
+  return Form::graph;
+}
+
+/// What an importer made, and what it has to say.
+template <typename Imported>
+OpGraph told(Imported imported) {
+  fmt::print(stderr, "{}", to_string(imported.report));
+  return std::move(imported.graph);
 }
 
 OpGraph read_file(std::string const& path) {
   std::ifstream file = open(path);
-  if (is_trace(file)) {
-    auto imported = import_kineto(file, path);
-    fmt::print(stderr, "{}", to_string(imported.report));
-    return std::move(imported.graph);
-  }
-  if (ends_with(path, ".hlo") || ends_with(path, ".txt")) {
-    auto imported = import_hlo(file, path);
-    fmt::print(stderr, "{}", to_string(imported.report));
-    return std::move(imported.graph);
+  switch (form_of(path, file)) {
+    case Form::hlo: return told(import_hlo(file, path));
+    case Form::profile: return told(import_kineto(file, path));
+    case Form::execution: return told(import_chakra(file, path));
+    case Form::graph: break;
   }
   return read_graph(file, path);
 }

@@ -9,6 +9,7 @@
 #include "weft/error.hpp"
 #include "weft/op_graph_json.hpp"
 #include "weft_schedule/outcome.hpp"
+#include "weft_schedule/picture.hpp"
 #include "weft_schedule/plan_file.hpp"
 #include "weft_schedule/report.hpp"
 #include "weft_schedule/settings.hpp"
@@ -46,9 +47,10 @@ int run(Settings const& settings) {
   print_report(settings.json == "-" || settings.plan_file == "-" ? stderr : stdout, outcome, other);
   write(settings.json, [&](std::ostream& out) { out << report_json(outcome, other).dump(2) << '\n'; });
   write(settings.trace, [&](std::ostream& out) { write_timeline(outcome.planned.graph, main, out); });
-  write(settings.plan_file, [&](std::ostream& out) {
-    out << plan_json(outcome.planned.graph, outcome.planned.cluster, main).dump() << '\n';
-  });
+  if (settings.plan_file.empty() && settings.picture.empty()) return 0;
+  auto const plan = plan_json(outcome.planned.graph, outcome.planned.cluster, main);
+  write(settings.plan_file, [&](std::ostream& out) { out << plan.dump() << '\n'; });
+  if (!settings.picture.empty()) draw(plan, report_json(outcome, other), settings.picture);
   return 0;
 }
 

@@ -27,6 +27,7 @@ struct Settings {
   // Files to write; empty: none.
   std::string plan_file{};
   std::string trace{};
+  std::string picture{};
   std::string json{};
   std::string graph_out{};
 };
