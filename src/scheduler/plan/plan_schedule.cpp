@@ -37,10 +37,13 @@ constexpr double kXlaCombiner = 30 << 20;
 constexpr int kRandomOrders = 8;
 /// The search ends after so many plans: planning takes about as long for graphs of any size up to 60,000 operators, and
 /// grows with the size beyond.
-constexpr std::size_t kOperatorsLookedAt = 1'600'000;
+constexpr std::size_t kOperatorsLookedAt = 2'400'000;
 constexpr std::size_t kLeastAttempts = 24;
+constexpr std::size_t kMostAttempts = 160;
+constexpr std::uint64_t kSampleSeed = 1;
+constexpr int kMostRepeats = 50;
 /// Plans longer than the best by this share are not looked at further, and how many others are.
-constexpr double kNear = 0.004;
+constexpr double kNear = 0.002;
 constexpr std::size_t kMostNear = 40;
 
 std::size_t at(std::int32_t id) {
@@ -195,10 +198,12 @@ class Planner {
     }
   }
 
+  [[nodiscard]] std::size_t most_attempts() const {
+    return std::clamp(kOperatorsLookedAt / std::max<std::size_t>(1, unmerged_.tasks().size()), kLeastAttempts,
+                      kMostAttempts);
+  }
   [[nodiscard]] bool is_over() const {
-    if (attempts_ > std::max(kLeastAttempts, kOperatorsLookedAt / std::max<std::size_t>(1, unmerged_.tasks().size()))) {
-      return true;
-    }
+    if (attempts_ > most_attempts()) return true;
     return Clock::now() - began_ > options_.time_limit || best_run_.makespan_s <= bound_.within_memory_s() * (1 + 1e-4);
   }
 
@@ -217,8 +222,31 @@ class Planner {
     consider(choice);
   }
 
-  /// The other policies first: the search is never worse. Then shares and sizes in large steps, for gathers and
-  /// reductions alike; then one choice after another, in smaller and smaller steps, as long as that helps.
+  /// Choices by chance, always the same ones, for a part of the search: what is best in turns depends much on where
+  /// turns begin.
+  void sample(double total) {
+    std::mt19937_64 random(kSampleSeed);
+    auto const between = [&](double low, double high) {
+      double const share = static_cast<double>(random() >> 11) / static_cast<double>(std::uint64_t{1} << 53);
+      return low * std::pow(high / low, share);
+    };
+    std::size_t const until = attempts_ + most_attempts() / 3;
+    while (attempts_ < until && !is_over()) {
+      std::size_t const before = attempts_;
+      Choice choice;
+      choice.gather_bytes = between(std::max(1.0, total / 4096), std::max(1.0, total / 8));
+      choice.reduce_bytes = between(std::max(1.0, total / 4096), std::max(1.0, total / 8));
+      choice.share = between(0.05, 1);
+      choice.taper = between(0.1, 5);
+      choice.depth = static_cast<int>(between(1, 5.99)) - 1;
+      choice.window = random() % 4 == 0 ? 16 : 1000;
+      consider(choice);
+      if (attempts_ == before && ++repeats_ > kMostRepeats) return;  // small graphs have few ways to merge
+    }
+  }
+
+  /// The other policies first: the search is never worse. Then choices by chance; then, from the best, one choice after
+  /// another in smaller and smaller steps, as long as that helps.
   void search() {
     gated({});
     for (int const depth : {1, 2}) consider({.depth = depth});
@@ -230,18 +258,12 @@ class Planner {
     for (OpNode const& op : unmerged_.graph().ops) {
       if (op.kind == OpKind::collective) total += static_cast<double>(op.collective.bytes);
     }
-    for (double const share : {0.05, 0.1, 0.2, 0.4, 0.6}) {
+    for (double const share : {0.1, 0.3}) {
       for (double const taper : {0.2, 1.0}) {
-        consider({.gather_bytes = total,
-                  .reduce_bytes = total,
-                  .share = share,
-                  .taper = taper,
-                  .window = best_choice_.window});
+        consider({.gather_bytes = total, .reduce_bytes = total, .share = share, .taper = taper});
       }
     }
-    for (double bytes = total / 2; bytes >= std::max(1.0, total / 4096); bytes /= 4) {
-      consider({.gather_bytes = bytes, .reduce_bytes = bytes, .window = best_choice_.window});
-    }
+    sample(total);
     for (double const step : {4.0, 2.0, 1.4, 1.2}) {
       for (bool again = true; again && !is_over();) {
         double const before = best_run_.makespan_s;
@@ -320,6 +342,7 @@ class Planner {
     Run run;
   };
   std::size_t attempts_ = 0;
+  int repeats_ = 0;
   Choice best_choice_;
   std::set<std::tuple<std::vector<std::vector<OpId>>, SchedulePolicy, int, int>> tried_;
   std::unique_ptr<Problem> best_;
