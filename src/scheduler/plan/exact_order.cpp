@@ -11,9 +11,6 @@ namespace {
 
 using Set = std::uint32_t;  ///< a bit per task
 
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 Set bit(TaskId task) {
   return Set{1} << static_cast<unsigned>(task);
 }
@@ -59,7 +56,7 @@ class ExactSearch {
     for (std::size_t i = 0; i < before_.size(); ++i) {
       auto const task = static_cast<TaskId>(i);
       if ((done & bit(task)) != 0 || (before_[i] & ~done) != 0) continue;
-      std::int64_t const meanwhile = now + made_by(task);
+      std::int64_t const meanwhile = now + problem_.made_by(task);
       if (meanwhile <= peak && live(done | bit(task)) <= now) {
         reach(done | bit(task), peak, done, task);
         return;  // the others wait: they lose nothing by it
@@ -68,7 +65,7 @@ class ExactSearch {
     for (std::size_t i = 0; i < before_.size(); ++i) {
       auto const task = static_cast<TaskId>(i);
       if ((done & bit(task)) != 0 || (before_[i] & ~done) != 0) continue;
-      reach(done | bit(task), std::max(peak, now + made_by(task)), done, task);
+      reach(done | bit(task), std::max(peak, now + problem_.made_by(task)), done, task);
     }
   }
 
@@ -90,14 +87,6 @@ class ExactSearch {
     }
     std::reverse(order.begin(), order.end());
     return order;
-  }
-
-  [[nodiscard]] std::int64_t made_by(TaskId task) const {
-    std::int64_t bytes = 0;
-    for (auto const id : problem_.uses(task)) {
-      if (problem_.storages()[at(id)].first == task) bytes += problem_.storages()[at(id)].bytes;
-    }
-    return bytes;
   }
 
   [[nodiscard]] std::int64_t live(Set done) const {

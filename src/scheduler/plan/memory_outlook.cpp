@@ -69,10 +69,7 @@ void MemoryOutlook::change(TaskId task, int sign) {
 }
 
 MemoryOutlook::Prospect MemoryOutlook::prospect(TaskId task) {
-  std::int64_t live = live_;
-  for (auto const id : problem_.uses(task)) {
-    if (problem_.storages()[at(id)].first == task) live += problem_.storages()[at(id)].bytes;
-  }
+  std::int64_t const live = live_ + problem_.made_by(task);
   change(task, 1);
   std::int64_t const then = outlook();
   change(task, -1);
@@ -82,8 +79,8 @@ MemoryOutlook::Prospect MemoryOutlook::prospect(TaskId task) {
 void MemoryOutlook::start(TaskId task) {
   change(task, 1);
   started_[at(task)] = true;
+  live_ += problem_.made_by(task);
   for (auto const id : problem_.uses(task)) {
-    if (problem_.storages()[at(id)].first == task) live_ += problem_.storages()[at(id)].bytes;
     auto const& users = by_position_[at(id)];
     std::size_t& passed = passed_[at(id)];
     while (passed < users.size() && started_[at(order_[at(users[passed])])]) ++passed;

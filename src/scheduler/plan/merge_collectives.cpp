@@ -117,13 +117,6 @@ class Merger {
     }
   }
 
-  [[nodiscard]] std::int64_t outputs(TaskId task) const {
-    std::int64_t bytes = 0;
-    for (auto const id : problem_.uses(task)) {
-      if (problem_.storages()[at(id)].first == task) bytes += problem_.storages()[at(id)].bytes;
-    }
-    return bytes;
-  }
   /// Bytes that nobody else needs after it.
   [[nodiscard]] std::int64_t last_inputs(TaskId task) const {
     std::int64_t bytes = 0;
@@ -161,7 +154,7 @@ class Merger {
                 .needed = need_[at(task)],
                 .bytes = bytes,
                 .inputs = last_inputs(task),
-                .outputs = outputs(task)};
+                .outputs = problem_.made_by(task)};
     }
     finish(launch, merged);
   }
@@ -170,7 +163,7 @@ class Merger {
     std::int32_t const here = position_[at(task)];
     // What waits for nothing from `first` on waits for none of them.
     if (ready_[at(task)] < launch.first) {
-      if (!extend(launch.position, here, outputs(task), launch.outputs + outputs(task))) return false;
+      if (!extend(launch.position, here, problem_.made_by(task), launch.outputs + problem_.made_by(task))) return false;
     } else if (launch.needed > here) {
       if (!extend(launch.position + 1, here + 1, launch.inputs, launch.inputs + last_inputs(task))) return false;
       launch.position = here;
@@ -181,7 +174,7 @@ class Merger {
     launch.needed = std::min(launch.needed, need_[at(task)]);
     launch.bytes += node(task).collective.bytes;
     launch.inputs += last_inputs(task);
-    launch.outputs += outputs(task);
+    launch.outputs += problem_.made_by(task);
     return true;
   }
 

@@ -188,7 +188,9 @@ void Problem::make_storages() {
       storages_[at(storage)].users.push_back(static_cast<TaskId>(id));
     }
   }
+  made_by_.assign(tasks_.size(), 0);
   for (auto const& storage : storages_) {
+    if (storage.first != kNone) made_by_[at(storage.first)] += storage.bytes;
     if (storage.kept && storage.first == kNone) resident_bytes_ += storage.bytes;
   }
 }

@@ -50,6 +50,8 @@ class Problem {
   [[nodiscard]] std::span<TaskId const> before(TaskId task) const { return before_.of(task); }
   [[nodiscard]] std::span<TaskId const> after(TaskId task) const { return after_.of(task); }
   [[nodiscard]] std::span<std::int32_t const> uses(TaskId task) const { return uses_.of(task); }
+  /// Bytes of storages that are there from the start of `task`.
+  [[nodiscard]] std::int64_t made_by(TaskId task) const { return made_by_[static_cast<std::size_t>(task)]; }
   /// Tasks in an order in which they can run.
   [[nodiscard]] std::vector<TaskId> const& order() const { return order_; }
   /// Bytes that are there all the time: kept, and not first written in the step.
@@ -80,6 +82,7 @@ class Problem {
   Lists after_;
   Lists uses_;
   std::vector<Storage> storages_;
+  std::vector<std::int64_t> made_by_;
   std::vector<TaskId> order_;
   std::int64_t resident_bytes_ = 0;
 };

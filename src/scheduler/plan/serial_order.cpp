@@ -26,14 +26,6 @@ class Account {
     }
   }
 
-  [[nodiscard]] std::int64_t made_by(TaskId task) const {
-    std::int64_t bytes = 0;
-    for (auto const id : problem_.uses(task)) {
-      if (problem_.storages()[at(id)].first == task) bytes += problem_.storages()[at(id)].bytes;
-    }
-    return bytes;
-  }
-
   /// What running the task now would leave more (or less) than there is.
   [[nodiscard]] std::int64_t change_by(TaskId task) const {
     std::int64_t bytes = 0;
@@ -46,7 +38,7 @@ class Account {
   }
 
   void run(TaskId task) {
-    live_ += made_by(task);
+    live_ += problem_.made_by(task);
     peak_ = std::max(peak_, live_);
     for (auto const id : problem_.uses(task)) {
       if (--left_[at(id)] == 0 && !problem_.storages()[at(id)].kept) live_ -= problem_.storages()[at(id)].bytes;
@@ -99,7 +91,7 @@ class JustInTime {
     late_.assign(order_.size(), false);
     std::vector<int> steps(order_.size(), 1);
     for (TaskId const task : order_) {
-      bool late = account_.made_by(task) > 0;
+      bool late = problem_.made_by(task) > 0;
       for (TaskId const earlier : problem_.before(task)) {
         late = late && late_[at(earlier)];
         steps[at(task)] = std::max(steps[at(task)], steps[at(earlier)] + 1);
@@ -170,7 +162,7 @@ class JustInTime {
     std::vector<TaskId> chain;
     TaskId next = first;
     while (next != kNone && static_cast<int>(chain.size()) < kLongestChain) {
-      if (account_.live() + account_.made_by(next) > limit_ && account_.made_by(next) > 0) break;
+      if (account_.live() + problem_.made_by(next) > limit_ && problem_.made_by(next) > 0) break;
       run(next);
       chain.push_back(next);
       if (account_.live() <= live) {
@@ -252,10 +244,9 @@ std::vector<TaskId> as_soon_as_possible(Problem const& problem) {
 
 std::vector<TaskId> depth_first(Problem const& problem) {
   // What a task takes to be made from nothing, as if nothing were shared (R. Sethi and J. D. Ullman, 1970).
-  Account const account(problem);
   std::vector<std::int64_t> need(problem.tasks().size(), 0);
   for (TaskId const task : problem.order()) {
-    std::int64_t most = account.made_by(task);
+    std::int64_t most = problem.made_by(task);
     for (TaskId const earlier : problem.before(task)) most = std::max(most, need[at(earlier)]);
     need[at(task)] = most;
   }
