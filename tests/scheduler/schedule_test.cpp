@@ -13,6 +13,7 @@
 #include "random_graph.hpp"
 #include "scheduler/plan/bounds.hpp"
 #include "scheduler/plan/exact_order.hpp"
+#include "scheduler/plan/exhaustive_search.hpp"
 #include "scheduler/plan/memory_outlook.hpp"
 #include "scheduler/plan/merge_collectives.hpp"
 #include "scheduler/plan/problem.hpp"
@@ -220,6 +221,53 @@ OpGraph gathers(int layers, std::int64_t bytes, double flops) {
     activation = next;
   }
   return graph;
+}
+
+TEST(Schedule, IsNearTheShortestOfAllOnSmallGraphs) {
+  std::mt19937 random(15);
+  double ratios = 0;
+  int graphs = 0;
+  int shortest_found = 0;
+  for (int round = 0; round < 200; ++round) {
+    OpGraph const graph = random_graph(random, {.ops = 5 + random() % 6, .collectives = 0.4});
+    CostModel const model(unit_cluster());  // without latency nothing is gained by merging
+    Problem const problem(graph, model);
+    std::int64_t const capacity =
+        serial_peak(problem, low_memory_order(problem)) + static_cast<std::int64_t>(random() % 20);
+    auto const shortest = shortest_makespan(problem, capacity);
+    if (!shortest) continue;
+    auto const schedule = plan_schedule(graph, model, {.capacity = capacity});
+    EXPECT_GE(schedule.makespan_s, *shortest * (1 - 1e-9)) << "round " << round;
+    EXPECT_LE(schedule.bound.within_memory_s(), *shortest * (1 + 1e-9)) << "round " << round;
+    ratios += *shortest > 0 ? schedule.makespan_s / *shortest : 1;
+    shortest_found += schedule.makespan_s <= *shortest * (1 + 1e-9) ? 1 : 0;
+    ++graphs;
+  }
+  EXPECT_GT(graphs, 150);
+  EXPECT_LT(ratios / graphs, 1.05);
+  EXPECT_GT(shortest_found, graphs / 2);
+  RecordProperty("mean_ratio", std::to_string(ratios / graphs));
+}
+
+TEST(ExhaustiveSearch, WaitsForMemoryWhereThatIsShorter) {
+  // Two gathers of 10 bytes and 5 s each, each used for 6 s; memory for one and a half: the second has to wait until
+  // the first was used, though the link is idle.
+  OpGraph graph{.name = "two"};
+  GroupId const world = graph.add(OpGroup{.name = "world", .sets = {{0, 1}}});
+  for (int i = 0; i < 2; ++i) {
+    TensorId const weight = graph.add(OpTensor{.name = "w" + std::to_string(i), .bytes = 10});
+    graph.add(OpNode{.name = "gather" + std::to_string(i),
+                     .kind = OpKind::collective,
+                     .collective = {CollectiveKind::all_gather, 10, world},
+                     .writes = {weight}});
+    graph.add(OpNode{.name = "use" + std::to_string(i), .flops = 6, .reads = {weight}});
+  }
+  CostModel const model(unit_cluster());
+  Problem const problem(graph, model);
+  EXPECT_DOUBLE_EQ(shortest_makespan(problem, 15).value(), 5 + 6 + 5 + 6);
+  EXPECT_DOUBLE_EQ(shortest_makespan(problem, 20).value(), 5 + 6 + 6);
+  EXPECT_FALSE(shortest_makespan(problem, 9));
+  EXPECT_FALSE(shortest_makespan(problem, 20, 2));
 }
 
 TEST(ReplaySchedule, TakesNoLongerThanPlannedWithoutDisturbance) {
