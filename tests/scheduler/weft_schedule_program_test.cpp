@@ -180,6 +180,24 @@ TEST_F(WeftSchedule, ReadsExecutionTracesOfTorch) {
                  "/tests/importers/data/chakra_ddp.json --cluster a100-100g --memory 1.3x --policy weft");
 }
 
+TEST_F(WeftSchedule, ReplaysPlansWithOtherTimes) {
+  auto const result = run(
+      "--model gpt2-small --strategy zero3 --data-ranks 32 --cluster a100-100g --policy weft,asap --replay --json " +
+      file("out.json"));
+  ASSERT_EQ(result.code, 0) << result.output;
+  EXPECT_NE(result.output.find("replayed"), std::string::npos) << result.output;
+  Json const figures = read("out.json");
+  for (auto const& policy : figures["policies"]) {
+    double const planned = policy["makespan_ms"].get<double>();
+    for (char const* const key : {"noise", "slow_links", "slow_computing"}) {
+      double const replayed = policy["replayed_ms"][key].get<double>();
+      EXPECT_GT(replayed, 0.79 * planned) << key;
+      EXPECT_LT(replayed, 1.21 * planned) << key;
+      EXPECT_NE(replayed, planned) << key;
+    }
+  }
+}
+
 TEST_F(WeftSchedule, DrawsWhatWasPlanned) {
   if (run_shell("python3 -c 'import matplotlib' || /usr/bin/python3 -c 'import matplotlib'").code != 0) {
     GTEST_SKIP() << "there is no matplotlib";

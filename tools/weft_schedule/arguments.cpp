@@ -166,6 +166,9 @@ Arguments parse_arguments(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   app.add_option("--seed", settings.seed, "of the random policy")->capture_default_str();
+  app.add_flag("--replay", settings.replay,
+               "how long the plans take where operators take other times: each 20 % more or less by chance, links 20 % "
+               "slower and computing faster, and the reverse");
   add_model(app, settings);
   add_output(app, settings);
   try {

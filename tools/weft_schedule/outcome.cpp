@@ -31,6 +31,15 @@ ScheduleOptions options_for(SchedulePolicy policy, Outcome const& outcome, Setti
   return options;
 }
 
+Replays replay(Outcome const& outcome, CostModel const& model, Schedule const& schedule) {
+  auto const seconds = [&](Disturbance const& disturbance) {
+    return replay_schedule(outcome.planned.graph, model, schedule, disturbance);
+  };
+  return {.noise_s = seconds({.noise = 0.2}),
+          .slow_links_s = seconds({.compute = 0.8, .communication = 1.2}),
+          .slow_computing_s = seconds({.compute = 1.2, .communication = 0.8})};
+}
+
 }  // namespace
 
 Schedule const& Outcome::main_schedule() const {
@@ -57,6 +66,7 @@ Outcome plan_case(Case planned, Settings const& settings, std::string label) {
                                             in_gigabytes(outcome.serial_peak_bytes - outcome.capacity)));
     }
     if (options.progress) fmt::print(stderr, "\r\033[K");
+    if (settings.replay) outcome.replays.push_back(replay(outcome, model, outcome.schedules.back()));
   }
   return outcome;
 }

@@ -9,6 +9,13 @@
 
 namespace weft::schedule_tool {
 
+/// Seconds that a plan takes where operators take other times than planned (replay_schedule()).
+struct Replays {
+  double noise_s = 0;           ///< each 20 % more or less, by chance
+  double slow_links_s = 0;      ///< collectives 20 % more, all others 20 % less
+  double slow_computing_s = 0;  ///< the reverse
+};
+
 /// A case and its plans, one for each policy.
 struct Outcome {
   Case planned{};
@@ -17,6 +24,7 @@ struct Outcome {
   std::int64_t resident_bytes = 0;
   std::int64_t serial_peak_bytes = 0;
   std::vector<Schedule> schedules{};
+  std::vector<Replays> replays{};  ///< of each schedule, where they were asked for
 
   /// Weft's, or the fastest where it was not asked for.
   [[nodiscard]] Schedule const& main_schedule() const;

@@ -72,6 +72,16 @@ void print_table(std::FILE* out, Outcome const& outcome, std::optional<Outcome> 
   }
 }
 
+void print_replays(std::FILE* out, Outcome const& outcome) {
+  if (outcome.replays.empty()) return;
+  fmt::print(out, "{:<10}{:>16}{:>22}{:>22}\n", "replayed", "each +-20 %", "links slow, ms", "computing slow, ms");
+  for (std::size_t i = 0; i < outcome.replays.size(); ++i) {
+    Replays const& times = outcome.replays[i];
+    fmt::print(out, "{:<10}{:>16.3f}{:>22.3f}{:>22.3f}\n", outcome.schedules[i].policy, times.noise_s * 1e3,
+               times.slow_links_s * 1e3, times.slow_computing_s * 1e3);
+  }
+}
+
 void print_advice(std::FILE* out, Advice const& advice) {
   std::string text;
   auto const add = [&](std::string const& setting) { text += (text.empty() ? "" : ", ") + setting; };
@@ -170,6 +180,11 @@ Json policy_json(Schedule const& schedule) {
 Json case_json(Outcome const& outcome) {
   Json policies = Json::array();
   for (auto const& schedule : outcome.schedules) policies.push_back(policy_json(schedule));
+  for (std::size_t i = 0; i < outcome.replays.size(); ++i) {
+    policies[i]["replayed_ms"] = {{"noise", outcome.replays[i].noise_s * 1e3},
+                                  {"slow_links", outcome.replays[i].slow_links_s * 1e3},
+                                  {"slow_computing", outcome.replays[i].slow_computing_s * 1e3}};
+  }
   Schedule const& main = outcome.main_schedule();
   return {{"graph", outcome.planned.graph.name},
           {"operators", outcome.planned.graph.ops.size()},
@@ -194,6 +209,7 @@ void print_report(std::FILE* out, Outcome const& outcome, std::optional<Outcome>
              in_gigabytes(outcome.capacity), in_gigabytes(outcome.resident_bytes),
              in_gigabytes(outcome.serial_peak_bytes));
   print_table(out, outcome, other);
+  print_replays(out, outcome);
   print_case(out, outcome);
   if (other) print_case(out, *other);
 }

@@ -24,6 +24,7 @@ struct Settings {
   std::string what_if{};
   double time_limit_s = 60;
   std::uint64_t seed = 1;
+  bool replay = false;
   // Files to write; empty: none.
   std::string plan_file{};
   std::string trace{};
