@@ -109,6 +109,7 @@ class FullySharded::Impl final : public ShardedOptimizer::Core {
   std::vector<char> updated_;  ///< by unit, in the step() under way
   bool sync_ = true;
   bool any_backward_ = false;  ///< since the last step
+  float judged_scale_ = 1;     ///< the inverse scale that judged_ was measured with
   bool reduced_ = false;       ///< reduce() came, step() did not
 };
 

@@ -99,7 +99,8 @@ void FullySharded::Impl::end_step() {
 // Of the shard as it is: another pass before the step may add to it.
 void FullySharded::Impl::judge_flat(std::size_t flat) {
   for (ShardPiece const& piece : shards_.by_bucket()[flat]) {
-    judged_[static_cast<std::size_t>(&piece - shards_.pieces().data())] = judge_.measure(gradient_of(piece));
+    judged_[static_cast<std::size_t>(&piece - shards_.pieces().data())] =
+        judge_.measure(gradient_of(piece), judged_scale_);
   }
 }
 
@@ -136,7 +137,10 @@ StepInputs FullySharded::Impl::judged(StepInputs const& inputs) {
   wait_for_reductions();
   if (compute_) return judged_on_device(inputs);
   close_.wait(layout_, settings_);  // before anything is updated
-  for (std::size_t flat = 0; reduced_ && flat < layout_.flat_count(); ++flat) judge_flat(flat);
+  if (reduced_ || judged_scale_ != judge_.inv_scale()) {
+    judged_scale_ = judge_.inv_scale();
+    for (std::size_t flat = 0; flat < layout_.flat_count(); ++flat) judge_flat(flat);
+  }
   judge_.begin();
   for (NormParts const& piece : judged_) judge_.add(piece);
   std::fill(judged_.begin(), judged_.end(), NormParts{});

@@ -144,6 +144,8 @@ void FullySharded::Impl::note_gradients(std::size_t unit) {
     if (unused_[i] == 0) written_[i] = 1;
     unused_[i] = 0;
   }
+  // Shards are judged on the stream's thread, by the scale of the pass they come from.
+  if (!any_backward_ && !compute_) judged_scale_ = judge_.inv_scale();
   any_backward_ = true;
 }
 

@@ -49,9 +49,9 @@ StepInputs GradientJudge::without_judging(StepInputs inputs) const noexcept {
   return inputs;
 }
 
-NormParts GradientJudge::measure(BufferView shard) const {
+NormParts GradientJudge::measure(BufferView shard, float inv_scale) const {
   // Scaled gradients' squares leave f32 far earlier than the gradients themselves, and then need a second pass.
-  return parts_of(shard, policy_.norm_type, policy_.scaler != nullptr ? policy_.scaler->inv_scale() : 1);
+  return parts_of(shard, policy_.norm_type, inv_scale);
 }
 
 void GradientJudge::add(NormParts const& shard) noexcept {

@@ -28,9 +28,12 @@ class GradientJudge {
   /// Forgets what it has seen since decide().
   void begin() noexcept { parts_ = {}; }
   /// One pass over a shard, f32, bf16 or f16. One thread at a time.
-  void look_at(BufferView shard) { add(measure(shard)); }
-  /// The same in two: of a shard that may yet change, what it was like last is added. measure() is thread-safe.
-  [[nodiscard]] NormParts measure(BufferView shard) const;
+  void look_at(BufferView shard) { add(measure(shard, inv_scale())); }
+  /// The same in two: of a shard that may yet change, what it was like last is added. measure() is thread-safe; it is
+  /// told the scale, which the caller's thread may update meanwhile.
+  [[nodiscard]] NormParts measure(BufferView shard, float inv_scale) const;
+  /// The scaler's, now; 1 without one.
+  [[nodiscard]] float inv_scale() const { return policy_.scaler != nullptr ? policy_.scaler->inv_scale() : 1; }
   void add(NormParts const& shard) noexcept;
 
   /// Collective, by one all_reduce: by everything that was looked at, on all ranks. The result's pointers are good

@@ -306,7 +306,7 @@ void expect_forgotten_update(GradScaler& scaler, Step const& step) {
         << error.what();
   }
   scaler.update();
-  step(2);  // nothing was sent: its gradients are the ones of the step refused
+  step(2);  // the gradients are the ones of the step refused
 }
 
 TEST(StepSettings, AForgottenUpdateOfTheScalerIsRefused) {
