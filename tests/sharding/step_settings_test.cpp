@@ -330,5 +330,24 @@ TEST(StepSettings, AForgottenUpdateOfTheScalerIsRefused) {
   });
 }
 
+// Shards are judged on the communication stream while the caller's thread may update the scale.
+TEST(StepSettings, AnUpdateBeforeTheStepIsJudgedByTheNewScale) {
+  run_thread_ranks(2, [](Communicator& world) {
+    Training const t = three_groups(SgdOptions{.lr = 0.1});
+    Parameters const start(t.specs);
+    auto const norm_after = [&](int updates) {
+      GradScaler scaler({.init_scale = 64, .growth_factor = 2, .growth_interval = 1});
+      FullySharded model(world, units_of(start, t, 2), {.gradients = {.scaler = &scaler, .max_norm = 1e6}});
+      run_pass(model, t, world.rank(), 0, 0);
+      for (int i = 0; i < updates; ++i) scaler.update();
+      model.step();
+      return model.gradient_norm().norm;
+    };
+    double const norm = norm_after(0);
+    EXPECT_GT(norm, 0);
+    EXPECT_NEAR(norm_after(2), norm / 4, norm * 1e-6);
+  });
+}
+
 }  // namespace
 }  // namespace weft::test
