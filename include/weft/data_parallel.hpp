@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -78,11 +79,13 @@ class DataParallel {
   [[nodiscard]] Bucketer const& bucketer() const noexcept { return bucketer_; }
 
  private:
+  void broadcast_parameters(int root);
   void level(std::size_t active_steps);
 
   Communicator* communicator_;
   std::vector<BufferView> parameters_;
   Bucketer bucketer_;
+  std::optional<Stream> compute_;  ///< where parameters are used, on a GPU
 };
 
 }  // namespace weft

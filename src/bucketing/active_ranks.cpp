@@ -9,7 +9,7 @@ namespace weft {
 void ActiveRanks::announce(Communicator& communicator, Stream const& stream, bool active) {
   mine_ = active ? 1 : 0;
   work_ = communicator.all_reduce(std::span<std::int32_t const>(&mine_, 1), std::span<std::int32_t>(&all_, 1),
-                                  ReduceOp::sum, {stream, {}});
+                                  ReduceOp::sum, {host_.beside(stream, "how many ranks have data"), {}});
   announced_ = true;
   if (active) ++active_steps_;
 }

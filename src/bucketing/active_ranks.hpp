@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bucketing/host_stream.hpp"
 #include "weft/bucketer.hpp"
 #include "weft/communicator.hpp"
 
@@ -14,7 +15,7 @@ class ActiveRanks {
  public:
   explicit ActiveRanks(JoinOptions const& options) : options_(options) {}
 
-  /// Collective, asynchronous. Once a step.
+  /// Collective, asynchronous, through host memory: see HostStream. Once a step.
   void announce(Communicator& communicator, Stream const& stream, bool active);
   [[nodiscard]] bool announced() const noexcept { return announced_; }
   /// How many ranks said that they are active; waits for them.
@@ -38,6 +39,7 @@ class ActiveRanks {
   bool announced_ = false;
   std::size_t active_steps_ = 0;
   Work work_;
+  HostStream host_;
 };
 
 /// What active_ranks divides by has to be computed. @throws Error{invalid_argument|unsupported}

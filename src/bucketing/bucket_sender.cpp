@@ -12,12 +12,9 @@ namespace weft {
 namespace {
 
 void check_for_device(BucketerOptions const& options) {
-  char const* const what = options.policy != BucketPolicy::caps      ? "policy"
-                           : options.unused != UnusedGradients::zero ? "unused"
-                                                                     : nullptr;
-  if (what == nullptr) return;
+  if (options.policy == BucketPolicy::caps) return;
   throw Error(ErrorCode::unsupported,
-              fmt::format("bucketer: options.{} is for gradients in host memory so far, not on {}", what,
+              fmt::format("bucketer: options.policy is for gradients in host memory so far, not on {}",
                           to_string(options.device)));
 }
 

@@ -87,16 +87,30 @@ void BucketStorage::zero(std::size_t tensor) const {
   std::memset(view.data, 0, view.bytes());
 }
 
+void BucketStorage::copy(void* to, BufferView const& from) const {
+  if (from.count == 0) return;
+  if (on_) return on_->impl().copy(to, from.data, from.bytes());
+  std::memcpy(to, from.data, from.bytes());
+}
+
+Buffer BucketStorage::room_for(std::size_t tensor) const {
+  MemoryScope const scope(kind_);
+  BufferView const view = this->tensor(tensor);
+  return on_ ? on_->impl().allocate(view.count, view.dtype) : Buffer::host(view.count, view.dtype);
+}
+
+void BucketStorage::copy_out(std::size_t tensor, Buffer const& to) const {
+  copy(to.data(), this->tensor(tensor));
+}
+
+void BucketStorage::copy_back(std::size_t tensor, Buffer const& from) const {
+  copy(this->tensor(tensor).data, from.view());
+}
+
 void BucketStorage::copy_tensors_from(BucketStorage const& other) const {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     if (other.comes_and_goes() && other.buffers_[other.bucket_of_[i]].data() == nullptr) continue;
-    BufferView const view = tensor(i);
-    if (view.count == 0) continue;
-    if (on_) {
-      on_->impl().copy(view.data, other.tensors_[i].data, view.bytes());
-    } else {
-      std::memcpy(view.data, other.tensors_[i].data, view.bytes());
-    }
+    copy(tensor(i).data, other.tensors_[i]);
   }
 }
 

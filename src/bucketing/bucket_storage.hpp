@@ -16,7 +16,7 @@ namespace weft {
 class BucketStorage {
  public:
   /// Collective: allocates one zero-filled buffer per bucket that has elements. @throws Error{out_of_memory} on every
-  /// rank. With a stream of a GPU: there, and zero() and copy_tensors_from() are enqueued on it.
+  /// rank. With a stream of a GPU: there, and what zeroes and copies is enqueued on it.
   BucketStorage(Communicator& communicator, BucketPlan plan, MemoryKind kind = MemoryKind::gradients,
                 std::optional<Stream> const& on = {});
   /// Of a GPU, where memory is whole or not at all: symmetric memory for parts alone, each rank's of `shards`, of every
@@ -53,12 +53,17 @@ class BucketStorage {
   void note_whole(std::size_t index) const { released_[index].set(0); }
 
   void zero(std::size_t tensor) const;
+  /// Memory that a tensor's contents fit into, where the tensor is; and its contents there, or back from there.
+  [[nodiscard]] Buffer room_for(std::size_t tensor) const;
+  void copy_out(std::size_t tensor, Buffer const& to) const;
+  void copy_back(std::size_t tensor, Buffer const& from) const;
   /// Takes over every tensor's contents. Both must hold the same tensors.
   void copy_tensors_from(BucketStorage const& other) const;
 
  private:
   void fetch(std::size_t index) const;
   void lay_out_tensors(std::size_t bucket) const;
+  void copy(void* to, BufferView const& from) const;
 
   BucketPlan plan_;
   std::optional<Stream> on_;

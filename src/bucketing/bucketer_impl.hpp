@@ -8,6 +8,7 @@
 #include "bucketing/active_ranks.hpp"
 #include "bucketing/bucket_sender.hpp"
 #include "bucketing/bucket_storage.hpp"
+#include "bucketing/device_scale.hpp"
 #include "bucketing/gradient_presence.hpp"
 #include "bucketing/ready_tracker.hpp"
 #include "bucketing/replan.hpp"
@@ -77,6 +78,7 @@ class Bucketer::Impl final : FailsOnce {
   GradientPresence presence_;
   UnusedTensors unused_;
   std::optional<ActiveRanks> join_;
+  DeviceScale device_scale_;
   std::vector<BucketSender::Sent> sent_;  ///< by bucket
   std::vector<std::uint8_t> divided_;     ///< by bucket: divide_by_active() came
   std::vector<Clock::time_point> ready_;  ///< by bucket

@@ -12,9 +12,6 @@ void Bucketer::Impl::begin_join(JoinOptions const& options) {
     throw Error(ErrorCode::invalid_argument,
                 "bucketer: begin_join(): it is on already, a step is not finished, or synchronisation is off");
   }
-  if (sender_.compute()) {
-    throw Error(ErrorCode::unsupported, "bucketer: begin_join(): for gradients in host memory so far");
-  }
   check_join(options, options_, specs_);
   join_.emplace(options);
 }
@@ -67,7 +64,12 @@ void Bucketer::Impl::divide_by_active(std::size_t bucket) {
   divided_[bucket] = 1;
   float const factor = join_->factor(options_.op, communicator_.size());
   BufferView const mine = sender_.mine(storage_.bucket(bucket));
-  if (factor != 1 && mine.count != 0) kernels::scale(mine.data, mine.count, mine.dtype, factor);
+  if (factor == 1 || mine.count == 0) return;
+  if (sender_.compute()) {
+    device_scale_.scale(mine, factor, *sender_.compute());
+  } else {
+    kernels::scale(mine.data, mine.count, mine.dtype, factor);
+  }
 }
 
 }  // namespace weft

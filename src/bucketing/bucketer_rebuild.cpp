@@ -9,6 +9,7 @@ namespace weft {
 void Bucketer::Impl::resize_per_bucket() {
   sent_.assign(storage_.bucket_count(), {});
   divided_.assign(storage_.bucket_count(), 0);
+  device_scale_.forget();
   ready_.assign(storage_.bucket_count(), Clock::time_point());
   timings_.reserve(storage_.bucket_count());
 }

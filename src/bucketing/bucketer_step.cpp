@@ -103,17 +103,17 @@ void Bucketer::Impl::finish_launching() {
 }
 
 void Bucketer::Impl::wait_for_bucket(std::size_t bucket) {
-  if (sender_.compute()) {
-    sent_[bucket].done.wait_on(*sender_.compute());
-    if (sent_[bucket].arrived) sent_[bucket].arrived->wait_on(*sender_.compute());
-    if (sent_[bucket].timing) sent_[bucket].timing->wait_on(*sender_.compute());
-    return;
-  }
-  try {
-    sent_[bucket].done.wait();
-    sent_[bucket].begun.wait();
-  } catch (std::exception const&) {
-    rethrow_from(bucket);
+  if (auto const& compute = sender_.compute()) {
+    sent_[bucket].done.wait_on(*compute);
+    if (sent_[bucket].arrived) sent_[bucket].arrived->wait_on(*compute);
+    if (sent_[bucket].timing) sent_[bucket].timing->wait_on(*compute);
+  } else {
+    try {
+      sent_[bucket].done.wait();
+      sent_[bucket].begun.wait();
+    } catch (std::exception const&) {
+      rethrow_from(bucket);
+    }
   }
   if (join_ && divided_[bucket] == 0) divide_by_active(bucket);
 }

@@ -14,6 +14,7 @@ GradientPresence::GradientPresence(UnusedGradients mode, std::size_t tensors) : 
 
 void GradientPresence::begin(std::span<std::uint8_t const> here) {
   if (!matters() || learnt_) return;
+  wait();  // where nobody asked for the step before, that may still be under way
   agreements_.clear();
   std::copy(here.begin(), here.end(), here_.begin());
   std::copy(here.begin(), here.end(), anywhere_.begin());
@@ -22,7 +23,8 @@ void GradientPresence::begin(std::span<std::uint8_t const> here) {
 void GradientPresence::agree(Communicator& communicator, Stream const& stream) {
   if (!matters() || learnt_ || here_.empty()) return;
   std::span<std::uint8_t> const ranks(anywhere_);
-  agreements_.push_back(communicator.all_reduce(ranks, ranks, ReduceOp::max, {stream, {}}));
+  Stream const& on = host_.beside(stream, "which tensors have a gradient");
+  agreements_.push_back(communicator.all_reduce(ranks, ranks, ReduceOp::max, {on, {}}));
 }
 
 bool GradientPresence::has_gradient(std::size_t tensor) const {

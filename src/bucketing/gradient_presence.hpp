@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "bucketing/host_stream.hpp"
 #include "weft/bucketer.hpp"
 #include "weft/communicator.hpp"
 #include "weft/error.hpp"
@@ -22,7 +23,7 @@ class GradientPresence {
   /// By tensor: not 0 where this rank has a gradient in the step that ends.
   void begin(std::span<std::uint8_t const> here);
   /// Collective, asynchronous: finds out what ranks have, unless it is known. Of several communicators in turn: all
-  /// ranks that these connect.
+  /// ranks that these connect. Through host memory, see HostStream. @throws what that does.
   void agree(Communicator& communicator, Stream const& stream);
   /// Some rank has, or had in the last step. Blocks until agree() has found out, unless this rank has one itself.
   [[nodiscard]] bool has_gradient(std::size_t tensor) const;
@@ -44,6 +45,7 @@ class GradientPresence {
   std::vector<std::uint8_t> here_;
   std::vector<std::uint8_t> anywhere_;
   std::vector<Work> agreements_;
+  HostStream host_;
 };
 
 /// A rank broke the promise of UnusedGradients::fixed. The step has ended all the same, and the next may follow.

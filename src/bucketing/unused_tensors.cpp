@@ -1,7 +1,6 @@
 #include "bucketing/unused_tensors.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 namespace weft {
 
@@ -11,8 +10,8 @@ UnusedTensors::UnusedTensors(GradientPresence const& presence, std::size_t tenso
 void UnusedTensors::send_zeros(BucketStorage const& storage, std::size_t tensor) {
   BufferView const view = storage.tensor(tensor);
   if (presence_.matters() && !presence_.always_anywhere(tensor) && view.count != 0) {
-    auto const* const bytes = static_cast<std::byte const*>(view.data);
-    aside_[tensor].assign(bytes, bytes + view.bytes());
+    if (aside_[tensor].data() == nullptr) aside_[tensor] = storage.room_for(tensor);
+    storage.copy_out(tensor, aside_[tensor]);
     zeroed_.push_back(tensor);
   }
   storage.zero(tensor);
@@ -23,7 +22,7 @@ void UnusedTensors::settle(BucketStorage const& storage, std::size_t tensor) {
   if (found == zeroed_.end()) return;
   bool const keeps = !presence_.has_gradient(tensor);
   zeroed_.erase(found);
-  if (keeps) std::memcpy(storage.tensor(tensor).data, aside_[tensor].data(), aside_[tensor].size());
+  if (keeps) storage.copy_back(tensor, aside_[tensor]);
 }
 
 void UnusedTensors::settle_all(BucketStorage const& storage) {

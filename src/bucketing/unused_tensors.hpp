@@ -22,8 +22,8 @@ class UnusedTensors {
 
  private:
   GradientPresence const& presence_;
-  std::vector<std::vector<std::byte>> aside_;  ///< by tensor; memory is kept from step to step
-  std::vector<std::size_t> zeroed_;            ///< tensors aside in this step
+  std::vector<Buffer> aside_;        ///< by tensor; memory is kept from step to step
+  std::vector<std::size_t> zeroed_;  ///< tensors aside in this step
 };
 
 }  // namespace weft

@@ -68,14 +68,17 @@ DataParallel::DataParallel(Communicator& communicator, std::vector<BufferView> p
     : communicator_(&communicator),
       parameters_(std::move(parameters)),
       bucketer_(communicator, specs_of(parameters_), whole(communicator.rank(), options, parameters_)) {
-  CollectiveOptions how;
   if (!parameters_.empty() && parameters_.front().device.type != DeviceType::cpu) {
-    how.stream = options.compute ? *options.compute : DeviceAccess::backend(communicator)->default_stream();
+    compute_ = options.compute ? *options.compute : DeviceAccess::backend(communicator)->default_stream();
   }
+  broadcast_parameters(0);
+}
+
+void DataParallel::broadcast_parameters(int root) {
   for (BufferView const& parameter : parameters_) {
     if (parameter.count == 0) continue;
-    Work const sent = communicator.broadcast(parameter, 0, how);
-    if (!how.stream) sent.wait();
+    Work const sent = communicator_->broadcast(parameter, root, {compute_, {}});
+    if (!compute_) sent.wait();
   }
 }
 
@@ -130,10 +133,7 @@ void DataParallel::level(std::size_t active_steps) {
   communicator_->all_gather(std::span<std::uint64_t const>(&mine, 1), std::span<std::uint64_t>(steps)).wait();
   auto const [least, most] = std::minmax_element(steps.begin(), steps.end());
   if (*least == *most) return;
-  int const root = static_cast<int>(std::max_element(steps.begin(), steps.end()) - steps.begin());
-  for (BufferView const& parameter : parameters_) {
-    if (parameter.count != 0) communicator_->broadcast(parameter, root).wait();
-  }
+  broadcast_parameters(static_cast<int>(std::max_element(steps.begin(), steps.end()) - steps.begin()));
 }
 
 }  // namespace weft

@@ -54,7 +54,6 @@ void check_for_device(int rank, std::vector<ShardedUnit> const& units, FullyShar
                             to_string(options.compute->device()), to_string(device)));
   }
   char const* what = nullptr;
-  if (options.unused != UnusedGradients::zero) what = "options.unused but zero";
   for (ShardedUnit const& unit : units) {
     for (ParameterGroup const& group : unit.groups) {
       if (needs_norms(group.options)) what = "Lamb, whose norms are of whole tensors; take AdamW";

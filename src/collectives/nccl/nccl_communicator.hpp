@@ -85,6 +85,9 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   /// Ends what is under way. Never waits long. The first time counts.
   void stop() noexcept;
   [[nodiscard]] bool is_stopped() const noexcept { return stopped_.load(std::memory_order_acquire); }
+  /// Once it is: returns when the thread that stops it has told NCCL, which takes no part in its windows from then on.
+  /// Outside of a Use.
+  void wait_until_told() noexcept { std::scoped_lock const lock(stopping_); }
   /// The last resort where something under way does not end: nobody can use the communicator any more. Waits until NCCL
   /// is through with that, until `enough()`, or until the time limit, counted from the first abort, is over; whether it
   /// is. Any thread, outside of its Use.

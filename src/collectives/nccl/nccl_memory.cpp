@@ -45,7 +45,9 @@ class Memory {
     try {
       cuda::DeviceGuard const guard(libraries.device, *libraries.cuda);
       cuda::check(*libraries.cuda, libraries.cuda->device_synchronize(), "cudaDeviceSynchronize");
-      if (window != nullptr && !communicator_->is_stopped()) {
+      if (window != nullptr && communicator_->is_stopped()) {
+        communicator_->wait_until_told();
+      } else if (window != nullptr) {
         NcclCommunicator::Use const use(*communicator_);
         deregister(*communicator_, use.handle(), window);
       }

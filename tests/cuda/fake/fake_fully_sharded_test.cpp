@@ -53,6 +53,11 @@ TEST_F(FakeFullySharded, AccumulatesMarksUnusedAndConverts) {
       options.parameter_type = DataType::bf16;
       options.reduce_type = DataType::f32;
       EXPECT_EQ(train_on_gpu(world, gpu, training, options), train_on_host(world, gpu, training, options)) << passes;
+      for (auto const unused : {UnusedGradients::find, UnusedGradients::fixed}) {
+        if (unused == UnusedGradients::fixed && training.unused) continue;
+        options.unused = unused;
+        EXPECT_EQ(train_on_gpu(world, gpu, training, options), train_on_host(world, gpu, training, options)) << passes;
+      }
     }
   });
 }
@@ -290,7 +295,6 @@ TEST_F(FakeFullySharded, WhatIsNotThereOnAGpuIsNamed) {
     };
     refused({memory.view()}, LambOptions{}, {}, "Lamb");
     refused({memory.view(), host.view()}, AdamWOptions{}, {}, "parameter 1");
-    refused({memory.view()}, AdamWOptions{}, {.unused = UnusedGradients::find}, "options.unused");
     refused({memory.view()}, AdamWOptions{}, {.compute = Stream::cpu()}, "options.compute");
     FullyShardedOptions scaled;
     scaled.gradients.scaler = &scaler;

@@ -111,9 +111,12 @@ TEST_F(FakeZero, SurvivesUnusedGradientsAccumulationAndSixteenBitParameters) {
           ZeroOptions options{.stage = stage};
           options.buckets.limits = {3000, 9000, 1000};
           options.buckets.overlap = overlap;
-          EXPECT_EQ(train_on_gpu(world, gpu, training, options, backward_of(training, world.rank())),
-                    train_sharded(world, training, options))
-              << "stage " << static_cast<int>(stage) << ", overlap " << overlap << ", passes " << passes;
+          for (auto const unused : {UnusedGradients::zero, UnusedGradients::find}) {
+            options.buckets.unused = unused;
+            EXPECT_EQ(train_on_gpu(world, gpu, training, options, backward_of(training, world.rank())),
+                      train_sharded(world, training, options))
+                << "stage " << static_cast<int>(stage) << ", overlap " << overlap << ", passes " << passes;
+          }
         }
       }
     });
