@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
-#include <queue>
 #include <string>
 #include <vector>
 
 #include "scheduler/graph/dependencies.hpp"
+#include "scheduler/graph/list_order.hpp"
 #include "weft/error.hpp"
 #include "weft/op_graph.hpp"
 
@@ -17,9 +16,12 @@ namespace {
 
 constexpr std::size_t kMostNamed = 8;
 
-/// Of operators none of which can be the first: following what each waits for comes round to one that was met before.
-std::vector<OpId> cycle_among(Dependencies const& dependencies, std::vector<std::size_t> const& waits_for) {
-  auto const stuck = [&](OpId op) { return waits_for[static_cast<std::size_t>(op)] > 0; };
+/// Of operators outside the order, none of which can be next: following what each waits for comes round to one that was
+/// met before.
+std::vector<OpId> cycle_among(Dependencies const& dependencies, std::vector<OpId> const& order) {
+  std::vector<bool> placed(dependencies.size(), false);
+  for (OpId const op : order) placed[static_cast<std::size_t>(op)] = true;
+  auto const stuck = [&](OpId op) { return !placed[static_cast<std::size_t>(op)]; };
   OpId at = 0;
   while (!stuck(at)) ++at;
   std::vector<OpId> path;
@@ -50,23 +52,8 @@ std::vector<OpId> cycle_among(Dependencies const& dependencies, std::vector<std:
 
 std::vector<OpId> topological_order(OpGraph const& graph) {
   Dependencies const dependencies(graph);
-  std::vector<std::size_t> waits_for(graph.ops.size());
-  std::priority_queue<OpId, std::vector<OpId>, std::greater<>> ready;
-  for (std::size_t op = 0; op < graph.ops.size(); ++op) {
-    waits_for[op] = dependencies.before(static_cast<OpId>(op)).size();
-    if (waits_for[op] == 0) ready.push(static_cast<OpId>(op));
-  }
-  std::vector<OpId> order;
-  order.reserve(graph.ops.size());
-  while (!ready.empty()) {
-    OpId const op = ready.top();
-    ready.pop();
-    order.push_back(op);
-    for (OpId const later : dependencies.after(op)) {
-      if (--waits_for[static_cast<std::size_t>(later)] == 0) ready.push(later);
-    }
-  }
-  if (order.size() < graph.ops.size()) refuse_cycle(graph, cycle_among(dependencies, waits_for));
+  auto order = list_order(dependencies, graph.ops.size(), [](OpId op) { return op; });
+  if (order.size() < graph.ops.size()) refuse_cycle(graph, cycle_among(dependencies, order));
   return order;
 }
 

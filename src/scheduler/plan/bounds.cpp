@@ -7,15 +7,12 @@
 #include <tuple>
 #include <utility>
 
+#include "scheduler/graph/at.hpp"
 #include "scheduler/plan/memory_bound.hpp"
 
 namespace weft {
 
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 constexpr std::size_t kMostCuts = 48;
 

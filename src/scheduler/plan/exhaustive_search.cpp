@@ -5,13 +5,11 @@
 #include <limits>
 #include <vector>
 
+#include "scheduler/graph/at.hpp"
+
 namespace weft {
 
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 /// Starts tasks in all orders, one after another, keeping when each one ends.
 class AllOrders {

@@ -5,13 +5,11 @@
 #include <cstddef>
 #include <limits>
 
+#include "scheduler/graph/at.hpp"
+
 namespace weft {
 
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 /// What a task has to do with a cut.
 enum class Side : unsigned char { neither, before, after };

@@ -3,15 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "scheduler/graph/at.hpp"
+
 namespace weft {
-
-namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
-}  // namespace
 
 MemoryOutlook::MemoryOutlook(Problem const& problem, std::vector<TaskId> const& order)
     : problem_(problem),

@@ -2,21 +2,17 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <limits>
 #include <map>
-#include <queue>
 #include <utility>
 
+#include "scheduler/graph/at.hpp"
+#include "scheduler/graph/list_order.hpp"
 #include "scheduler/plan/range_max.hpp"
 
 namespace weft {
 
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 /// Collectives of fewer bytes than this are moved along with what they belong to (norms, losses).
 constexpr std::int64_t kSmall = std::int64_t{1} << 20;
@@ -232,23 +228,7 @@ std::vector<TaskId> serial_order_by(Merged const& merged, Problem const& problem
       pulls[at(earlier)] = true;
     }
   }
-  using Entry = std::pair<double, TaskId>;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
-  std::vector<std::size_t> waits_for(of.size());
-  for (std::size_t id = 0; id < of.size(); ++id) {
-    waits_for[id] = problem.before(static_cast<TaskId>(id)).size();
-    if (waits_for[id] == 0) ready.emplace(of[id], static_cast<TaskId>(id));
-  }
-  std::vector<TaskId> order;
-  while (!ready.empty()) {
-    TaskId const task = ready.top().second;
-    ready.pop();
-    order.push_back(task);
-    for (TaskId const later : problem.after(task)) {
-      if (--waits_for[at(later)] == 0) ready.emplace(of[at(later)], later);
-    }
-  }
-  return order;
+  return list_order(problem, of.size(), [&](TaskId id) { return of[at(id)]; });
 }
 
 }  // namespace weft

@@ -3,20 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
-#include <queue>
 
+#include "scheduler/graph/at.hpp"
 #include "scheduler/graph/dependencies.hpp"
+#include "scheduler/graph/list_order.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
 
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 /// Which tensors share memory: aliases, and what is written over what nothing else reads.
 std::vector<TensorId> shared_memory(OpGraph const& graph) {
@@ -137,23 +133,12 @@ Problem::Lists Problem::turned(Lists const& lists, std::size_t size) {
 }
 
 void Problem::make_order() {
-  std::vector<std::size_t> waits_for(tasks_.size());
-  std::priority_queue<TaskId, std::vector<TaskId>, std::greater<>> ready;
-  for (std::size_t id = 0; id < tasks_.size(); ++id) {
-    waits_for[id] = before(static_cast<TaskId>(id)).size();
-    if (waits_for[id] == 0) ready.push(static_cast<TaskId>(id));
-  }
-  while (!ready.empty()) {
-    TaskId const id = ready.top();
-    ready.pop();
-    order_.push_back(id);
-    for (TaskId const later : after(id)) {
-      if (--waits_for[at(later)] == 0) ready.push(later);
-    }
-  }
+  order_ = list_order(*this, tasks_.size(), [](TaskId id) { return id; });
   if (order_.size() == tasks_.size()) return;
-  auto const stuck = std::find_if(waits_for.begin(), waits_for.end(), [](auto count) { return count > 0; });
-  auto const& ops = tasks_[static_cast<std::size_t>(stuck - waits_for.begin())].ops;
+  std::vector<bool> placed(tasks_.size(), false);
+  for (TaskId const id : order_) placed[at(id)] = true;
+  auto const stuck = std::find(placed.begin(), placed.end(), false);
+  auto const& ops = tasks_[static_cast<std::size_t>(stuck - placed.begin())].ops;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("graph {}: a cycle through operator {} ({}), of {} that are merged", graph_->name,
                           ops.front(), graph_->ops[at(ops.front())].name, ops.size()));

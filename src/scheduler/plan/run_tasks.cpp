@@ -6,15 +6,12 @@
 #include <set>
 #include <utility>
 
+#include "scheduler/graph/at.hpp"
 #include "scheduler/plan/memory_outlook.hpp"
 
 namespace weft {
 
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 /// Tasks that do not fit are passed over for less urgent ones, but no more than this many at a time.
 constexpr int kMostTries = 8;

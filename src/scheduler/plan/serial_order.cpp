@@ -5,15 +5,12 @@
 #include <limits>
 #include <utility>
 
+#include "scheduler/graph/at.hpp"
 #include "scheduler/plan/exact_order.hpp"
 
 namespace weft {
 
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 /// Memory while tasks run one after another.
 class Account {
