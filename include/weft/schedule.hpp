@@ -59,7 +59,7 @@ enum class SchedulePolicy : std::uint8_t {
   prefetch1,  ///< a gather no earlier than the use of the one before it
   prefetch2,  ///< ... of the one two before it
   xla,        ///< rules like those of XLA's latency-hiding scheduler, after combiners of 30 MiB
-  inductor,   ///< rules like those of Inductor's overlap passes: one gather ahead, reductions waited for late
+  inductor,   ///< collectives moved forward as far as the peak of the order stays, as Inductor's passes are described
   random,     ///< the best of several orders by chance
 };
 inline constexpr int kSchedulePolicies = 9;

@@ -5,26 +5,60 @@
 #include <map>
 #include <utility>
 
+#include "scheduler/graph/at.hpp"
+#include "scheduler/plan/range_max.hpp"
+
 namespace weft {
 
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 bool sends(Problem const& problem, TaskId task) {
   Resource const resource = problem.task(task).resource;
   return resource == Resource::between_hosts || resource == Resource::within_host;
 }
 
+std::vector<std::int32_t> positions(std::vector<TaskId> const& serial) {
+  std::vector<std::int32_t> position(serial.size());
+  for (std::size_t i = 0; i < serial.size(); ++i) position[at(serial[i])] = static_cast<std::int32_t>(i);
+  return position;
+}
+
+/// Bytes live while each task of the order runs.
+RangeMax live_while(Problem const& problem, std::vector<std::int32_t> const& position) {
+  auto const end = static_cast<std::int32_t>(position.size());
+  RangeMax live(end);
+  for (auto const& storage : problem.storages()) {
+    std::int32_t last = -1;
+    for (TaskId const user : storage.users) last = std::max(last, position[at(user)]);
+    live.add(storage.first == kNone ? 0 : position[at(storage.first)], storage.kept ? end : last + 1, storage.bytes);
+  }
+  return live;
+}
+
+/// Collectives, and what is made for one of them alone from what is there from the beginning.
+std::vector<bool> movable(Problem const& problem) {
+  auto const& order = problem.order();
+  std::vector<bool> early(order.size(), false);  // waits for nothing that is not
+  std::vector<bool> moves(order.size(), false);
+  for (TaskId const task : order) {
+    auto const before = problem.before(task);
+    early[at(task)] = !sends(problem, task) &&
+                      std::all_of(before.begin(), before.end(), [&](TaskId each) { return early[at(each)]; });
+  }
+  for (std::size_t i = order.size(); i-- > 0;) {
+    auto const after = problem.after(order[i]);
+    moves[at(order[i])] =
+        sends(problem, order[i]) || (early[at(order[i])] && after.size() == 1 && moves[at(after.front())]);
+  }
+  return moves;
+}
+
 /// Where in the serial order the first task stands that waits for each one; its length where none does.
 std::vector<std::size_t> first_uses(Problem const& problem, std::vector<TaskId> const& serial) {
-  std::vector<std::size_t> position(serial.size());
-  for (std::size_t i = 0; i < serial.size(); ++i) position[at(serial[i])] = i;
+  auto const position = positions(serial);
   std::vector<std::size_t> first(serial.size(), serial.size());
   for (TaskId const task : serial) {
-    for (TaskId const later : problem.after(task)) first[at(task)] = std::min(first[at(task)], position[at(later)]);
+    for (TaskId const later : problem.after(task)) first[at(task)] = std::min(first[at(task)], at(position[at(later)]));
   }
   return first;
 }
@@ -53,8 +87,7 @@ std::vector<TaskId> prefetch_gates(Problem const& problem, std::vector<TaskId> c
     before.push_back(task);
   }
   // Nothing waits for what stands behind it.
-  std::vector<std::size_t> position(serial.size());
-  for (std::size_t i = 0; i < serial.size(); ++i) position[at(serial[i])] = i;
+  auto const position = positions(serial);
   for (std::size_t task = 0; task < gates.size(); ++task) {
     if (gates[task] != kNone && position[at(gates[task])] > position[task]) gates[task] = kNone;
   }
@@ -77,6 +110,34 @@ std::vector<TaskId> late_gates(Problem const& problem, std::vector<TaskId> const
     auto const place = std::upper_bound(until.begin(), until.end(), from) - until.begin() - 1;
     auto const gate = static_cast<std::size_t>(std::max<std::ptrdiff_t>(place, 0));
     if (gate < i) gates[at(task)] = serial[gate];
+  }
+  return gates;
+}
+
+std::vector<TaskId> raised_gates(Problem const& problem, std::vector<TaskId> const& serial) {
+  auto const position = positions(serial);
+  RangeMax live = live_while(problem, position);
+  std::int64_t const peak = live.max();
+  auto const moves = movable(problem);
+  std::vector<TaskId> gates(serial.size(), kNone);
+  std::vector<std::int32_t> place = position;
+  for (TaskId const task : serial) {
+    if (!moves[at(task)]) continue;
+    std::int32_t least = 0;  // right behind what it waits for
+    for (TaskId const earlier : problem.before(task)) {
+      bool const stays = place[at(earlier)] == position[at(earlier)];
+      least = std::max(least, place[at(earlier)] + (stays ? 1 : 0));
+    }
+    // The first place from which its results can be held.
+    std::int32_t most = position[at(task)];
+    while (least < most) {
+      std::int32_t const middle = least + (most - least) / 2;
+      bool const fits = live.max(middle, position[at(task)]) + problem.made_by(task) <= peak;
+      (fits ? most : least) = fits ? middle : middle + 1;
+    }
+    live.add(most, position[at(task)], problem.made_by(task));
+    place[at(task)] = most;
+    if (most > 0) gates[at(task)] = serial[at(most - 1)];
   }
   return gates;
 }

@@ -19,4 +19,9 @@ namespace weft {
 /// use.
 [[nodiscard]] std::vector<TaskId> late_gates(Problem const& problem, std::vector<TaskId> const& serial, double lead);
 
+/// Likewise: collectives, and what only prepares them (a weight's cast), are moved forward over what they do not wait
+/// for, one after another, as far as the serial order's peak of memory allows; each waits for what it then stands
+/// behind. The rule that PyTorch describes for Inductor ("reorder communication preserving peak memory"), written anew.
+[[nodiscard]] std::vector<TaskId> raised_gates(Problem const& problem, std::vector<TaskId> const& serial);
+
 }  // namespace weft

@@ -1,0 +1,252 @@
+#include "scheduler/plan/plan_search.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "scheduler/plan/replay_tasks.hpp"
+
+namespace weft {
+
+namespace {
+
+constexpr double kXlaCombiner = 30 << 20;
+constexpr std::uint64_t kRandomOrders = 8;
+/// The search ends after so many plans: planning takes about as long for graphs of any size up to 60,000 operators, and
+/// grows with the size beyond.
+constexpr std::size_t kOperatorsLookedAt = 4'800'000;
+constexpr std::size_t kLeastAttempts = 24;
+constexpr std::size_t kMostAttempts = 320;
+constexpr std::uint64_t kSampleSeed = 1;
+/// Choices of one round, and how many rounds may bring nothing that was not tried before (small graphs have few ways to
+/// merge).
+constexpr std::size_t kRound = 8;
+constexpr int kMostRepeats = 6;
+constexpr unsigned kMostThreads = 4;
+constexpr std::size_t kLeaders = 3;
+/// Plans longer than the best by this share are not looked at further, and how many others are.
+constexpr double kNear = 0.002;
+constexpr std::size_t kMostNear = 40;
+
+/// Calls work(0) to work(count - 1), each once, on several threads.
+template <typename Work>
+void on_threads(std::size_t count, Work const& work) {
+  std::atomic<std::size_t> next{0};
+  auto const some = [&] {
+    for (std::size_t i = next++; i < count; i = next++) work(i);
+  };
+  std::vector<std::jthread> helpers;
+  std::size_t const wanted =
+      std::min<std::size_t>(count, std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads));
+  for (std::size_t i = 1; i < wanted; ++i) helpers.emplace_back(some);
+  some();
+}
+
+/// Numbers by chance that are the same with every standard library.
+class Chance {
+ public:
+  explicit Chance(std::uint64_t seed) : random_(seed) {}
+  double share() { return static_cast<double>(random_() >> 11) / static_cast<double>(std::uint64_t{1} << 53); }
+  double between(double low, double high) { return low * std::pow(high / low, share()); }
+  bool one_in(std::uint64_t n) { return random_() % n == 0; }
+  template <typename T, std::size_t N>
+  T of(std::array<T, N> const& all) {
+    return all[random_() % N];
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+}  // namespace
+
+PlanChoice choice_of(SchedulePolicy policy) {
+  switch (policy) {
+    case SchedulePolicy::weft:
+    case SchedulePolicy::asap: return {};
+    case SchedulePolicy::blocking: return {.rule = StartRule::blocking};
+    case SchedulePolicy::alap: return {.rule = StartRule::late};
+    case SchedulePolicy::prefetch1: return {.depth = 1};
+    case SchedulePolicy::prefetch2: return {.depth = 2};
+    case SchedulePolicy::xla:
+      return {.rule = StartRule::late, .gather_bytes = kXlaCombiner, .reduce_bytes = kXlaCombiner, .share = 1};
+    case SchedulePolicy::inductor: return {.rule = StartRule::raised};
+    case SchedulePolicy::random: return {.rule = StartRule::random};
+  }
+  return {};
+}
+
+Plan PlanSearch::only(PlanChoice const& choice) {
+  std::vector<PlanChoice> choices;
+  std::uint64_t const count = choice.rule == StartRule::random ? kRandomOrders : 1;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    choices.push_back(choice);
+    choices.back().seed = options_.seed * kRandomOrders + i;
+  }
+  try_all(choices);
+  return std::move(best_);
+}
+
+/// Tries those that give plans which were not tried before.
+void PlanSearch::try_all(std::vector<PlanChoice> const& choices) {
+  std::vector<std::optional<StepPlanner::Draft>> drafts(choices.size());
+  on_threads(choices.size(), [&](std::size_t i) { drafts[i] = planner_.draft(choices[i]); });
+  for (auto& draft : drafts) {
+    PlanChoice const& choice = draft->choice;
+    if (!tried_.emplace(draft->launches, choice.rule, choice.depth, choice.window, choice.seed).second) draft.reset();
+  }
+  double const give_up_s = best_.problem ? best_.run.makespan_s * (1 + kNear) : std::numeric_limits<double>::infinity();
+  std::vector<Plan> plans(choices.size());
+  on_threads(choices.size(), [&](std::size_t i) {
+    if (drafts[i]) plans[i] = planner_.run(*std::move(drafts[i]), give_up_s);
+  });
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    if (plans[i].problem) take(choices[i], std::move(plans[i]));
+  }
+}
+
+void PlanSearch::take(PlanChoice const& choice, Plan plan) {
+  ++attempts_;
+  if (plan.run.complete && (!best_.problem || plan.run.makespan_s < best_.run.makespan_s)) {
+    std::swap(best_, plan);
+    leaders_.insert(leaders_.begin(), choice);
+    if (leaders_.size() > kLeaders) leaders_.pop_back();
+  }
+  if (plan.problem && plan.run.complete && near_.size() < kMostNear) near_.push_back(std::move(plan));
+  if (options_.progress) {
+    options_.progress({Clock::now() - began_, best_.run.makespan_s, planner_.bound().within_memory_s()});
+  }
+}
+
+std::size_t PlanSearch::most_attempts() const {
+  std::size_t const operators = std::max<std::size_t>(1, planner_.unmerged().tasks().size());
+  return std::clamp(kOperatorsLookedAt / operators, kLeastAttempts, kMostAttempts);
+}
+
+bool PlanSearch::is_over() const {
+  if (attempts_ > most_attempts() || Clock::now() - began_ > options_.time_limit) return true;
+  return best_.run.makespan_s <= planner_.bound().within_memory_s() * (1 + 1e-4);
+}
+
+/// First, so that the search is never worse.
+void PlanSearch::policies() {
+  for (auto const policy : {SchedulePolicy::asap, SchedulePolicy::prefetch1, SchedulePolicy::prefetch2,
+                            SchedulePolicy::alap, SchedulePolicy::xla, SchedulePolicy::inductor}) {
+    if (!best_.problem || !is_over()) try_all({choice_of(policy)});
+  }
+  if (is_over()) return;
+  std::vector<PlanChoice> random(kRandomOrders, choice_of(SchedulePolicy::random));
+  for (std::uint64_t i = 0; i < random.size(); ++i) random[i].seed = options_.seed * kRandomOrders + i;
+  try_all(random);
+}
+
+/// Choices by chance, for a part of the search: how far one gets from the best depends much on where that lies.
+void PlanSearch::sample() {
+  std::vector<PlanChoice> choices;
+  for (int const window : {0, 4, 16, 64}) choices.push_back({.window = window});
+  for (double const share : {0.1, 0.3}) {
+    for (double const taper : {0.2, 1.0}) {
+      choices.push_back({.gather_bytes = sent_bytes_, .reduce_bytes = sent_bytes_, .share = share, .taper = taper});
+    }
+  }
+  Chance chance(kSampleSeed);
+  std::size_t const until = attempts_ + most_attempts() / 3;
+  for (int repeats = 0; attempts_ < until && repeats < kMostRepeats && !is_over();) {
+    std::size_t const before = attempts_;
+    try_all(choices);
+    if (attempts_ == before) ++repeats;
+    choices.resize(kRound);
+    for (PlanChoice& choice : choices) {
+      choice = {};
+      choice.gather_bytes = chance.between(std::max(1.0, sent_bytes_ / 4096), std::max(1.0, sent_bytes_ / 8));
+      choice.reduce_bytes = chance.between(std::max(1.0, sent_bytes_ / 4096), std::max(1.0, sent_bytes_ / 8));
+      choice.share = chance.between(0.05, 1);
+      choice.taper = chance.between(0.1, 5);
+      choice.depth = chance.of(std::array{0, 0, 1, 2, 3, 4});
+      choice.window = chance.one_in(4) ? 16 : 1000;
+    }
+  }
+}
+
+/// Choices near the best ones, in smaller and smaller steps.
+void PlanSearch::improve() {
+  Chance chance(kSampleSeed + 1);
+  double step = 4;
+  for (int repeats = 0; repeats < kMostRepeats && !is_over();) {
+    std::vector<PlanChoice> choices;
+    for (std::size_t i = 0; i < kRound; ++i) {
+      PlanChoice choice = leaders_[i % 2 == 0 ? 0 : (i / 2) % leaders_.size()];
+      if (choice.rule != StartRule::early) choice = {};
+      if (choice.gather_bytes <= 0) choice.gather_bytes = choice.reduce_bytes = sent_bytes_ / 64;
+      auto const moved = [&](double value) {
+        return chance.one_in(3) ? value : value * chance.between(1 / step, step);
+      };
+      choice.gather_bytes = moved(choice.gather_bytes);
+      choice.reduce_bytes = moved(choice.reduce_bytes);
+      choice.share = std::min(1.0, moved(choice.share));
+      choice.taper = moved(choice.taper);
+      if (chance.one_in(4)) choice.depth = chance.of(std::array{0, 1, 2, 3, 4});
+      if (chance.one_in(4)) choice.window = chance.of(std::array{0, 4, 16, 64, 256, 1000});
+      choices.push_back(choice);
+    }
+    std::size_t const before = attempts_;
+    double const shortest = best_.run.makespan_s;
+    try_all(choices);
+    if (attempts_ == before) ++repeats;
+    if (best_.run.makespan_s > shortest * (1 - 1e-3)) step = std::max(1.1, 1 + (step - 1) * 0.85);
+  }
+}
+
+Plan PlanSearch::best() {
+  for (OpNode const& op : planner_.unmerged().graph().ops) {
+    if (op.kind == OpKind::collective) sent_bytes_ += static_cast<double>(op.collective.bytes);
+  }
+  policies();
+  double const rival_s = best_.run.makespan_s;
+  sample();
+  improve();
+  return steadiest(rival_s);
+}
+
+/// Of the plans that are hardly longer than the best, that which suffers least when sending takes longer and computing
+/// shorter than planned, or the reverse; but none that is longer than another policy's.
+Plan PlanSearch::steadiest(double rival_s) {
+  constexpr std::array<Disturbance, 2> disturbances = {Disturbance{.compute = 0.8, .communication = 1.2},
+                                                       Disturbance{.compute = 1.2, .communication = 0.8}};
+  using Times = std::array<double, disturbances.size()>;
+  constexpr double never = std::numeric_limits<double>::infinity();
+  double const most = std::min(rival_s, best_.run.makespan_s * (1 + kNear));
+  near_.erase(std::remove_if(near_.begin(), near_.end(), [&](Plan const& plan) { return plan.run.makespan_s > most; }),
+              near_.end());
+  near_.push_back(std::move(best_));
+  std::vector<Times> replayed(near_.size());
+  on_threads(near_.size(), [&](std::size_t i) {
+    for (std::size_t k = 0; k < disturbances.size(); ++k) {
+      replayed[i][k] = replay_tasks(*near_[i].problem, near_[i].run.started, planner_.capacity(), planner_.contention(),
+                                    disturbances[k]);
+    }
+  });
+  Times least;
+  least.fill(never);
+  for (Times const& times : replayed) {
+    for (std::size_t k = 0; k < times.size(); ++k) least[k] = std::min(least[k], times[k]);
+  }
+  auto const loss = [&](std::size_t plan) {
+    double worst = 0;
+    for (std::size_t k = 0; k < least.size(); ++k) worst = std::max(worst, replayed[plan][k] / least[k]);
+    return worst;
+  };
+  std::size_t steadiest = near_.size() - 1;
+  for (std::size_t plan = 0; plan < near_.size(); ++plan) {
+    if (loss(plan) < loss(steadiest)) steadiest = plan;
+  }
+  return std::move(near_[steadiest]);
+}
+
+}  // namespace weft

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "scheduler/plan/step_planner.hpp"
+#include "weft/schedule.hpp"
+
+namespace weft {
+
+/// The way of a policy that does not search (SchedulePolicy::random: of its first order).
+[[nodiscard]] PlanChoice choice_of(SchedulePolicy policy);
+
+/// Searches for the shortest plan. Choices are tried in rounds, those of a round at the same time on several threads;
+/// which they are, and what is taken of them, does not depend on how many threads there are.
+class PlanSearch {
+ public:
+  using Clock = std::chrono::steady_clock;
+  PlanSearch(StepPlanner const& planner, ScheduleOptions const& options, Clock::time_point began)
+      : planner_(planner), options_(options), began_(began) {}
+
+  /// The plan of one choice; of StartRule::random the best of several.
+  [[nodiscard]] Plan only(PlanChoice const& choice);
+  /// The best of all: no longer than any policy's.
+  [[nodiscard]] Plan best();
+
+ private:
+  /// What tells plans apart.
+  using Key = std::tuple<std::vector<std::vector<OpId>>, StartRule, int, int, std::uint64_t>;
+
+  void try_all(std::vector<PlanChoice> const& choices);
+  void take(PlanChoice const& choice, Plan plan);
+  void policies();
+  void sample();
+  void improve();
+  [[nodiscard]] Plan steadiest(double rival_s);
+  [[nodiscard]] std::size_t most_attempts() const;
+  [[nodiscard]] bool is_over() const;
+
+  StepPlanner const& planner_;
+  ScheduleOptions const& options_;
+  Clock::time_point began_;
+  std::size_t attempts_ = 0;
+  std::set<Key> tried_;
+  double sent_bytes_ = 0;  ///< by all collectives
+  Plan best_;
+  std::vector<PlanChoice> leaders_;  ///< of the last plans that were the best when they were found, the best first
+  std::vector<Plan> near_;           ///< others that were hardly longer when they were found, or the best before
+};
+
+}  // namespace weft

@@ -1,0 +1,98 @@
+#include "scheduler/plan/step_planner.hpp"
+
+#include <fmt/format.h>
+
+#include <random>
+#include <utility>
+
+#include "scheduler/plan/bounds.hpp"
+#include "scheduler/plan/exact_order.hpp"
+#include "scheduler/plan/policies.hpp"
+#include "scheduler/plan/serial_order.hpp"
+#include "weft/error.hpp"
+
+namespace weft {
+
+namespace {
+
+std::vector<double> random_urgency(std::size_t tasks, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<double> urgency(tasks);
+  for (double& each : urgency) each = static_cast<double>(random() >> 11);
+  return urgency;
+}
+
+}  // namespace
+
+StepPlanner::StepPlanner(OpGraph const& graph, CostModel const& model, std::optional<std::int64_t> capacity,
+                         double contention)
+    : unmerged_(graph, model),
+      serial_(low_memory_order(unmerged_)),
+      serial_peak_(serial_peak(unmerged_, serial_)),
+      capacity_(capacity.value_or(serial_peak_)),
+      contention_(contention) {
+  if (serial_peak_ > capacity_) refuse_capacity(serial_peak_);
+  bound_ = lower_bound(unmerged_, contention, capacity_);
+}
+
+void StepPlanner::refuse_capacity(std::int64_t peak) const {
+  bool const exact = exact_order(unmerged_).has_value();
+  auto const& name = unmerged_.graph().name;
+  throw Error(
+      ErrorCode::out_of_memory,
+      exact ? fmt::format("graph {}: no order of its operators takes {} bytes or less: the best of all takes {}, of "
+                          "which {} are there all the time",
+                          name, capacity_, peak, unmerged_.resident_bytes())
+            : fmt::format("graph {}: no order of its operators was found that takes {} bytes or less: the best takes "
+                          "{}, of which {} are there all the time; none can take less than {}",
+                          name, capacity_, peak, unmerged_.resident_bytes(), serial_bound(unmerged_)));
+}
+
+StepPlanner::Draft StepPlanner::draft(PlanChoice choice) const {
+  while (true) {
+    Merged merged = merge_collectives(unmerged_, serial_,
+                                      {.gather_bytes = static_cast<std::int64_t>(choice.gather_bytes),
+                                       .reduce_bytes = static_cast<std::int64_t>(choice.reduce_bytes),
+                                       .capacity = capacity_,
+                                       .share = choice.share,
+                                       .taper = choice.taper});
+    auto problem = std::make_unique<Problem>(unmerged_.graph(), unmerged_.model(), merged.launches);
+    bool const any = !merged.launches.empty();
+    auto serial = any ? serial_order_by(merged, *problem) : serial_;
+    if (!any || serial_peak(*problem, serial) <= capacity_) {
+      return {choice, std::move(merged.launches), std::move(problem), std::move(serial)};
+    }
+    choice.gather_bytes /= 2;
+    choice.reduce_bytes /= 2;
+  }
+}
+
+RunRules StepPlanner::rules_for(Draft const& draft) const {
+  PlanChoice const& choice = draft.choice;
+  RunRules rules{.capacity = capacity_, .contention = contention_};
+  switch (choice.rule) {
+    case StartRule::early:
+      rules.window = choice.window;
+      if (choice.depth > 0) rules.gates = prefetch_gates(*draft.problem, draft.serial, choice.depth);
+      break;
+    case StartRule::late: rules.gates = late_gates(*draft.problem, draft.serial, 1); break;
+    case StartRule::raised:
+      rules.window = 0;
+      rules.gates = raised_gates(*draft.problem, draft.serial);
+      break;
+    case StartRule::blocking: rules.blocking = true; break;
+    case StartRule::random: rules.urgency = random_urgency(draft.serial.size(), choice.seed); break;
+  }
+  if (rules.urgency.empty()) rules.urgency = urgency_by_order(draft.serial);
+  return rules;
+}
+
+Plan StepPlanner::run(Draft draft, double give_up_s) const {
+  RunRules rules = rules_for(draft);
+  rules.serial = std::move(draft.serial);
+  rules.give_up_s = give_up_s;
+  Run run = run_tasks(*draft.problem, rules);
+  return {std::move(draft.problem), std::move(run)};
+}
+
+}  // namespace weft

@@ -1,0 +1,63 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "gathers.hpp"
+#include "random_graph.hpp"
+#include "weft/error.hpp"
+#include "weft/schedule.hpp"
+
+namespace weft {
+namespace {
+
+using test::gathers;
+using test::random_graph;
+using test::unit_cluster;
+
+TEST(ReplaySchedule, TakesNoLongerThanPlannedWithoutDisturbance) {
+  std::mt19937 random(14);
+  for (int round = 0; round < 100; ++round) {
+    OpGraph const graph = random_graph(random, {.ops = 5 + random() % 60});
+    CostModel const model(unit_cluster(0.2));
+    double const contention = 0.2 * static_cast<double>(round % 2);
+    std::int64_t const capacity = serial_peak_bytes(graph, model) + 10;
+    for (auto const policy : {SchedulePolicy::weft, SchedulePolicy::prefetch1, SchedulePolicy::random}) {
+      auto const schedule =
+          plan_schedule(graph, model, {.policy = policy, .capacity = capacity, .contention = contention});
+      double const replayed = replay_schedule(graph, model, schedule);
+      // Contention: what starts earlier can slow down what was alone before.
+      if (contention == 0) {
+        EXPECT_LE(replayed, schedule.makespan_s * (1 + 1e-9));
+      }
+      EXPECT_GE(replayed, schedule.bound.within_memory_s() - 1e-9);
+      // Twice the time for everything takes twice the time.
+      EXPECT_NEAR(replay_schedule(graph, model, schedule, {.compute = 2, .communication = 2}), 2 * replayed,
+                  1e-9 * replayed);
+      double const noisy = replay_schedule(graph, model, schedule, {.noise = 0.2, .seed = 5});
+      EXPECT_GE(noisy, 0.79 * replayed - schedule.makespan_s * 0.5);
+      EXPECT_EQ(noisy, replay_schedule(graph, model, schedule, {.noise = 0.2, .seed = 5}));
+    }
+  }
+}
+
+TEST(ReplaySchedule, WhatIsWrongIsNamed) {
+  OpGraph const graph = gathers(2, 8, 1);
+  CostModel const model(unit_cluster());
+  auto schedule = plan_schedule(graph, model, {.policy = SchedulePolicy::asap});
+  EXPECT_THROW(static_cast<void>(replay_schedule(graph, model, schedule, {.compute = -1})), Error);
+  EXPECT_THROW(static_cast<void>(replay_schedule(graph, model, schedule, {.noise = 1.5})), Error);
+  auto const spoilt = [&](auto const& spoil) {
+    auto copy = schedule;
+    spoil(copy);
+    EXPECT_THROW(static_cast<void>(replay_schedule(graph, model, copy)), Error);
+  };
+  spoilt([](Schedule& s) { s.launches.pop_back(); });
+  spoilt([](Schedule& s) { s.launches.push_back(s.launches.front()); });
+  spoilt([](Schedule& s) { std::swap(s.launches.front(), s.launches.back()); });
+  spoilt([](Schedule& s) { s.launches.front().ops = {99}; });
+  spoilt([](Schedule& s) { s.capacity = 3; });
+}
+
+}  // namespace
+}  // namespace weft
