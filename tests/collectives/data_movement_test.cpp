@@ -3,17 +3,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
+#include <span>
 #include <stdexcept>
 
 #include "collectives/reference.hpp"
 #include "harness/ranks.hpp"
+#include "harness/sanitizers.hpp"
 
 namespace weft::test {
 namespace {
 
-constexpr std::size_t kCounts[] = {0, 1, 6, 7, 1009, 30011, 90001, 400009};
+constexpr std::array<std::size_t, 8> kAllCounts{0, 1, 6, 7, 1009, 30011, 90001, 400009};
+constexpr auto kCounts = std::span(kAllCounts).first(kThreadSanitizer ? 7 : 8);
 
 Buffer make(Communicator& world, bool symmetric, std::size_t count, DataType dtype) {
   return symmetric ? world.allocate(count, dtype) : Buffer::host(count, dtype);
@@ -130,6 +134,7 @@ class WideBuffer {
 };
 
 TEST(Broadcast, MoreThanFourGibibytes) {
+  if (kThreadSanitizer) GTEST_SKIP() << "a copy of 4 GiB takes a minute here";
   // A count or offset cut to 32 bits would leave the tail or the windows untouched.
   auto const exits = run_forked_ranks(2, [](Communicator& world) {
     WideBuffer buffer;

@@ -8,17 +8,14 @@
 #include "collectives/cases/attempt.hpp"
 #include "collectives/cases/random_run.hpp"
 #include "harness/ranks.hpp"
+#include "harness/sanitizers.hpp"
 
 namespace weft::test {
 namespace {
 
 using namespace std::chrono_literals;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr std::uint64_t kCasesOfAKind = 1;
-#else
-constexpr std::uint64_t kCasesOfAKind = 10;
-#endif
+constexpr std::uint64_t kCasesOfAKind = unless_sanitized(10, 1);
 
 RandomRun const& this_run() {
   static RandomRun const run(kCasesOfAKind);

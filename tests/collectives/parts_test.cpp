@@ -7,17 +7,14 @@
 
 #include "collectives/reference.hpp"
 #include "harness/ranks.hpp"
+#include "harness/sanitizers.hpp"
 
 namespace weft::test {
 namespace {
 
 using Values = std::vector<double>;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kCases = 12;
-#else
-constexpr int kCases = 60;
-#endif
+constexpr int kCases = unless_sanitized(60, 12);
 constexpr std::size_t kSizes[] = {0, 1, 2, 7, 13, 100, 1009, 20011, 70001};
 
 /// The same sequence of cases on every rank.

@@ -6,15 +6,12 @@
 #include <vector>
 
 #include "collectives/reference.hpp"
+#include "harness/sanitizers.hpp"
 
 namespace weft::test {
 
 /// How many of them a test makes.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-inline constexpr int kPlans = 8;
-#else
-inline constexpr int kPlans = 40;
-#endif
+inline constexpr int kPlans = unless_sanitized(40, 8);
 
 enum class PlannedKind {
   all_reduce,

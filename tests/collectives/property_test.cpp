@@ -10,6 +10,7 @@
 #include "collectives/cases/attempt.hpp"
 #include "collectives/cases/random_run.hpp"
 #include "harness/ranks.hpp"
+#include "harness/sanitizers.hpp"
 #include "weft/group.hpp"
 
 namespace weft::test {
@@ -19,11 +20,7 @@ constexpr int kMostRanks = 9;
 constexpr std::size_t kMostAtOnce = 8;
 constexpr std::size_t kAreaBytes = std::size_t{1} << 20U;
 constexpr std::size_t kFusedBytes = std::size_t{16} << 10U;
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr std::uint64_t kCases = 1000;
-#else
-constexpr std::uint64_t kCases = 10'000;
-#endif
+constexpr std::uint64_t kCases = unless_sanitized(10'000, 1000);
 
 /// Case i is of 1 + i % 9 ranks.
 RandomRun const& this_run() {

@@ -9,16 +9,13 @@
 
 #include "collectives/reference.hpp"
 #include "harness/ranks.hpp"
+#include "harness/sanitizers.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace weft::test {
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kCases = 8;
-#else
-constexpr int kCases = 40;
-#endif
+constexpr int kCases = unless_sanitized(40, 8);
 
 using Bytes = std::vector<std::byte>;
 

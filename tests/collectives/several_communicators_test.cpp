@@ -11,15 +11,12 @@
 #include "collectives/cases/attempt.hpp"
 #include "collectives/cases/random_run.hpp"
 #include "harness/ranks.hpp"
+#include "harness/sanitizers.hpp"
 
 namespace weft::test {
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr std::uint64_t kCases = 12;
-#else
-constexpr std::uint64_t kCases = 400;
-#endif
+constexpr std::uint64_t kCases = unless_sanitized(400, 12);
 constexpr std::size_t kAtOnce = 5;  // calls of a communicator that are under way at a time
 constexpr std::size_t kAreaBytes = std::size_t{64} << 10U;
 constexpr std::size_t kMostBytes = std::size_t{256} << 10U;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/sanitizers.hpp"
 #include "program.hpp"
 
 namespace weft::test {
@@ -244,7 +245,13 @@ double active_ms(std::vector<Piece> const& a, std::vector<Piece> const* b) {
 
 class Strategies : public testing::TestWithParam<char const*> {};
 
-INSTANTIATE_TEST_SUITE_P(TrainGpt, Strategies, testing::Values("ddp", "zero1", "zero2", "zero3", "hsdp"),
+// Programs take long under ThreadSanitizer, and zero1's and hsdp's threads are those of zero2 and zero3.
+std::vector<char const*> strategies() {
+  if (kThreadSanitizer) return {"ddp", "zero2", "zero3"};
+  return {"ddp", "zero1", "zero2", "zero3", "hsdp"};
+}
+
+INSTANTIATE_TEST_SUITE_P(TrainGpt, Strategies, testing::ValuesIn(strategies()),
                          [](auto const& strategy) { return std::string(strategy.param); });
 
 TEST_P(Strategies, HaveTheLossesAndTheStateOfDdp) {

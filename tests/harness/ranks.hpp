@@ -6,17 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "harness/sanitizers.hpp"
 #include "weft/communicator.hpp"
 
 namespace weft::test {
 
 /// Longest a run of ranks may take before it is ended and reported; well below the per-test watchdog
 /// (harness/main.cpp).
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-inline constexpr std::chrono::seconds kRankLimit{240};  // instrumented code is up to 15 times slower
-#else
-inline constexpr std::chrono::seconds kRankLimit{60};
-#endif
+inline constexpr std::chrono::seconds kRankLimit{unless_sanitized(60, 240)};
 
 /// Runs `body` on `ranks` threads of this process, one communicator each, and joins them. EXPECT_* may be used inside.
 /// The first exception that is not a mere consequence (peer_lost, aborted) is rethrown, else the first of any kind.
