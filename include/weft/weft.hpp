@@ -32,6 +32,7 @@
 #include "weft/lr_schedule.hpp"
 #include "weft/memory.hpp"
 #include "weft/memory_plan.hpp"
+#include "weft/memory_planner.hpp"
 #include "weft/messenger.hpp"
 #include "weft/op_graph.hpp"
 #include "weft/op_graph_json.hpp"

@@ -38,15 +38,24 @@ std::int64_t lowest_beside(std::vector<Taken>& taken, std::int64_t alignment) {
 
 std::vector<std::int64_t> first_fit(Sections const& sections, std::span<int const> order) {
   std::vector<std::int64_t> offsets(sections.shapes.size());
+  // Most pairs never meet: their ends lie close together, so that this is seen without a look at the shapes.
+  struct Life {
+    int begin;
+    int end;
+  };
+  std::vector<Life> lives;
+  lives.reserve(order.size());
   std::vector<Taken> taken;
   for (std::size_t i = 0; i < order.size(); ++i) {
-    auto const mover = static_cast<std::size_t>(order[i]);
+    Shape const& mover = sections.shapes[static_cast<std::size_t>(order[i])];
     taken.clear();
-    for (int const placed : order.first(i)) {
-      auto const at = static_cast<std::size_t>(placed);
-      add_taken(sections.shapes[mover], sections.shapes[at], offsets[at], taken);
+    for (std::size_t placed = 0; placed < i; ++placed) {
+      if (lives[placed].begin >= mover.end() || lives[placed].end <= mover.begin()) continue;
+      auto const at = static_cast<std::size_t>(order[placed]);
+      add_taken(mover, sections.shapes[at], offsets[at], taken);
     }
-    offsets[mover] = lowest_beside(taken, sections.shapes[mover].alignment);
+    offsets[static_cast<std::size_t>(order[i])] = lowest_beside(taken, mover.alignment);
+    lives.push_back({mover.begin(), mover.end()});
   }
   return offsets;
 }

@@ -40,7 +40,10 @@ class Planner {
   }
 
   MemoryPlan run() {
-    for (PlacementKeys const keys : kFirstFitOrders) take(first_fit(sections_, placement_order(sections_, keys)));
+    for (PlacementKeys const keys : kFirstFitOrders) {
+      take(first_fit(sections_, placement_order(sections_, keys)));
+      if (is_done()) break;
+    }
     for (std::int64_t budget = kFirstBudget; !is_done(); budget *= kBudgetGrowth) {
       if (options_.capacity) {
         try_within(round_down(*options_.capacity), budget);

@@ -146,10 +146,10 @@ void Problem::make_order() {
 
 void Problem::make_storages() {
   auto const memory = shared_memory(*graph_);
-  std::vector<std::int32_t> storage_of(graph_->tensors.size(), kNone);
+  std::vector<std::int32_t> storage_at(graph_->tensors.size(), kNone);  // by the tensor in whose memory it lies
   auto const writers = writers_of(*graph_);
   for (std::size_t tensor = 0; tensor < memory.size(); ++tensor) {
-    std::int32_t& id = storage_of[at(memory[tensor])];
+    std::int32_t& id = storage_at[at(memory[tensor])];
     if (id == kNone) {
       id = static_cast<std::int32_t>(storages_.size());
       OpId const writer = writers[at(memory[tensor])];
@@ -159,12 +159,12 @@ void Problem::make_storages() {
     storage.bytes = std::max(storage.bytes, graph_->tensors[tensor].bytes);
     storage.kept = storage.kept || graph_->tensors[tensor].kept;
   }
+  for (TensorId const root : memory) storage_of_.push_back(storage_at[at(root)]);
   for (std::size_t id = 0; id < tasks_.size(); ++id) {
     auto const begin = static_cast<std::ptrdiff_t>(uses_.items.size());
     for (OpId const op : tasks_[id].ops) {
-      for (TensorId const tensor : graph_->ops[at(op)].reads) uses_.items.push_back(storage_of[at(memory[at(tensor)])]);
-      for (TensorId const tensor : graph_->ops[at(op)].writes)
-        uses_.items.push_back(storage_of[at(memory[at(tensor)])]);
+      for (TensorId const tensor : graph_->ops[at(op)].reads) uses_.items.push_back(storage_of(tensor));
+      for (TensorId const tensor : graph_->ops[at(op)].writes) uses_.items.push_back(storage_of(tensor));
     }
     std::sort(uses_.items.begin() + begin, uses_.items.end());
     uses_.items.erase(std::unique(uses_.items.begin() + begin, uses_.items.end()), uses_.items.end());

@@ -50,6 +50,8 @@ class Problem {
   [[nodiscard]] std::span<TaskId const> before(TaskId task) const { return before_.of(task); }
   [[nodiscard]] std::span<TaskId const> after(TaskId task) const { return after_.of(task); }
   [[nodiscard]] std::span<std::int32_t const> uses(TaskId task) const { return uses_.of(task); }
+  /// In which a tensor lies.
+  [[nodiscard]] std::int32_t storage_of(TensorId tensor) const { return storage_of_[static_cast<std::size_t>(tensor)]; }
   /// Bytes of storages that are there from the start of `task`.
   [[nodiscard]] std::int64_t made_by(TaskId task) const { return made_by_[static_cast<std::size_t>(task)]; }
   /// Tasks in an order in which they can run.
@@ -82,6 +84,7 @@ class Problem {
   Lists after_;
   Lists uses_;
   std::vector<Storage> storages_;
+  std::vector<std::int32_t> storage_of_;
   std::vector<std::int64_t> made_by_;
   std::vector<TaskId> order_;
   std::int64_t resident_bytes_ = 0;

@@ -211,6 +211,17 @@ std::int64_t serial_peak(Problem const& problem, std::vector<TaskId> const& orde
   return account.peak();
 }
 
+std::vector<std::int64_t> serial_live(Problem const& problem, std::vector<TaskId> const& order) {
+  Account account(problem);
+  std::vector<std::int64_t> live;
+  live.reserve(order.size());
+  for (TaskId const task : order) {
+    live.push_back(account.live() + problem.made_by(task));
+    account.run(task);
+  }
+  return live;
+}
+
 std::int64_t serial_bound(Problem const& problem) {
   std::int64_t most = 0;
   for (std::size_t i = 0; i < problem.tasks().size(); ++i) {

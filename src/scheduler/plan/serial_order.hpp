@@ -10,6 +10,9 @@ namespace weft {
 /// The most bytes live when tasks run one after another in this order, resident ones included.
 [[nodiscard]] std::int64_t serial_peak(Problem const& problem, std::vector<TaskId> const& order);
 
+/// Bytes live while each task of this order runs, resident ones included.
+[[nodiscard]] std::vector<std::int64_t> serial_live(Problem const& problem, std::vector<TaskId> const& order);
+
 /// Bytes that every order takes at some time: while the task that uses most of them runs.
 [[nodiscard]] std::int64_t serial_bound(Problem const& problem);
 
