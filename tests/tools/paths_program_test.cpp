@@ -28,7 +28,7 @@ TEST(DoctorPaths, SaysWhichRankKeptACallFromZeroCopy) {
   expect_all_succeeded(exits);
   auto const result = run_doctor("--paths " + folder.path());
   EXPECT_EQ(0, result.code) << result.output;
-  EXPECT_NE(std::string::npos, result.output.find("1 calls of all_reduce(1048576 × f32, sum): zero copy"))
+  EXPECT_NE(std::string::npos, result.output.find("1 call of all_reduce(1048576 × f32, sum): zero copy"))
       << result.output;
   EXPECT_NE(std::string::npos,
             result.output.find("3 calls of all_reduce(1048576 × f32, max): copied: rank 1's send buffer"))

@@ -45,7 +45,10 @@ int show_paths(std::vector<std::string> const& files, bool as_json) {
   auto all = nlohmann::json::array();
   for (auto const& one : paths) {
     auto const called = one.name.empty() ? one.communicator : fmt::format("{}, {}", one.name, one.communicator);
-    if (!as_json) fmt::print("communicator {}: {} calls of {}: {}\n", called, one.calls, one.call, one.path);
+    if (!as_json) {
+      fmt::print("communicator {}: {} {} of {}: {}\n", called, one.calls, one.calls == 1 ? "call" : "calls", one.call,
+                 one.path);
+    }
     all.push_back({{"communicator", one.communicator},
                    {"name", one.name},
                    {"call", one.call},

@@ -65,8 +65,17 @@ Tensors const& only(std::vector<Tensors> const& lists, std::size_t ranks, Place 
 at::Tensor row_major(at::Tensor const& input, FlatList const& recv, int rank, Place const& place) {
   check_reachable(input, place, "input");
   auto const dense = input.contiguous();
-  auto const send = view(dense, place, "input");
-  return apart(dense, send, recv.view(), send.count, rank);
+  return apart(dense, view(dense, place, "input"), recv.view(), recv.offset(rank));
+}
+
+/// In a list that has a tensor for every rank, this rank's is like the one that it passes beside the list; others may
+/// differ. @return whether all are alike, so that ranks have equal parts.
+bool has_equal_parts(Tensors const& list, at::Tensor const& mine, int rank, Place const& place, char const* name) {
+  for (auto const& tensor : list) check_same_type(tensor, mine, place);
+  auto const& part = list[static_cast<std::size_t>(rank)];
+  TORCH_CHECK_VALUE(part.sizes() == mine.sizes(), place, ": ", name, "[", rank, "], this rank's part, has shape ",
+                    part.sizes(), " but the tensor beside the list ", mine.sizes(), "; make the two equal");
+  return std::all_of(list.begin(), list.end(), [&](auto const& tensor) { return tensor.numel() == mine.numel(); });
 }
 
 /// The tensors of an all_gather_into_tensor or a reduce_scatter_tensor.
@@ -78,7 +87,7 @@ struct Pair {
   Pair(at::Tensor const& output, at::Tensor const& input, int rank, Place const& place)
       : recv((check_same_type(output, input, place), contiguous_view(output, place, "output"))),
         send(contiguous_view(input, place, "input")),
-        source(apart(input, send, recv, std::min(send.count, recv.count), rank)) {
+        source(apart(input, send, recv, std::min(send.count, recv.count) * static_cast<std::size_t>(rank))) {
     send.data = source.data_ptr();
   }
 };
@@ -171,13 +180,15 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::allgather(TensorLists& outputs, T
   auto const here = place(kAllGather);
   auto const& input = only(inputs, here);
   auto const& list = only(outputs, static_cast<std::size_t>(getSize()), here, "output");
-  check_all_alike(list, input, here, "output");
+  auto const equal = has_equal_parts(list, input, getRank(), here, "output");
   FlatList const recv(list, here, "output");
   auto const send = row_major(input, recv, getRank(), here);
   return run(
       kAllGather, {opts.asyncOp, opts.timeout}, send, list,
       [&](Communicator& communicator, CollectiveOptions const& options) {
-        return communicator.all_gather(view(send, here, "input"), recv.view(), options);
+        auto const mine = view(send, here, "input");
+        if (equal) return communicator.all_gather(mine, recv.view(), options);
+        return communicator.all_gather(mine, recv.view(), {recv.counts()}, options);
       },
       [recv] { recv.unpack(); });
 }
@@ -301,14 +312,17 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::reduce_scatter(Tensors& outputs, 
   auto const here = place(kReduceScatter);
   auto const& output = only(outputs, here);
   auto const& list = only(inputs, static_cast<std::size_t>(getSize()), here, "input");
-  check_all_alike(list, output, here, "input");
+  auto const equal = has_equal_parts(list, output, getRank(), here, "input");
   FlatList const recv({output}, here, "output");
-  FlatList const send(list, here, "input");
+  FlatList send(list, here, "input");
+  send.keep_apart(recv.view(), getRank());
   send.pack();
   return run(
       kReduceScatter, {opts.asyncOp, opts.timeout}, list, outputs,
       [&](Communicator& communicator, CollectiveOptions const& options) {
-        return communicator.reduce_scatter(send.view(), recv.view(), reduction(opts.reduceOp, output, here), options);
+        auto const how = reduction(opts.reduceOp, output, here);
+        if (equal) return communicator.reduce_scatter(send.view(), recv.view(), how, options);
+        return communicator.reduce_scatter(send.view(), recv.view(), {send.counts()}, how, options);
       },
       [send, recv] {
         send.record_use();

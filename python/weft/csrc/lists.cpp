@@ -38,7 +38,14 @@ FlatList::FlatList(std::vector<at::Tensor> tensors, Place const& place, char con
     adjacent = adjacent && tensor.is_contiguous() && tensor.data_ptr() == view_.slice(view_.count, 0).data;
     view_.count += count;
   }
-  if (adjacent) return;
+  if (!adjacent) allocate();
+}
+
+void FlatList::keep_apart(BufferView const& recv, int index) {
+  if (overlaps(view_, recv) && view_.slice(offset(index), 0).data != recv.data) allocate();
+}
+
+void FlatList::allocate() {
   buffer_ = at::empty({static_cast<std::int64_t>(view_.count)}, tensors_[0].options());
   view_.data = buffer_.data_ptr();
 }

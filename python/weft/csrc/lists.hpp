@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <numeric>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -20,12 +21,19 @@ class FlatList {
 
   [[nodiscard]] BufferView view() const noexcept { return view_; }
   [[nodiscard]] std::vector<std::size_t> const& counts() const noexcept { return counts_; }
+  /// Of a tensor in the buffer, in elements.
+  [[nodiscard]] std::size_t offset(int index) const noexcept {
+    return std::accumulate(counts_.begin(), counts_.begin() + index, std::size_t{0});
+  }
+  /// Before pack(): the buffer is no memory that overlaps `recv`, unless that is the tensor at `index` itself.
+  void keep_apart(BufferView const& recv, int index);
   void pack() const;    ///< the tensors' elements into the buffer
   void unpack() const;  ///< and back
   /// On a GPU: what is on the current stream so far uses the buffer, which stays that long.
   void record_use() const;
 
  private:
+  void allocate();
   [[nodiscard]] at::Tensor part(std::size_t index, std::size_t offset) const;
   template <typename Copy>
   void for_each_part(Copy&& copy) const;

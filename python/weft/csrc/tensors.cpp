@@ -116,13 +116,17 @@ void check_alike(at::Tensor const& one, at::Tensor const& other, Place const& pl
                     " but the other tensors have ", other.sizes(), "; make the shapes equal");
 }
 
-at::Tensor apart(at::Tensor const& input, BufferView send, BufferView recv, std::size_t share, int rank) {
+bool overlaps(BufferView one, BufferView other) {
   auto const begin = [](BufferView buffer) { return static_cast<std::byte const*>(buffer.data); };
   auto const end = [&](BufferView buffer) { return begin(buffer) + buffer.count * size_of(buffer.dtype); };
-  if (C10_LIKELY(end(send) <= begin(recv) || end(recv) <= begin(send))) return input;
+  return begin(one) < end(other) && begin(other) < end(one);
+}
+
+at::Tensor apart(at::Tensor const& input, BufferView send, BufferView recv, std::size_t share) {
+  if (C10_LIKELY(!overlaps(send, recv))) return input;
   auto const& whole = send.count > recv.count ? send : recv;
   auto const& part = send.count > recv.count ? recv : send;
-  if (part.data == whole.slice(share * static_cast<std::size_t>(rank), 0).data) return input;
+  if (part.data == whole.slice(share, 0).data) return input;
   return input.clone();
 }
 

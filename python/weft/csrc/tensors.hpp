@@ -32,9 +32,13 @@ std::ostream& operator<<(std::ostream& out, Place const& place);
 /// strides.
 void check_reachable(at::Tensor const& tensor, Place const& place, char const* name);
 
-/// `input`, whose memory is `send`, or a copy where that overlaps `recv` other than in place, i.e. other than by one of
-/// them being this rank's share of the other. Torch's own back ends take such calls; Weft's core refuses them.
-[[nodiscard]] at::Tensor apart(at::Tensor const& input, BufferView send, BufferView recv, std::size_t share, int rank);
+/// Whether an element of one lies in the other.
+[[nodiscard]] bool overlaps(BufferView one, BufferView other);
+
+/// `input`, whose memory is `send`, or a copy where that overlaps `recv` other than in place, i.e. other than by the
+/// smaller of them being this rank's share of the larger, which starts there at element `share`. Torch's own back ends
+/// take such calls; Weft's core refuses them.
+[[nodiscard]] at::Tensor apart(at::Tensor const& input, BufferView send, BufferView recv, std::size_t share);
 
 /// @throws c10::ValueError unless both have the same dtype and shape.
 void check_alike(at::Tensor const& one, at::Tensor const& other, Place const& place, char const* name);

@@ -166,6 +166,92 @@ def check_reduce_scatter(rank):
             same(output, wanted, dtype)
 
 
+def uneven_shapes(size, kind) -> list:
+    """The shape of each rank's part."""
+    return {
+        "rows": lambda: [(r + 1, 3) for r in range(size)],
+        "none of rank 0": lambda: [(7 * r,) for r in range(size)],
+        "all of the last": lambda: [(5000 if r == size - 1 else 0,) for r in range(size)],
+        "large": lambda: [(70_000 + 30_011 * r,) for r in range(size)],
+        "equal numbers, other shapes": lambda: [(6,) if r % 2 else (2, 3) for r in range(size)],
+        "scalars beside others": lambda: [() if r == 0 else (r, 2) for r in range(size)],
+    }[kind]()
+
+
+UNEVEN = ["rows", "none of rank 0", "all of the last", "large", "equal numbers, other shapes", "scalars beside others"]
+
+
+def check_uneven_all_gather(rank):
+    size = dist.get_world_size()
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex32):
+        for kind in UNEVEN:
+            shapes = uneven_shapes(size, kind)
+            flat = torch.empty(sum(torch.Size(shape).numel() for shape in shapes), dtype=dtype)
+            pieces = flat.split([torch.Size(shape).numel() for shape in shapes])
+            for outputs in (
+                [torch.empty(shape, dtype=dtype) for shape in shapes],
+                [piece.view(shape) for piece, shape in zip(pieces, shapes)],
+                [torch.empty(shape, dtype=dtype).transpose(0, -1).contiguous().transpose(0, -1) if shape else
+                 torch.empty(shape, dtype=dtype) for shape in shapes],
+            ):
+                for asynchronous in (False, True):
+                    mine = values(rank, shapes[rank], dtype, asynchronous)
+                    work = dist.all_gather(outputs, mine, async_op=asynchronous)
+                    if asynchronous:
+                        work.wait()
+                    for r, got in enumerate(outputs):
+                        same(got, values(r, shapes[r], dtype, asynchronous), (kind, dtype, asynchronous, r))
+    outputs = [torch.zeros(r + 2) for r in range(size)]
+    with dist._coalescing_manager(async_ops=True) as manager:
+        dist.all_gather(outputs, torch.full((rank + 2,), rank + 1.0))
+        total = torch.ones(3)
+        dist.all_reduce(total)
+    manager.wait()
+    assert [got.tolist() for got in outputs] == [[r + 1.0] * (r + 2) for r in range(size)]
+
+
+def check_uneven_reduce_scatter(rank):
+    size = dist.get_world_size()
+    for dtype in (torch.float32, torch.float64, torch.int64):
+        for kind in UNEVEN:
+            shapes = uneven_shapes(size, kind)
+            contributions = [[values(10 * r + to, shapes[to], dtype) for to in range(size)] for r in range(size)]
+            for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX):
+                wanted = reduced([contributions[r][rank] for r in range(size)], op)
+                for asynchronous in (False, True):
+                    output = torch.empty(shapes[rank], dtype=dtype)
+                    work = dist.reduce_scatter(output, contributions[rank], op, async_op=asynchronous)
+                    if asynchronous:
+                        work.wait()
+                    same(output, wanted, (kind, dtype, op, asynchronous))
+
+
+def check_wrong_lists(rank):
+    """What a rank can see is refused there, before anything is sent; what only all of them can, on all."""
+    size = dist.get_world_size()
+    shapes = [(r + 2,) for r in range(size)]
+    outputs = [torch.zeros(shape) for shape in shapes]
+    with pytest.raises(ValueError, match=f"rank {rank}: all_gather: output.{rank}., this rank's part, has shape"):
+        dist.all_gather(outputs, torch.zeros(rank + 3))
+    with pytest.raises(ValueError, match=f"rank {rank}: reduce_scatter: input.{rank}., this rank's part, has shape"):
+        dist.reduce_scatter(torch.zeros(rank + 3), outputs)
+    with pytest.raises(ValueError, match=f"rank {rank}: all_gather: the list of output tensors has {size - 1} entries"):
+        dist.all_gather(outputs[1:], torch.zeros(2))
+    dist.all_gather(outputs, torch.full(shapes[rank], rank + 1.0))
+    assert [got[-1].item() for got in outputs] == [r + 1.0 for r in range(size)]
+    for call in (
+        lambda mine, parts: dist.all_gather(parts, mine),
+        lambda mine, parts: dist.reduce_scatter(mine, parts),
+    ):
+        for first in (5, 1):  # of rank 0's list: another size, or one that makes it even
+            group = dist.new_group()
+            parts = [torch.zeros(1 if r == 0 else first if r == 1 and rank == 0 else 2) for r in range(size)]
+            with pytest.raises(RuntimeError, match=r"differs between ranks: .*(all_gather|reduce_scatter)(_v)?\("):
+                dist.barrier(group=group)
+                call(torch.zeros(parts[rank].shape), parts)
+                dist.barrier(group=group)
+
+
 def check_reduce(rank):
     for root in range(dist.get_world_size()):
         tensor = values(rank, (33,), torch.float32)
@@ -414,6 +500,7 @@ COMMON = [
     check_averages,
     check_coalesced,
     check_permuted,
+    check_uneven_reduce_scatter,
 ]
 ONLY_WEFT = {
     check_reductions: "gloo reduces neither int16 nor float8",
@@ -421,6 +508,8 @@ ONLY_WEFT = {
     check_factors: "gloo has no PREMUL_SUM",
     check_reductions_of_what_is_only_moved: "gloo knows none of these types",
     check_movement: "gloo has no all_to_all of lists",
+    check_uneven_all_gather: "gloo gathers tensors of one shape",
+    check_wrong_lists: "gloo gathers tensors of one shape",
     check_splits: "gloo has no all_to_all of lists",
     check_monitored_barrier_after_failures: "a monitored_barrier that failed leaves gloo ranks waiting",
 }

@@ -76,6 +76,10 @@ def check_every_collective(gpu, way):
     for got, wanted in zip(call(dist.all_gather, outputs, outputs, gpu.put(mine)), all_values):
         assert got.equal(wanted)
 
+    outputs = [empty(r + 1) for r in range(ranks)]
+    for got, wanted in zip(call(dist.all_gather, outputs, outputs, gpu.put(mine[: rank + 1])), all_values):
+        assert got.equal(wanted[: len(got)])
+
     output = empty(6 * ranks)
     assert call(dist.all_gather_into_tensor, [output], output, gpu.put(mine))[0].equal(torch.cat(all_values))
 
@@ -92,6 +96,9 @@ def check_every_collective(gpu, way):
     wanted = sum(all_values) + ranks * rank
     assert call(dist.reduce_scatter, [output], output, inputs)[0].equal(wanted)
     assert call(dist.reduce_scatter_tensor, [output], output, torch.cat(inputs))[0].equal(wanted)
+    output = empty(rank + 1)
+    uneven = [one[: r + 1].clone() for r, one in enumerate(inputs)]
+    assert call(dist.reduce_scatter, [output], output, uneven)[0].equal(wanted[: rank + 1])
 
     outputs = [empty() for _ in range(ranks)]
     for r, got in enumerate(call(dist.all_to_all, outputs, outputs, inputs)):

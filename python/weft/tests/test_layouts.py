@@ -118,6 +118,22 @@ def check_overlap(rank):
         assert flat[offset : offset + 2].equal(wanted), (offset, flat, wanted)
 
 
+def check_overlap_of_lists(rank):
+    """The same where a list is the whole, also of parts that differ."""
+    ranks = dist.get_world_size()
+    for sizes in ([2] * ranks, [r + 1 for r in range(ranks)]):
+        whole = slice(0, sum(sizes))
+        for offset in range(sum(sizes) + 1):
+            fresh = [torch.arange(2.0 * sum(sizes)) + 100 * r for r in range(ranks)]
+            mine = slice(offset, offset + sizes[rank])
+            flat = fresh[rank].clone()
+            dist.all_gather(list(flat[whole].split(sizes)), flat[mine])
+            assert flat[whole].equal(torch.cat([fresh[r][offset : offset + sizes[r]] for r in range(ranks)])), (sizes, offset)
+            flat = fresh[rank].clone()
+            dist.reduce_scatter(flat[mine], list(flat[whole].split(sizes)))
+            assert flat[mine].equal(sum(fresh)[whole].split(sizes)[rank]), (sizes, offset)
+
+
 def check_coalesced_overlap(rank):
     """The same in calls that are made together."""
     ranks = dist.get_world_size()
@@ -141,15 +157,18 @@ def check_coalesced_overlap(rank):
 
 
 BOTH = [check_gathered_lists, check_overlap, check_coalesced_overlap]
-# gloo sends what lies in memory, not what the tensor holds, where inputs of these are not contiguous.
-ONLY_WEFT = [check_scattered_lists, check_leaves_that_require_gradients]
+ONLY_WEFT = {
+    check_scattered_lists: "gloo sends what lies in memory, not what the tensor holds",
+    check_leaves_that_require_gradients: "gloo sends what lies in memory, not what the tensor holds",
+    check_overlap_of_lists: "gloo gathers tensors of one shape, and reads of a list what it has overwritten",
+}
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("check", BOTH + ONLY_WEFT)
+@pytest.mark.parametrize("check", [*BOTH, *ONLY_WEFT])
 def test_layouts(check, ranks, backend):
     if backend == "gloo" and check in ONLY_WEFT:
-        pytest.skip("gloo sends what lies in memory, not what the tensor holds")
+        pytest.skip(ONLY_WEFT[check])
     run_ranks(ranks, backend, check)
 
 
