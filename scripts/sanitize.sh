@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# sanitize.sh PRESET…: builds and runs the tests under asan, ubsan or tsan; the last line is "N passed, N failed".
+# sanitize.sh PRESET…: builds and runs the tests under asan, ubsan or tsan, and those on a fake GPU under cuda-asan or
+# cuda-tsan; the last line is "N passed, N failed".
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 
@@ -11,10 +12,16 @@ export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
 export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/scripts/tsan.supp"
 
 for preset in "$@"; do
-  build "$preset" weft_tests || continue
+  targets=(weft_tests)
+  chosen=(-LE 'slow|package')
+  if [[ $preset == cuda-* ]]; then
+    targets=(cuda_tests)
+    chosen=(-L '^fake_cuda$')
+  fi
+  build "$preset" "${targets[@]}" || continue
   launcher=
   # ThreadSanitizer's shadow mapping does not survive every kernel's address-space randomisation.
-  if [[ $preset == tsan ]] && setarch "$(uname -m)" -R true 2>/dev/null; then launcher="setarch $(uname -m) -R"; fi
-  WEFT_TEST_LAUNCHER=$launcher run_tests "$preset" -LE 'slow|package'
+  if [[ $preset == *tsan ]] && setarch "$(uname -m)" -R true 2>/dev/null; then launcher="setarch $(uname -m) -R"; fi
+  WEFT_TEST_LAUNCHER=$launcher run_tests "$preset" "${chosen[@]}"
 done
 finish

@@ -30,6 +30,7 @@ class Stream {
   [[nodiscard]] static Stream cpu(StreamOptions const& options = {});
 
   /// Runs `task` after everything enqueued before it. Tasks must not throw: report through a Work.
+  /// @throws Error{unsupported} while the stream is recorded for a CUDA graph.
   void enqueue(std::function<void()> task);
 
   /// Blocks until everything enqueued so far has run. Must not be called from a task of this stream.

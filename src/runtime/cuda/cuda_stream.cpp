@@ -7,6 +7,7 @@
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cuda_mark.hpp"
 #include "runtime/cuda/memory_pool.hpp"
+#include "weft/cuda_graph.hpp"
 #include "weft/error.hpp"
 
 namespace weft::cuda {
@@ -49,6 +50,11 @@ void CudaStream::run(void* task) {
 
 void CudaStream::enqueue(std::function<void()> task) {
   DeviceGuard const guard(device_, cuda_);
+  if (is_capturing(Stream(shared_from_this()))) {
+    throw Error(ErrorCode::unsupported,
+                "Stream::enqueue: a host task cannot be part of a CUDA graph, which would run it when it is gone, or "
+                "never; enqueue it before or behind the launches");
+  }
   auto owner = std::make_unique<Task>(Task{std::move(task), runner_});
   check(cuda_, cuda_.launch_host_func(handle_, run, owner.get()), "cudaLaunchHostFunc");
   static_cast<void>(owner.release());  // run() owns it now

@@ -221,9 +221,9 @@ TEST_F(FakeStreams, ACaptureThatLeavesWorkBehindIsRefused) {
   auto const record = [&](bool joins) {
     static_cast<void>(cuda::Graph::record(stream, [&] {
       follow(side, stream);
-      side.enqueue([] {});
+      static_cast<void>(gpu.launch_kernel(cuda::handle_of(side), [] {}));
       if (joins) follow(stream, side);
-      side.enqueue([] {});
+      static_cast<void>(gpu.launch_kernel(cuda::handle_of(side), [] {}));
       if (joins) follow(stream, side);
     }));
   };
@@ -240,17 +240,31 @@ TEST_F(FakeStreams, MarksCanBeCaptured) {
   Event fork;
   fork.record(stream);
   fork.wait_on(side);
-  side.enqueue([&] { ++runs; });
+  static_cast<void>(gpu.launch_kernel(cuda::handle_of(side), [&] { ++runs; }));
   Event join;
   join.record(side);
   join.wait_on(stream);
   auto const graph = gpu.end_capture(stream);
   stream.synchronize();
   EXPECT_EQ(runs, 0);
-  // Tasks free what they captured when they have run, so this graph can run once.
-  gpu.launch(graph, stream);
+  for (int launch = 1; launch <= 2; ++launch) {
+    gpu.launch(graph, stream);
+    stream.synchronize();
+    EXPECT_EQ(runs, launch);
+  }
+}
+
+// A task is gone when it has run, and a graph would run it again.
+TEST_F(FakeStreams, AHostTaskCannotBeCaptured) {
+  Stream stream = gpu.make_stream();
+  try {
+    static_cast<void>(cuda::Graph::record(stream, [&] { stream.enqueue([] {}); }));
+    ADD_FAILURE() << "recorded";
+  } catch (Error const& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  }
+  stream.enqueue([] {});
   stream.synchronize();
-  EXPECT_EQ(runs, 1);
 }
 
 }  // namespace
