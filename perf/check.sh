@@ -13,7 +13,7 @@ rm -f "$out"/*.json "$out"/*.jsonl
 
 say "build (release)"
 configure_and_build release all_reduce_perf all_gather_perf reduce_scatter_perf broadcast_perf reduce_perf alltoall_perf \
-  gather_perf scatter_perf group_perf adamw_perf optimizer_perf weft_optimizer_peer zero_step_perf checkpoint_perf train_gpt weft-memory
+  gather_perf scatter_perf group_perf adamw_perf optimizer_perf weft_optimizer_peer zero_step_perf checkpoint_perf executor_perf train_gpt weft-memory
 
 # bar NAME COMMAND…: remembers the name when the command fails, and goes on.
 bar() {
@@ -56,6 +56,7 @@ bar "training, emulated link" train "$out/link.report.json" --link auto
 bar "training, plain shared memory" train "$out/plain.report.json"
 bar "overlap" /usr/bin/python3 perf/check_overlap.py "$out/link.report.json" "$out/plain.report.json"
 bar "what the strategies hide" /usr/bin/python3 perf/check_strategies.py --bin "$bin"
+bar "planned steps" "$bin/executor_perf" --json "$out/executor.jsonl"
 bar "buckets" /usr/bin/python3 perf/check_buckets.py --bin "$bin"
 bar "where buffers lie" /usr/bin/python3 perf/check_memory.py --bin "$bin"
 

@@ -34,7 +34,8 @@ using StepPlanner = std::function<Schedule(OpGraph const&, CostModel const&)>;
 struct PlanExecutorOptions {
   Cluster cluster{};      ///< what operators take until that is measured
   StepPlanner planner{};  ///< absent: plan_schedule() with `schedule`
-  /// The search is bounded by what it looks at, as its end must not depend on a rank's clock.
+  /// Without a capacity the cluster's memory_bytes; where that is 0 as much as the plan likes. The search is bounded by
+  /// what it looks at, as its end must not depend on a rank's clock.
   ScheduleOptions schedule{.time_limit = std::chrono::hours(24)};
   /// Steps that are measured, after a first one that warms up; then it is planned again. 0: the first plan stays.
   int profile_steps = 5;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -106,8 +107,7 @@ class PlanExecutor::Impl {
     try {
       checks();
       CostModel const model(cluster_);
-      decision.plan =
-          options_.planner ? options_.planner(graph_, model) : plan_schedule(graph_, model, options_.schedule);
+      decision.plan = options_.planner ? options_.planner(graph_, model) : search(model);
       decision.commands = plan_commands(graph_, decision.plan, options_.blocking);
       digests = digests_of(graph_, bindings_, options_);
       digests.plan = digest_of(decision.plan);
@@ -117,6 +117,13 @@ class PlanExecutor::Impl {
     check_alike(world_, graph_, refusal ? nullptr : &digests);
     if (refusal) std::rethrow_exception(refusal);
     return decision;
+  }
+
+  [[nodiscard]] Schedule search(CostModel const& model) const {
+    ScheduleOptions options = options_.schedule;
+    if (!options.capacity && cluster_.memory_bytes > 0) options.capacity = cluster_.memory_bytes;
+    if (!options.capacity) options.capacity = std::numeric_limits<std::int64_t>::max() / 4;  // as much as it likes
+    return plan_schedule(graph_, model, options);
   }
 
   /// Collective. Where memory for a second set of buffers is lacking everywhere, the plan so far goes on.
