@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Plans the Llama 3 steps with weft-schedule, and judges: each within 3 % of its bound, and no policy that keeps to the same memory faster.
+Where no schedule within the memory can be within 3 % of the bound that leaves memory out, it has to be within 3 % of the one that counts it.
 
     check_scheduler.py [--bin build/release/bin] [--data FOLDER] [--quick] [--out docs/scheduler-results.md]
 
@@ -35,7 +36,7 @@ def parse():
 def plan(options, path, cluster, memory, contention, policy="all"):
     """The program's figures; None where nothing fits the memory."""
     command = [os.path.join(options.bin, "weft-schedule"), path, "--cluster", cluster, "--memory", memory, "--contention",
-               str(contention), "--policy", policy, "--replay", "--json", "-"]
+               str(contention), "--policy", policy, "--replay", "--time-limit", "600", "--json", "-"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     if run.returncode == 1:
         return None
@@ -46,11 +47,14 @@ def plan(options, path, cluster, memory, contention, policy="all"):
 
 
 def judge(figures):
-    """(Weft's plan, its ratio, the best other one, whether the bar holds)."""
+    """(Weft's plan, its ratio to the bound and to the one within the memory, the best other one, whether the bar holds)."""
     weft = next(policy for policy in figures["policies"] if policy["name"] == "weft")
     best = min((policy for policy in figures["policies"] if policy is not weft), key=lambda policy: policy["makespan_ms"])
     ratio = weft["makespan_ms"] / weft["lower_bound_ms"]
-    return weft, ratio, best, ratio <= MOST_RATIO and weft["makespan_ms"] <= best["makespan_ms"] * ROUNDING
+    within = weft["makespan_ms"] / figures["bound_within_memory_ms"]
+    can_be = figures["bound_within_memory_ms"] <= MOST_RATIO * weft["lower_bound_ms"]
+    near = (ratio if can_be else within) <= MOST_RATIO
+    return weft, ratio, within, best, near and weft["makespan_ms"] <= best["makespan_ms"] * ROUNDING
 
 
 def steadiness(figures):
@@ -67,17 +71,17 @@ def rows(options, name, path):
                 figures = plan(options, path, cluster, memory, contention)
                 case = [name, cluster, memory, f"{contention:.1f}"]
                 if figures is None:
-                    yield [*case, "", "", "", "", "", "", "", "does not fit"], True
+                    yield [*case, *[""] * 8, "does not fit"], True
                     continue
-                weft, ratio, best, held = judge(figures)
+                weft, ratio, within, best, held = judge(figures)
                 steady = steadiness(figures)
                 held = held and steady <= MOST_REPLAYED
                 yield [*case, f"{weft['makespan_ms']:.1f}", f"{weft['lower_bound_ms']:.1f}", f"{ratio:.4f}",
-                       f"{best['name']} {best['makespan_ms'] / weft['lower_bound_ms']:.4f}", f"{weft['peak_bytes'] / 1e9:.1f}",
+                       f"{within:.4f}", f"{best['name']} {best['makespan_ms'] / weft['lower_bound_ms']:.4f}", f"{weft['peak_bytes'] / 1e9:.1f}",
                        f"{weft['planning_s']:.1f}", f"{steady:.4f}", "holds" if held else "MISSED"], held
 
 
-HEADER = ["graph", "cluster", "memory", "contention", "step ms", "bound ms", "ratio", "best other", "peak GB", "planned s", "replayed", "bar"]
+HEADER = ["graph", "cluster", "memory", "contention", "step ms", "bound ms", "ratio", "within memory", "best other", "peak GB", "planned s", "replayed", "bar"]
 
 
 def curve(options, name, path):
@@ -101,6 +105,7 @@ def page(results, curves):
 
 Written by `perf/check_scheduler.py --out docs/scheduler-results.md`. The steps are those of the HLO modules ([planning](scheduler.md)), the bound is what no schedule can
 beat whatever memory it takes ([plan files](plan-file.md#the-bound)). Bar: at most {MOST_RATIO} times the bound, and no other policy within the same memory faster.
+"Within memory" is the ratio to the bound that counts what memory keeps from being sent early ([0020](decisions/0020-schedules.md)), and the one that is judged where that bound alone is above {MOST_RATIO} times the other.
 Memory: 80 GB, or 1.3 times the transient bytes of the order of least memory that is known, resident bytes aside. "Best other" is the fastest of the other policies, and its time over the bound. "Replayed": the plan's time over that of the best other plan where operators take other times (each 20 % more or less by chance; links 20 % slower
 and computing faster; the reverse), the worst of the three; bar: {MOST_REPLAYED}.
 

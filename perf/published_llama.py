@@ -30,7 +30,7 @@ def parse():
 
 def plan(options, cluster, reduction_bytes, merged, policies, memory, contention):
     command = [os.path.join(options.bin, "weft-schedule"), "--model", "llama2-7b", "--strategy", "zero3", "--data-ranks", str(RANKS), "--reduction-bytes",
-               str(reduction_bytes), "--cluster", cluster, "--memory", memory, "--contention", str(contention), "--policy", policies, "--json", "-"]
+               str(reduction_bytes), "--cluster", cluster, "--memory", memory, "--contention", str(contention), "--policy", policies, "--time-limit", "600", "--json", "-"]
     run = subprocess.run(command + ([] if merged else ["--unmerged"]), capture_output=True, text=True, check=False)
     if run.returncode != 0:
         print(run.stderr, file=sys.stderr, end="")

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <random>
+#include <vector>
 
+#include "gathers.hpp"
 #include "random_graph.hpp"
 #include "scheduler/plan/merge_collectives.hpp"
 #include "scheduler/plan/problem.hpp"
@@ -11,6 +13,7 @@
 namespace weft {
 namespace {
 
+using test::gathers;
 using test::random_graph;
 using test::unit_cluster;
 
@@ -32,6 +35,36 @@ TEST(MergeCollectives, NeverMakesACycle) {
     EXPECT_EQ(serial_order_by(merged, after).size(), after.tasks().size());
   }
   EXPECT_GT(merged_ones, 100u);
+}
+
+TEST(MergeCollectives, DoesWithSingleOnesAsItIsTold) {
+  OpGraph const graph = gathers(6, std::int64_t{1} << 21, 1);  // operator 2 i gathers what 2 i + 1 uses
+  CostModel const model(unit_cluster());
+  Problem const problem(graph, model);
+  auto const merged = [&](MergeRules rules) {
+    rules.capacity = std::int64_t{1} << 40;
+    return merge_collectives(problem, problem.order(), rules).launches;
+  };
+  using Launches = std::vector<std::vector<OpId>>;
+  MergeRules const all{.gather_bytes = std::int64_t{1} << 30, .share = 1, .taper = 1e9};
+  ASSERT_EQ(merged(all), (Launches{{2, 4, 6, 8}}));  // the first and the last one have nothing before or behind them
+  MergeRules told = all;
+  told.joins = {{2, true}, {6, false}, {10, true}};
+  EXPECT_EQ(merged(told), (Launches{{0, 2}, {6, 8, 10}}));
+  told.gather_bytes = 1;  // too little for any two of them, but for those that are told
+  EXPECT_EQ(merged(told), (Launches{{0, 2}, {8, 10}}));
+}
+
+TEST(MergeCollectives, KeepsTheCapacityWhateverItIsTold) {
+  OpGraph const graph = gathers(6, std::int64_t{1} << 21, 1);
+  CostModel const model(unit_cluster());
+  Problem const problem(graph, model);
+  MergeRules rules{.gather_bytes = 1, .capacity = problem.resident_bytes() + (std::int64_t{3} << 21) + 16};
+  for (OpId gather = 0; gather < 12; gather += 2) rules.joins[gather] = true;
+  auto const merged = merge_collectives(problem, problem.order(), rules);
+  Problem const after(graph, model, merged.launches);
+  EXPECT_LE(serial_peak(after, serial_order_by(merged, after)), rules.capacity);
+  EXPECT_EQ(merged.launches.size(), 3U);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "gathers.hpp"
@@ -50,6 +51,23 @@ TEST(RaisedGates, AreWhatThePolicyRunsBy) {
   std::int64_t const least = serial_peak_bytes(graph, model);
   EXPECT_EQ(bytes(SchedulePolicy::inductor), least + 20);
   EXPECT_GT(bytes(SchedulePolicy::asap), least + 100);
+}
+
+TEST(UrgencyWithRush, PutsWhatIsLongFromTheEndFirstInTheLastPart) {
+  // Two operators of 10 s; then one that is followed by sending, which stands behind one that is not.
+  OpGraph graph{.name = "rush"};
+  GroupId const world = graph.add(OpGroup{.name = "world", .sets = {{0, 1}}});
+  TensorId const gradient = graph.add(OpTensor{.name = "gradient", .bytes = 8});
+  for (int i = 0; i < 3; ++i) graph.add(OpNode{.name = "compute" + std::to_string(i), .flops = 10});
+  graph.add(OpNode{.name = "last", .flops = 10, .writes = {gradient}});
+  graph.add(OpNode{.name = "send",
+                   .kind = OpKind::collective,
+                   .collective = {CollectiveKind::reduce_scatter, 8, world},
+                   .reads = {gradient}});
+  CostModel const model(unit_cluster());
+  Problem const problem(graph, model);
+  EXPECT_EQ(urgency_with_rush(problem, problem.order(), 0), (std::vector<double>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(urgency_with_rush(problem, problem.order(), 0.5), (std::vector<double>{0, 1, 3, 2, 4}));
 }
 
 }  // namespace

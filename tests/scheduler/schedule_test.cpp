@@ -207,12 +207,13 @@ TEST(Schedule, MoreMemoryIsUsedToMergeAndSoForFewerSteps) {
   CostModel const model(cluster);
   std::int64_t const least = serial_peak_bytes(graph, model);
   double before = 1e300;
-  for (std::int64_t const more : {0, 2, 8, 32}) {
+  for (std::int64_t const more : {0, 2, 8}) {
     auto const schedule = plan_schedule(graph, model, {.capacity = least + (more << 21)});
     EXPECT_LT(schedule.makespan_s, before) << more;
     before = schedule.makespan_s;
   }
   auto const rich = plan_schedule(graph, model, {.capacity = std::int64_t{1} << 40});
+  EXPECT_LE(rich.makespan_s, before);
   EXPECT_LT(rich.makespan_s, 1.2 * rich.bound.best_s());
   EXPECT_GT(plan_schedule(graph, model, {.policy = SchedulePolicy::asap, .capacity = std::int64_t{1} << 40}).makespan_s,
             1.3 * rich.bound.best_s());

@@ -139,8 +139,11 @@ class Merger {
           std::min(static_cast<double>(most_bytes), rules_.taper * static_cast<double>(std::min(before, after)));
       bool const fits = static_cast<double>(launch.bytes + bytes) <= most;
       passed += bytes;
-      if (!launch.tasks.empty() && fits &&
-          node(task).seconds.has_value() == node(launch.tasks.front()).seconds.has_value() && join(launch, task)) {
+      auto const told = rules_.joins.find(op_of(task));
+      bool const by_size = told == rules_.joins.end();
+      if (!launch.tasks.empty() && (by_size ? fits : told->second) &&
+          node(task).seconds.has_value() == node(launch.tasks.front()).seconds.has_value() &&
+          join(launch, task, by_size ? rules_.share : 1)) {
         continue;
       }
       finish(launch, merged);
@@ -155,13 +158,15 @@ class Merger {
     finish(launch, merged);
   }
 
-  bool join(Launch& launch, TaskId task) {
+  bool join(Launch& launch, TaskId task, double share) {
     std::int32_t const here = position_[at(task)];
     // What waits for nothing from `first` on waits for none of them.
     if (ready_[at(task)] < launch.first) {
-      if (!extend(launch.position, here, problem_.made_by(task), launch.outputs + problem_.made_by(task))) return false;
+      std::int64_t const made = problem_.made_by(task);
+      if (!extend(launch.position, here, {made, launch.outputs + made, share})) return false;
     } else if (launch.needed > here) {
-      if (!extend(launch.position + 1, here + 1, launch.inputs, launch.inputs + last_inputs(task))) return false;
+      if (!extend(launch.position + 1, here + 1, {launch.inputs, launch.inputs + last_inputs(task), share}))
+        return false;
       launch.position = here;
     } else {
       return false;
@@ -174,13 +179,17 @@ class Merger {
     return true;
   }
 
-  /// `bytes` more from begin to end, where the launch then has `all`.
-  bool extend(std::int32_t begin, std::int32_t end, std::int64_t bytes, std::int64_t all) {
+  struct Growth {
+    std::int64_t bytes;  ///< that are live longer
+    std::int64_t all;    ///< of the launch then
+    double share;        ///< of the room that those may take
+  };
+  bool extend(std::int32_t begin, std::int32_t end, Growth const& growth) {
     if (begin >= end) return true;
     auto const room = static_cast<double>(rules_.capacity - unmerged_.max(begin, end));
-    if (static_cast<double>(all) > rules_.share * room || memory_.max(begin, end) + bytes > rules_.capacity)
-      return false;
-    memory_.add(begin, end, bytes);
+    if (static_cast<double>(growth.all) > growth.share * room) return false;
+    if (memory_.max(begin, end) + growth.bytes > rules_.capacity) return false;
+    memory_.add(begin, end, growth.bytes);
     return true;
   }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "scheduler/plan/problem.hpp"
@@ -19,6 +20,9 @@ struct MergeRules {
   /// A launch is no larger than this many times all that is sent before it, nor all after it: little computing has to
   /// wait for the first one, and little waits behind the last.
   double taper = 1;
+  /// Of some collectives whether they are sent with the ones before them, whatever their sizes and the share: where
+  /// that is possible and within the capacity. Others as their sizes say.
+  std::map<OpId, bool> joins{};
 };
 
 /// Which collectives are sent together, and the order in which all tasks could then run one after another.

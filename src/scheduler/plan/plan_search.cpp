@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "scheduler/graph/at.hpp"
 #include "scheduler/plan/replay_tasks.hpp"
 
 namespace weft {
@@ -22,7 +23,10 @@ constexpr std::uint64_t kRandomOrders = 8;
 /// grows with the size beyond.
 constexpr std::size_t kOperatorsLookedAt = 4'800'000;
 constexpr std::size_t kLeastAttempts = 24;
-constexpr std::size_t kMostAttempts = 320;
+constexpr std::size_t kMostAttempts = 280;
+/// Likewise for the part of the search that moves single collectives.
+constexpr std::size_t kOperatorsMoved = 800'000;
+constexpr std::size_t kMostMoves = 400;
 constexpr std::uint64_t kSampleSeed = 1;
 /// Choices of one round, and how many rounds may bring nothing that was not tried before (small graphs have few ways to
 /// merge).
@@ -64,6 +68,23 @@ class Chance {
   std::mt19937_64 random_;
 };
 
+/// The collectives of each launch, in the order in which they would be sent one by one.
+std::vector<std::vector<OpId>> launches_of(Problem const& problem) {
+  std::vector<std::vector<OpId>> launches;
+  for (Task const& task : problem.tasks()) {
+    if (problem.graph().ops[at(task.ops.front())].kind == OpKind::collective) launches.push_back(task.ops);
+  }
+  return launches;
+}
+
+/// One launch sent with the one before it, or in two; or some of its collectives sent with the one before it.
+void move_some(std::map<OpId, bool>& joins, std::vector<OpId> const& launch, Chance& chance) {
+  bool const splits = launch.size() > 1 && !chance.one_in(3);
+  if (splits)
+    joins[launch[1 + static_cast<std::size_t>(chance.share() * static_cast<double>(launch.size() - 1))]] = false;
+  if (!splits || chance.one_in(2)) joins[launch.front()] = true;
+}
+
 }  // namespace
 
 PlanChoice choice_of(SchedulePolicy policy) {
@@ -93,22 +114,26 @@ Plan PlanSearch::only(PlanChoice const& choice) {
   return std::move(best_);
 }
 
-/// Tries those that give plans which were not tried before.
-void PlanSearch::try_all(std::vector<PlanChoice> const& choices) {
+std::vector<std::size_t> PlanSearch::try_all(std::vector<PlanChoice> const& choices) {
   std::vector<std::optional<StepPlanner::Draft>> drafts(choices.size());
   on_threads(choices.size(), [&](std::size_t i) { drafts[i] = planner_.draft(choices[i]); });
   for (auto& draft : drafts) {
     PlanChoice const& choice = draft->choice;
-    if (!tried_.emplace(draft->launches, choice.rule, choice.depth, choice.window, choice.seed).second) draft.reset();
+    if (!tried_.emplace(draft->launches, choice.rule, choice.depth, choice.window, choice.rush, choice.seed).second)
+      draft.reset();
   }
-  double const give_up_s = best_.problem ? best_.run.makespan_s * (1 + kNear) : std::numeric_limits<double>::infinity();
+  double const shortest = best_.problem ? best_.run.makespan_s : std::numeric_limits<double>::infinity();
   std::vector<Plan> plans(choices.size());
+  std::vector<std::size_t> shorter;
   on_threads(choices.size(), [&](std::size_t i) {
-    if (drafts[i]) plans[i] = planner_.run(*std::move(drafts[i]), give_up_s);
+    if (drafts[i]) plans[i] = planner_.run(*std::move(drafts[i]), shortest * (1 + kNear));
   });
   for (std::size_t i = 0; i < plans.size(); ++i) {
-    if (plans[i].problem) take(choices[i], std::move(plans[i]));
+    if (!plans[i].problem) continue;
+    if (plans[i].run.complete && plans[i].run.makespan_s < shortest) shorter.push_back(i);
+    take(choices[i], std::move(plans[i]));
   }
+  return shorter;
 }
 
 void PlanSearch::take(PlanChoice const& choice, Plan plan) {
@@ -130,7 +155,11 @@ std::size_t PlanSearch::most_attempts() const {
 }
 
 bool PlanSearch::is_over() const {
-  if (attempts_ > most_attempts() || Clock::now() - began_ > options_.time_limit) return true;
+  return attempts_ > most_attempts() || has_ended();
+}
+
+bool PlanSearch::has_ended() const {
+  if (Clock::now() - began_ > options_.time_limit) return true;
   return best_.run.makespan_s <= planner_.bound().within_memory_s() * (1 + 1e-4);
 }
 
@@ -193,6 +222,7 @@ void PlanSearch::improve() {
       choice.taper = moved(choice.taper);
       if (chance.one_in(4)) choice.depth = chance.of(std::array{0, 1, 2, 3, 4});
       if (chance.one_in(4)) choice.window = chance.of(std::array{0, 4, 16, 64, 256, 1000});
+      if (chance.one_in(4)) choice.rush = chance.of(std::array{0.0, 0.01, 0.03, 0.1});
       choices.push_back(choice);
     }
     std::size_t const before = attempts_;
@@ -200,6 +230,34 @@ void PlanSearch::improve() {
     try_all(choices);
     if (attempts_ == before) ++repeats;
     if (best_.run.makespan_s > shortest * (1 - 1e-3)) step = std::max(1.1, 1 + (step - 1) * 0.85);
+  }
+}
+
+/// From the best plan, a few collectives at a time sent with others than they were.
+void PlanSearch::refine() {
+  Chance chance(kSampleSeed + 2);
+  std::optional<PlanChoice> together;  // what made plans of the last round shorter
+  if (sent_bytes_ <= 0) return;
+  std::size_t const moves = std::clamp(kOperatorsMoved / planner_.unmerged().tasks().size(), kRound, kMostMoves);
+  int repeats = 0;
+  for (std::size_t i = 0; i < moves && repeats < kMostRepeats && !has_ended(); i += kRound) {
+    auto const launches = launches_of(*best_.problem);
+    std::vector<PlanChoice> choices(kRound, leaders_.front());
+    for (PlanChoice& choice : choices) {
+      for (bool again = true; again; again = chance.one_in(2)) {
+        move_some(choice.joins,
+                  launches[static_cast<std::size_t>(chance.share() * static_cast<double>(launches.size()))], chance);
+      }
+    }
+    if (together) choices.front() = *std::exchange(together, std::nullopt);
+    PlanChoice all = leaders_.front();
+    std::size_t const before = attempts_;
+    auto const shorter = try_all(choices);
+    if (attempts_ == before) ++repeats;
+    for (std::size_t const each : shorter) {
+      for (auto const& [op, joined] : choices[each].joins) all.joins[op] = joined;
+    }
+    if (shorter.size() > 1) together = std::move(all);
   }
 }
 
@@ -211,6 +269,7 @@ Plan PlanSearch::best() {
   double const rival_s = best_.run.makespan_s;
   sample();
   improve();
+  refine();
   return steadiest(rival_s);
 }
 

@@ -30,16 +30,19 @@ class PlanSearch {
 
  private:
   /// What tells plans apart.
-  using Key = std::tuple<std::vector<std::vector<OpId>>, StartRule, int, int, std::uint64_t>;
+  using Key = std::tuple<std::vector<std::vector<OpId>>, StartRule, int, int, double, std::uint64_t>;
 
-  void try_all(std::vector<PlanChoice> const& choices);
+  /// Tries those that give plans which were not tried before. Returns which of them are shorter than the best before.
+  std::vector<std::size_t> try_all(std::vector<PlanChoice> const& choices);
   void take(PlanChoice const& choice, Plan plan);
   void policies();
   void sample();
   void improve();
+  void refine();
   [[nodiscard]] Plan steadiest(double rival_s);
   [[nodiscard]] std::size_t most_attempts() const;
   [[nodiscard]] bool is_over() const;
+  [[nodiscard]] bool has_ended() const;  ///< there is no time, or nothing to gain
 
   StepPlanner const& planner_;
   ScheduleOptions const& options_;

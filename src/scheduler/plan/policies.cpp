@@ -71,6 +71,28 @@ std::vector<double> urgency_by_order(std::vector<TaskId> const& serial) {
   return urgency;
 }
 
+std::vector<double> urgency_with_rush(Problem const& problem, std::vector<TaskId> const& serial, double rush) {
+  auto urgency = urgency_by_order(serial);
+  double left = 0;
+  for (Task const& task : problem.tasks()) left += task.resource == Resource::compute ? rush * task.seconds : 0;
+  auto first = serial.end();
+  while (first != serial.begin() && left > 0) {
+    --first;
+    if (problem.task(*first).resource == Resource::compute) left -= problem.task(*first).seconds;
+  }
+  std::vector<double> tail(serial.size(), 0);
+  for (std::size_t i = serial.size(); i-- > 0;) {
+    for (TaskId const later : problem.after(serial[i])) {
+      tail[at(serial[i])] = std::max(tail[at(serial[i])], tail[at(later)] + problem.task(later).seconds);
+    }
+  }
+  std::vector<TaskId> last(first, serial.end());
+  std::stable_sort(last.begin(), last.end(), [&](TaskId a, TaskId b) { return tail[at(a)] > tail[at(b)]; });
+  auto place = static_cast<double>(first - serial.begin());
+  for (TaskId const task : last) urgency[at(task)] = place++;
+  return urgency;
+}
+
 std::vector<TaskId> prefetch_gates(Problem const& problem, std::vector<TaskId> const& serial, int depth) {
   auto const first = first_uses(problem, serial);
   std::vector<TaskId> gates(serial.size(), kNone);

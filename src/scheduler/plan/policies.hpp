@@ -11,6 +11,12 @@ namespace weft {
 /// Urgencies by place in the serial order.
 [[nodiscard]] std::vector<double> urgency_by_order(std::vector<TaskId> const& serial);
 
+/// Likewise, but for the tasks that the order computes in the last `rush` of all computing: of these, and of what is
+/// sent among them, those are first that the longest paths lead from, so that what is sent at the end is sent while
+/// something is left to compute.
+[[nodiscard]] std::vector<double> urgency_with_rush(Problem const& problem, std::vector<TaskId> const& serial,
+                                                    double rush);
+
 /// For each task that sends (kNone for others): the task that has to have started before it may. Gathers (what was
 /// needed by nothing before) wait for the first use of the `depth`-th before them.
 [[nodiscard]] std::vector<TaskId> prefetch_gates(Problem const& problem, std::vector<TaskId> const& serial, int depth);

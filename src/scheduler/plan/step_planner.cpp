@@ -55,13 +55,15 @@ StepPlanner::Draft StepPlanner::draft(PlanChoice choice) const {
                                        .reduce_bytes = static_cast<std::int64_t>(choice.reduce_bytes),
                                        .capacity = capacity_,
                                        .share = choice.share,
-                                       .taper = choice.taper});
+                                       .taper = choice.taper,
+                                       .joins = choice.joins});
     auto problem = std::make_unique<Problem>(unmerged_.graph(), unmerged_.model(), merged.launches);
     bool const any = !merged.launches.empty();
     auto serial = any ? serial_order_by(merged, *problem) : serial_;
     if (!any || serial_peak(*problem, serial) <= capacity_) {
       return {choice, std::move(merged.launches), std::move(problem), std::move(serial)};
     }
+    choice.joins.clear();
     choice.gather_bytes /= 2;
     choice.reduce_bytes /= 2;
   }
@@ -73,6 +75,7 @@ RunRules StepPlanner::rules_for(Draft const& draft) const {
   switch (choice.rule) {
     case StartRule::early:
       rules.window = choice.window;
+      if (choice.rush > 0) rules.urgency = urgency_with_rush(*draft.problem, draft.serial, choice.rush);
       if (choice.depth > 0) rules.gates = prefetch_gates(*draft.problem, draft.serial, choice.depth);
       break;
     case StartRule::late: rules.gates = late_gates(*draft.problem, draft.serial, 1); break;

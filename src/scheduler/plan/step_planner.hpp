@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -29,8 +30,10 @@ struct PlanChoice {
   double reduce_bytes = 0;
   double share = 0.3;
   double taper = 1;
+  std::map<OpId, bool> joins{};
   int depth = 0;           ///< of prefetch_gates(); 0: gathers wait for memory only
   int window = 1000;       ///< RunRules
+  double rush = 0;         ///< urgency_with_rush()
   std::uint64_t seed = 0;  ///< of StartRule::random
 };
 
