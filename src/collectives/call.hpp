@@ -64,6 +64,11 @@ enum class Operation : std::uint8_t {
   }
 }
 
+/// Whether each rank's part has a length of its own.
+[[nodiscard]] constexpr bool has_unequal_parts(Operation operation) noexcept {
+  return operation >= Operation::all_gather_v && operation <= Operation::all_to_all_v;
+}
+
 /// all_gather_v and reduce_scatter_v tell each other a fingerprint of their parts where others have a root.
 [[nodiscard]] constexpr bool has_parts_in_common(Operation operation) noexcept {
   return operation == Operation::all_gather_v || operation == Operation::reduce_scatter_v;

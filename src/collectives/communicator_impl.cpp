@@ -139,7 +139,7 @@ void Communicator::Impl::open_group(CollectiveOptions const& how) {
   check_no_group("Group");
   validator.check_options("Group", how, how.stream ? how.stream->device() : Device{});
   if (how.tag != 0) validator.reject("Group", "a group has no tag; give tags to its calls");
-  group_ = OpenGroup::create(how, backend_->merge_limits(), validator.rank, validator.size);
+  group_ = OpenGroup::create(how, backend_->merge_limits(), validator.rank, validator.size, last_group_calls_);
   merging_ = true;
 }
 
@@ -165,6 +165,7 @@ Work Communicator::Impl::end_group() {
   auto const group = std::exchange(group_, nullptr);
   merging_ = fusion_ != nullptr;
   group->close();
+  last_group_calls_ = group->size();
   check_group(*group);
   if (group->device().type != DeviceType::cpu) return end_device_group(*group);
   auto const on_stream = group->options().stream.has_value();

@@ -196,6 +196,7 @@ class Communicator::Impl {
   std::unique_ptr<DeviceBackend> device_;  // asks backend_ for peers
   bool merging_ = false;                   // a group is open, or some stream is fused
   std::shared_ptr<OpenGroup> group_;
+  std::size_t last_group_calls_ = 0;  // groups often come again
   std::shared_ptr<Fusion> fusion_;
 };
 

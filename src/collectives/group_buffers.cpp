@@ -6,82 +6,140 @@
 
 namespace weft {
 
-void GroupBuffers::add_range(std::vector<Range>& ranges, void const* data, std::size_t bytes, Operation operation) {
-  auto const* const begin = static_cast<std::byte const*>(data);
-  if (bytes > 0) ranges.push_back({begin, begin + bytes, calls_, operation});
+void GroupBuffers::Hull::add(Hull const& other) noexcept {
+  if (other.begin == other.end) return;
+  begin = begin == end ? other.begin : std::min(begin, other.begin);
+  end = std::max(end, other.end);
 }
 
-// What lies between parts is nobody's.
-void GroupBuffers::add_parts(std::vector<Range>& ranges, void const* data, Call const& call, Parts const& parts) {
-  for (int rank = 0; rank < ranks_; ++rank) {
-    auto const part = call.part(parts, rank);
-    add_range(ranges, static_cast<std::byte const*>(data) + part.offset, part.length, call.contract.operation);
-  }
-}
-
-void GroupBuffers::add_sent(Call const& call) {
+std::size_t GroupBuffers::sent(Contract const& contract, std::size_t bytes) const noexcept {
+  auto const is_root = contract.root == static_cast<std::uint32_t>(rank_);
   auto const ranks = static_cast<std::size_t>(ranks_);
-  auto const add = [&](std::size_t bytes) { add_range(reads_, call.send, bytes, call.contract.operation); };
-  switch (call.contract.operation) {
+  switch (contract.operation) {
     case Operation::all_reduce:
     case Operation::reduce:
     case Operation::scan:
     case Operation::exscan:
     case Operation::all_gather:
-    case Operation::gather: return add(call.bytes());
+    case Operation::gather: return bytes;
     case Operation::reduce_scatter:
-    case Operation::all_to_all: return add(call.bytes() * ranks);
-    case Operation::broadcast: return add(call.is_root(rank_) ? call.bytes() : 0);
-    case Operation::scatter: return add(call.is_root(rank_) ? call.bytes() * ranks : 0);
-    case Operation::gather_v: return add(call.own_bytes);
-    case Operation::all_gather_v: return add(call.part(call.recv_parts, rank_).length);
-    case Operation::scatter_v:
-      if (!call.is_root(rank_)) return;
-      [[fallthrough]];
-    case Operation::reduce_scatter_v:
-    case Operation::all_to_all_v: return add_parts(reads_, call.send, call, call.send_parts);
-    default: return;
+    case Operation::all_to_all: return bytes * ranks;
+    case Operation::broadcast: return is_root ? bytes : 0;
+    case Operation::scatter: return is_root ? bytes * ranks : 0;
+    default: return 0;
   }
 }
 
-void GroupBuffers::add_received(Call const& call) {
+std::size_t GroupBuffers::received(Contract const& contract, std::size_t bytes) const noexcept {
+  auto const is_root = contract.root == static_cast<std::uint32_t>(rank_);
   auto const ranks = static_cast<std::size_t>(ranks_);
-  auto const add = [&](std::size_t bytes) { add_range(writes_, call.recv, bytes, call.contract.operation); };
-  switch (call.contract.operation) {
+  switch (contract.operation) {
     case Operation::all_reduce:
     case Operation::scan:
     case Operation::exscan:
     case Operation::reduce_scatter:
-    case Operation::scatter: return add(call.bytes());
+    case Operation::scatter: return bytes;
     case Operation::all_gather:
-    case Operation::all_to_all: return add(call.bytes() * ranks);
-    case Operation::reduce: return add(call.is_root(rank_) ? call.bytes() : 0);
-    case Operation::broadcast: return add(call.is_root(rank_) ? 0 : call.bytes());
-    case Operation::gather: return add(call.is_root(rank_) ? call.bytes() * ranks : 0);
-    case Operation::scatter_v: return add(call.own_bytes);
-    case Operation::reduce_scatter_v: return add(call.part(call.send_parts, rank_).length);
-    case Operation::gather_v:
-      if (!call.is_root(rank_)) return;
-      [[fallthrough]];
-    case Operation::all_gather_v:
-    case Operation::all_to_all_v: return add_parts(writes_, call.recv, call, call.recv_parts);
-    default: return;
+    case Operation::all_to_all: return bytes * ranks;
+    case Operation::reduce: return is_root ? bytes : 0;
+    case Operation::broadcast: return is_root ? 0 : bytes;
+    case Operation::gather: return is_root ? bytes * ranks : 0;
+    default: return 0;
   }
 }
 
-void GroupBuffers::add(Call const& call) {
-  ++calls_;
-  add_sent(call);
-  add_received(call);
+void GroupBuffers::note(Hull const& read, Hull const& written) noexcept {
+  if (calls_apart_) {
+    auto all = all_reads_;
+    all.add(all_writes_);
+    auto own = read;
+    own.add(written);
+    calls_apart_ = !all.touches(own);
+  }
+  writes_apart_ = writes_apart_ && !all_writes_.touches(written);
+  all_reads_.add(read);
+  all_writes_.add(written);
+}
+
+std::uint32_t GroupBuffers::add(Call const& call) {
+  auto const& contract = call.contract;
+  if (has_unequal_parts(contract.operation)) {
+    calls_apart_ = writes_apart_ = false;
+  } else {
+    auto const bytes = call.bytes();
+    note(hull(call.send, sent(contract, bytes)), hull(call.recv, received(contract, bytes)));
+  }
+  return ++calls_;
 }
 
 void GroupBuffers::add(Message const* send, Message const* recv) {
   ++calls_;
-  if (send != nullptr) add_range(reads_, send->data, send->bytes, recv ? Operation::send_receive : Operation::send);
-  if (recv != nullptr) add_range(writes_, recv->data, recv->bytes, send ? Operation::send_receive : Operation::receive);
+  Hull read;
+  Hull written;
+  if (send != nullptr) {
+    read = hull(send->data, send->bytes);
+    add_range(reads_, send->data, send->bytes, calls_, recv ? Operation::send_receive : Operation::send);
+  }
+  if (recv != nullptr) {
+    written = hull(recv->data, recv->bytes);
+    add_range(writes_, recv->data, recv->bytes, calls_, send ? Operation::send_receive : Operation::receive);
+  }
+  note(read, written);
 }
 
-std::string GroupBuffers::dependence() {
+void GroupBuffers::add_range(std::vector<Range>& ranges, void const* data, std::size_t bytes, std::uint32_t number,
+                             Operation operation) {
+  auto const* const begin = static_cast<std::byte const*>(data);
+  if (bytes > 0) ranges.push_back({begin, begin + bytes, number, operation});
+}
+
+// What lies between parts is nobody's.
+void GroupBuffers::add_parts(std::vector<Range>& ranges, void const* data, Call const& call, Parts const& parts,
+                             std::uint32_t number) {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    auto const part = call.part(parts, rank);
+    add_range(ranges, static_cast<std::byte const*>(data) + part.offset, part.length, number, call.contract.operation);
+  }
+}
+
+void GroupBuffers::add_unequal(Call const& call, std::uint32_t number) {
+  auto const operation = call.contract.operation;
+  auto const is_root = call.is_root(rank_);
+  auto const reads = [&](std::size_t bytes) { add_range(reads_, call.send, bytes, number, operation); };
+  auto const writes = [&](std::size_t bytes) { add_range(writes_, call.recv, bytes, number, operation); };
+  auto const reads_parts = [&] { add_parts(reads_, call.send, call, call.send_parts, number); };
+  auto const writes_parts = [&] { add_parts(writes_, call.recv, call, call.recv_parts, number); };
+  switch (operation) {
+    case Operation::all_gather_v: reads(call.part(call.recv_parts, rank_).length); return writes_parts();
+    case Operation::reduce_scatter_v: writes(call.part(call.send_parts, rank_).length); return reads_parts();
+    case Operation::gather_v:
+      reads(call.own_bytes);
+      if (is_root) writes_parts();
+      return;
+    case Operation::scatter_v:
+      writes(call.own_bytes);
+      if (is_root) reads_parts();
+      return;
+    case Operation::all_to_all_v: reads_parts(); return writes_parts();
+    default: return;
+  }
+}
+
+void GroupBuffers::add_ranges(MergedCall const& calls) {
+  auto const& contract = calls.call().contract;
+  for (auto const& piece : calls.pieces()) {
+    if (has_unequal_parts(contract.operation)) {  // such calls do not merge
+      add_unequal(calls.call(), piece.number);
+      continue;
+    }
+    add_range(reads_, piece.send, sent(contract, piece.bytes), piece.number, contract.operation);
+    add_range(writes_, piece.recv, received(contract, piece.bytes), piece.number, contract.operation);
+  }
+}
+
+std::string GroupBuffers::dependence(std::vector<MergedCall> const& calls) {
+  if (are_apart()) return {};
+  for (auto const& merged : calls) add_ranges(merged);
   auto const by_address = [](Range const& a, Range const& b) { return a.begin < b.begin; };
   for (auto* const ranges : {&reads_, &writes_}) {
     if (!std::is_sorted(ranges->begin(), ranges->end(), by_address)) {

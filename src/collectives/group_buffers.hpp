@@ -6,41 +6,75 @@
 #include <vector>
 
 #include "collectives/call.hpp"
+#include "collectives/merged_call.hpp"
 #include "collectives/message.hpp"
 
 namespace weft {
 
-/// Which memory the calls of a group read and write here.
+/// Which memory the calls of a group read and write here, to find out whether one uses what another writes.
+///
+/// Of a collective call only hulls are kept as it comes. Most groups' buffers lie in rising or falling order, results
+/// apart from what is read or in its place, and are known to be independent by that; only where they do not does
+/// dependence() look at every call.
 class GroupBuffers {
  public:
   GroupBuffers(int rank, int ranks) noexcept : rank_(rank), ranks_(ranks) {}
 
-  /// The group's next call.
-  void add(Call const& call);
+  /// The group's next call; its number, from 1.
+  std::uint32_t add(Call const& call);
   /// What one call sends and receives; either may be null.
   void add(Message const* send, Message const* recv);
 
   /// Why the calls depend on one another: "call 2 (all_reduce) uses what call 1 (all_reduce) writes". Empty: they do
-  /// not. Of n ranges, those of each kind added by rising address, it takes O(n) time, else O(n log n).
-  [[nodiscard]] std::string dependence();
+  /// not. `calls`: all that were added, with their numbers. Of n calls it takes O(1) time where hulls are enough, O(n)
+  /// where those of each kind were added by rising address, else O(n log n).
+  [[nodiscard]] std::string dependence(std::vector<MergedCall> const& calls);
+
+  [[nodiscard]] std::uint32_t calls() const noexcept { return calls_; }
 
  private:
   struct Range {
     std::byte const* begin;
     std::byte const* end;
-    std::uint32_t call;  ///< from 1
+    std::uint32_t call;
     Operation operation;
   };
+  /// The smallest range that holds all that were added.
+  struct Hull {
+    std::byte const* begin = nullptr;
+    std::byte const* end = nullptr;
 
-  void add_range(std::vector<Range>& ranges, void const* data, std::size_t bytes, Operation operation);
-  void add_parts(std::vector<Range>& ranges, void const* data, Call const& call, Parts const& parts);
-  void add_sent(Call const& call);
-  void add_received(Call const& call);
+    [[nodiscard]] bool touches(Hull const& other) const noexcept { return begin < other.end && other.begin < end; }
+    void add(Hull const& other) noexcept;
+  };
+
+  [[nodiscard]] static Hull hull(void const* data, std::size_t bytes) noexcept {
+    auto const* const begin = static_cast<std::byte const*>(data);
+    return bytes > 0 ? Hull{begin, begin + bytes} : Hull{};
+  }
+  /// Of calls with equal parts, `bytes` each or in all: what this rank's call reads and writes.
+  [[nodiscard]] std::size_t sent(Contract const& contract, std::size_t bytes) const noexcept;
+  [[nodiscard]] std::size_t received(Contract const& contract, std::size_t bytes) const noexcept;
+  void note(Hull const& read, Hull const& written) noexcept;
+  [[nodiscard]] bool are_apart() const noexcept {
+    return calls_apart_ || (writes_apart_ && !all_reads_.touches(all_writes_));
+  }
+
+  static void add_range(std::vector<Range>& ranges, void const* data, std::size_t bytes, std::uint32_t number,
+                        Operation operation);
+  void add_ranges(MergedCall const& calls);
+  void add_unequal(Call const& call, std::uint32_t number);
+  void add_parts(std::vector<Range>& ranges, void const* data, Call const& call, Parts const& parts,
+                 std::uint32_t number);
 
   int rank_;
   int ranks_;
   std::uint32_t calls_ = 0;
-  std::vector<Range> reads_;
+  Hull all_reads_;
+  Hull all_writes_;
+  bool writes_apart_ = true;  // each call's from the hull of those before
+  bool calls_apart_ = true;   // the same of all that a call uses
+  std::vector<Range> reads_;  // of messages; in dependence(), of all
   std::vector<Range> writes_;
 };
 

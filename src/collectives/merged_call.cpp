@@ -51,9 +51,9 @@ Shape shape_of(Operation operation) noexcept {
   }
 }
 
-MergedCall::MergedCall(Call&& first, Run operation, MergeLimits const& limits)
+MergedCall::MergedCall(Call&& first, Run operation, MergeLimits const& limits, std::uint32_t number)
     : call_(std::move(first)), run_(operation), limits_(limits) {
-  add(call_);
+  add(call_, number);
 }
 
 bool MergedCall::merges(Call const& call) noexcept {
@@ -82,9 +82,9 @@ bool MergedCall::accepts(Call const& next) const noexcept {
          bytes_ + next.bytes() <= limits_.together;
 }
 
-void MergedCall::add(Call const& next) {
+void MergedCall::add(Call const& next, std::uint32_t number) {
   auto const offset = round_up(bytes_);
-  pieces_.push_back({next.send, next.recv, next.bytes(), offset});
+  pieces_.push_back({next.send, next.recv, next.bytes(), offset, number});
   bytes_ = offset + next.bytes();
   elements_ += next.contract.count;
   call_.timeout = std::max(call_.timeout, next.timeout);

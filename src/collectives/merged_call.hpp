@@ -15,7 +15,8 @@ struct Piece {
   void const* send = nullptr;
   void* recv = nullptr;
   std::size_t bytes = 0;
-  std::size_t offset = 0;  ///< of the unit in the merged call's
+  std::size_t offset = 0;    ///< of the unit in the merged call's
+  std::uint32_t number = 0;  ///< of the call among those of its group, from 1; elsewhere 0
 };
 
 /// Which buffers hold a part for every rank; the others hold one unit.
@@ -33,13 +34,15 @@ class MergedCall {
   using Run = void (Backend::*)(Call const&);
 
   /// Begins with one call, which `operation` would run by itself.
-  MergedCall(Call&& first, Run operation, MergeLimits const& limits);
+  MergedCall(Call&& first, Run operation, MergeLimits const& limits, std::uint32_t number = 0);
 
   /// Whether calls like this one merge at all.
   [[nodiscard]] static bool merges(Call const& call) noexcept;
   /// Whether `next` may join; then add() it.
   [[nodiscard]] bool accepts(Call const& next) const noexcept;
-  void add(Call const& next);
+  void add(Call const& next, std::uint32_t number = 0);
+  /// Makes room for so many calls in all.
+  void reserve(std::size_t calls) { pieces_.reserve(calls); }
   /// No more calls come: call() is complete but for sequence and timeout.
   void close() noexcept;
 

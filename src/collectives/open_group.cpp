@@ -8,8 +8,8 @@
 namespace weft {
 
 std::shared_ptr<OpenGroup> OpenGroup::create(CollectiveOptions const& options, MergeLimits const& limits, int rank,
-                                             int ranks) {
-  std::shared_ptr<OpenGroup> group(new OpenGroup(options, limits, rank, ranks));
+                                             int ranks, std::size_t expected) {
+  std::shared_ptr<OpenGroup> group(new OpenGroup(options, limits, rank, ranks, expected));
   group->state_ = std::make_shared<Work::State>(group->weak_from_this());
   return group;
 }
@@ -20,16 +20,17 @@ Work OpenGroup::add(Call&& call, MergedCall::Run run) {
     device_calls_.push_back(std::move(call));
     return Work{state_};
   }
-  buffers_.add(call);
+  auto const number = buffers_.add(call);
   constexpr std::size_t kKinds = 8;  // that may alternate and still merge
   auto const last = calls_.end();
   auto const recent = last - static_cast<std::ptrdiff_t>(std::min(calls_.size(), kKinds));
   auto const found = std::find_if(recent, last, [&](MergedCall const& merged) { return merged.accepts(call); });
   if (found != last) {
-    found->add(call);
+    found->add(call, number);
   } else {
     call.own_parts();
-    calls_.emplace_back(std::move(call), run, limits_);
+    calls_.emplace_back(std::move(call), run, limits_, number);
+    if (calls_.size() == 1) calls_.front().reserve(expected_);  // most groups are of one kind
   }
   return Work{state_};
 }

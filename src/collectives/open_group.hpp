@@ -18,8 +18,9 @@ namespace weft {
 /// The calls of a Group, as they come in. Calls of one kind merge, whatever came between them.
 class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this<OpenGroup> {
  public:
+  /// `expected`: about how many calls will come.
   [[nodiscard]] static std::shared_ptr<OpenGroup> create(CollectiveOptions const& options, MergeLimits const& limits,
-                                                         int rank, int ranks);
+                                                         int rank, int ranks, std::size_t expected);
 
   /// Both return the group's Work.
   Work add(Call&& call, MergedCall::Run run);
@@ -43,7 +44,8 @@ class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this
   /// Why what the rank sends to itself cannot all be received, in the order of the calls; empty: it can.
   [[nodiscard]] std::string own_messages_differ() const;
   /// Why its calls on host memory are not independent; empty: they are.
-  [[nodiscard]] std::string dependence() { return buffers_.dependence(); }
+  [[nodiscard]] std::string dependence() { return buffers_.dependence(calls_); }
+  [[nodiscard]] std::size_t size() const noexcept { return buffers_.calls(); }  ///< its calls on host memory
   void copy_own_messages() const noexcept;
 
   [[nodiscard]] CollectiveOptions const& options() const noexcept { return options_; }
@@ -53,12 +55,13 @@ class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this
   [[nodiscard]] std::shared_ptr<Work::State> const& state() const noexcept { return state_; }
 
  private:
-  OpenGroup(CollectiveOptions const& options, MergeLimits const& limits, int rank, int ranks)
-      : options_(options), limits_(limits), rank_(rank), buffers_(rank, ranks) {}
+  OpenGroup(CollectiveOptions const& options, MergeLimits const& limits, int rank, int ranks, std::size_t expected)
+      : options_(options), limits_(limits), rank_(rank), expected_(expected), buffers_(rank, ranks) {}
 
   CollectiveOptions const options_;
   MergeLimits const limits_;
   int const rank_;
+  std::size_t const expected_;
   std::shared_ptr<Work::State> state_;
   std::optional<Device> device_;
   GroupBuffers buffers_;

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -116,6 +118,36 @@ TEST(Group, CallsThatDependOnOneAnotherAreErrors) {
       EXPECT_EQ(other, a);
     }
     EXPECT_EQ(a, std::vector<float>(20, 1)) << "nothing ran";
+  });
+}
+
+TEST(Group, IndependentCallsMayLieInAnyOrder) {
+  run_thread_ranks(2, [](Communicator& world) {
+    std::vector<float> values(60, 1);
+    BufferView const all{std::span(values)};
+    auto const expect_sums = [&](std::vector<std::array<std::size_t, 2>> const& calls) {  // from where to where
+      std::fill(values.begin(), values.end(), 1.0F);
+      Group group(world);
+      for (auto const& [from, to] : calls) world.all_reduce(all.slice(from, 10), all.slice(to, 10), ReduceOp::sum);
+      group.end();
+      for (auto const& call : calls) {
+        for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(values[call[1] + i], 2) << call[1] << " + " << i;
+      }
+    };
+    expect_sums({{0, 0}, {10, 10}, {20, 20}});
+    expect_sums({{50, 50}, {40, 40}, {30, 30}});
+    expect_sums({{20, 20}, {0, 0}, {10, 10}});
+    expect_sums({{0, 10}, {20, 30}, {40, 50}});
+    expect_sums({{0, 30}, {0, 10}, {20, 40}});
+    expect_sums({{0, 50}, {20, 30}, {10, 40}});
+    expect_dependent(
+        world,
+        [&] {
+          world.all_reduce(all.slice(40, 10), all.slice(50, 10), ReduceOp::sum);
+          world.all_reduce(all.slice(20, 10), all.slice(30, 10), ReduceOp::sum);
+          world.all_reduce(all.slice(0, 10), all.slice(15, 10), ReduceOp::sum);
+        },
+        "call 2 (all_reduce) uses what call 3 (all_reduce) writes");
   });
 }
 
