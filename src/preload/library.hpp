@@ -36,6 +36,12 @@ class Library {
     return library != nullptr ? library : start();
   }
 
+  /// The same where it runs already and keeps no statistics, else null.
+  [[nodiscard]] static Library const* quiet() noexcept {
+    auto const* const library = instance.load(std::memory_order_acquire);
+    return library != nullptr && !library->keeps_statistics_ ? library : nullptr;
+  }
+
   /// The communicator's attachment. Collective the first time on a communicator, where all ranks come by the same call.
   [[nodiscard]] Attachment& attachment(MPI_Comm communicator);
 
