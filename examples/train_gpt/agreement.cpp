@@ -73,6 +73,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(Inputs const& inputs) 
       {"--save", on_or_off(!o.save.empty())},
       {"--sample", std::to_string(o.sample)},
       {"--prompt", o.prompt},
+      {"--autotune", o.autotune ? fmt::format("share {}", o.autotune_share) : "off"},
       {"--trace", on_or_off(!o.trace.empty())},
   };
 }

@@ -56,16 +56,17 @@ FolderCheckpoints::FolderCheckpoints(weft::Communicator& world, Options const& o
   if (!options.checkpoint.empty()) saver_.emplace(world, options.checkpoint);
 }
 
-void FolderCheckpoints::after_step(int step, Strategy& strategy) {
+bool FolderCheckpoints::after_step(int step, Strategy& strategy) {
   int const done = step + 1;
   bool const due = options_.checkpoint_every > 0 && done % options_.checkpoint_every == 0;
-  if (!saver_ || (!due && done != options_.steps)) return;
+  if (!saver_ || (!due && done != options_.steps)) return false;
   no_usage_error([&] {
     strategy.save(*saver_, parameters_,
                   {.metadata = {{kHeader, header_of(describe_run(options_, text_fingerprint_, done, strategy))},
                                 {kStrategy, options_.strategy},
                                 {kRanks, std::to_string(ranks_)}}});
   });
+  return true;
 }
 
 void FolderCheckpoints::finish() {

@@ -18,8 +18,8 @@ class FolderCheckpoints {
   FolderCheckpoints(weft::Communicator& world, Options const& options, std::uint64_t text_fingerprint,
                     GptParameters const& parameters);
 
-  /// Saves after step `step` (from 0) if it is time to.
-  void after_step(int step, Strategy& strategy);
+  /// Saves after step `step` (from 0) if it is time to; true then.
+  bool after_step(int step, Strategy& strategy);
   /// Returns once the last save is there. @throws weft::Error where it could not be written.
   void finish();
 

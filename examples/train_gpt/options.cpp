@@ -66,6 +66,7 @@ constexpr Scope kScopes[]{
     {"--cuda-graph", "--device cuda", is_on_gpu},
     {"--link", "--device cpu", is_on_cpu},
     {"--compare", "--device cpu", is_on_cpu},
+    {"--autotune", "--device cpu", is_on_cpu},
     {"--bucket-mb", "--strategy ddp, zero1 and zero2", has_buckets},
     {"--first-bucket-mb", "--strategy ddp, zero1 and zero2", has_buckets},
     {"--last-bucket-mb", "--strategy ddp, zero1 and zero2", has_buckets},
@@ -213,6 +214,14 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
         options.memory_budget = *bytes;
       },
       "ends the run where a rank would need more memory (e.g. 512M), saying what for");
+  auto* autotune = app.add_flag("--autotune", options.autotune,
+                                "settings that do not change results (buckets, prefetch) are tried in the first steps, "
+                                "or taken from an earlier run")
+                       ->excludes(app.get_option("--compare"));
+  app.add_option("--autotune-share", options.autotune_share, "--autotune: of --steps, settled by then")
+      ->check(within(0.0001, 1))
+      ->needs(autotune)
+      ->capture_default_str();
   app.add_option("--trace", options.trace, "write compute and communication intervals as Chrome/Perfetto JSON");
   app.add_option("--report-json", options.report_json, "write every printed figure as JSON");
   auto* compare = app.get_option("--compare");
@@ -254,7 +263,8 @@ void group_options(CLI::App& app) {
         "--precision", "--loss-scale", "--growth-interval"}},
       {"Ranks and memory",
        {"--ranks", "--device", "--cuda-graph", "--link", "--strategy", "--prefetch", "--gather-cap-mb",
-        "--keep-gathered", "--shard-size", "--sum-by-group", "--recompute", "--memory-budget"}},
+        "--keep-gathered", "--shard-size", "--sum-by-group", "--recompute", "--memory-budget", "--autotune",
+        "--autotune-share"}},
       {"Buckets (ddp, zero1, zero2)",
        {"--bucket-mb", "--first-bucket-mb", "--last-bucket-mb", "--bucket-policy", "--compress", "--error-feedback"}},
       {"Checkpoints", {"--save", "--checkpoint", "--checkpoint-every", "--overwrite-checkpoint", "--resume"}},

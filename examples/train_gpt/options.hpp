@@ -62,6 +62,9 @@ struct Options {
   int warmup = 10;
   std::string decay = "constant";  ///< of the learning rate
 
+  bool autotune = false;
+  double autotune_share = 0.1;  ///< of --steps, at most
+
   std::size_t memory_budget = weft::MemoryAccount::kUnlimited;  ///< bytes of a rank
 
   std::string trace;

@@ -1,14 +1,17 @@
 #include "trainer.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
+#include <weft/autotuner.hpp>
 #include <weft/trace.hpp>
 
 #include "agreement.hpp"
@@ -76,6 +79,20 @@ void check_finite(float loss, int step) {
                   std::isnan(loss) ? "not a number" : "infinite"));
 }
 
+/// Settled within the options' share of the steps that are left.
+std::optional<weft::Autotuner> autotuner(weft::Communicator& world, Options const& options, int first,
+                                         std::string const& link, Strategy& strategy) {
+  if (!options.autotune) return std::nullopt;
+  weft::AutotunerOptions tuning;
+  tuning.training_steps = static_cast<std::size_t>(std::max(options.steps - first, 0));
+  tuning.most_share = options.autotune_share;
+  tuning.workload = fmt::format("{}, batch {} x {} in {} passes, {} heads, {}{}{}, link: {}", options.strategy,
+                                options.batch, options.model.seq, options.accumulate, options.model.heads,
+                                options.precision, options.compress == "none" ? "" : ", sent as " + options.compress,
+                                options.recompute ? ", recomputed" : "", link);
+  return std::optional<weft::Autotuner>(std::in_place, world, strategy.tuning_space(), tuning);
+}
+
 /// The training loop.
 void train(weft::Communicator& world, Inputs const& inputs, GptParameters const& parameters, Strategy& strategy,
            BatchSampler const& sampler, std::string const& link, weft::MemoryAccount const& memory) {
@@ -91,6 +108,7 @@ void train(weft::Communicator& world, Inputs const& inputs, GptParameters const&
                 static_cast<double>(options.batch) * options.model.seq, {},   0};
   Progress progress(first, options.steps);
   weft::Trace trace;
+  std::optional<weft::Autotuner> tuner = autotuner(world, options, first, link, strategy);
 
   for (int step = first; step < options.steps; ++step) {
     std::int64_t const applied = strategy.applied_steps();
@@ -100,13 +118,14 @@ void train(weft::Communicator& world, Inputs const& inputs, GptParameters const&
     if (skipped) ++run.skipped_steps;
     run.steps.push_back({step, mean_over_ranks(world, times.loss), overlap_of(times, traffic), skipped});
     check_finite(run.steps.back().loss, step);
-    checkpoints.after_step(step, strategy);
+    bool const saved = checkpoints.after_step(step, strategy);
     if (!options.trace.empty()) {
       add_to_trace(trace, step, times, traffic);
     }
     if (world.rank() == 0) {
       progress.show(run.steps.back(), run.tokens_per_step);
     }
+    if (tuner) tuner->end_step(times.end - times.start, !saved && !skipped);
   }
   if (world.rank() == 0) {
     progress.done();

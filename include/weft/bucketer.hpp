@@ -94,6 +94,15 @@ struct BucketerOptions {
   bool timed = false;
 };
 
+/// What of BucketerOptions may change between steps.
+struct BucketSettings {
+  BucketLimits limits{};
+  BucketPolicy policy = BucketPolicy::caps;
+  bool overlap = true;
+
+  friend bool operator==(BucketSettings const&, BucketSettings const&) = default;
+};
+
 /// What happened to one bucket in the last finished step.
 struct BucketTiming {
   std::size_t bytes = 0;
@@ -174,6 +183,21 @@ class Bucketer {
   [[nodiscard]] bool shadow_step();
   /// Local. Returns how many synchronised steps this rank was active in since begin_join(). Never throws.
   std::size_t end_join() noexcept;
+
+  /// Collective, between steps: goes on with other settings; results keep their bits. Tensors keep their order, and
+  /// what micro-steps have accumulated (and the last step's results, where they are not sharded); gradients move, and
+  /// generation() grows, where buckets end elsewhere. Under BucketPolicy::optimal the next synchronised step is
+  /// observed, and its end re-plans.
+  /// @throws before anything is sent Error{invalid_argument} in the middle of a step, during a join and for what
+  /// BucketPlan::build() rejects; Error{unsupported} on a GPU, where the order of additions, and so their bits, are
+  /// NCCL's by the size of a bucket, and for a re-plan of sharded results, which would move shards within a step; on
+  /// every rank Error{mismatch} where settings differ, and Error{out_of_memory}, for a second set of buckets:
+  /// everything then is as it was.
+  void reconfigure(BucketSettings const& settings);
+  [[nodiscard]] BucketSettings settings() const noexcept;
+  /// Local: the plan that these would lead to (under BucketPolicy::optimal: at first). @throws as reconfigure() does
+  /// before anything is sent.
+  [[nodiscard]] BucketPlan plan_under(BucketSettings const& settings) const;
 
   [[nodiscard]] BucketPlan const& plan() const noexcept;
   /// What the plan was made with, once BucketPolicy::optimal has: equal on all ranks.

@@ -56,6 +56,9 @@ struct Config {
   /// WEFT_TUNING_CACHE: where measured costs of algorithms are kept. None: nothing is measured, algorithms follow from
   /// cache sizes alone. from_environment() gives $XDG_CACHE_HOME/weft/tuning.json, or ~/.cache/weft/tuning.json.
   std::optional<std::string> tuning_cache;
+  /// WEFT_AUTOTUNE_CACHE: where an Autotuner keeps what it settled on. None: it measures in every run.
+  /// from_environment() gives $XDG_CACHE_HOME/weft/autotune.json, or ~/.cache/weft/autotune.json.
+  std::optional<std::string> autotune_cache;
 
   /// Reads the environment. Warns, once in a process, about unknown WEFT_ names with the nearest known one (those of
   /// the tests, the demo, the scripts and the build are passed over); a bad value is an error.

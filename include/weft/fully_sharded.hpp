@@ -78,6 +78,15 @@ struct FullyShardedOptions {
   std::optional<Stream> compute{};
 };
 
+/// What of FullyShardedOptions may change between steps.
+struct GatherSettings {
+  std::size_t prefetch = 1;
+  std::size_t gather_cap = 0;
+  bool reshard_after_forward = true;
+
+  friend bool operator==(GatherSettings const&, GatherSettings const&) = default;
+};
+
 /// Bytes on this rank; fixed but for `whole_gradients`.
 struct FullyShardedMemory {
   std::size_t parameter_shards = 0;
@@ -202,6 +211,17 @@ class FullySharded : public ShardedOptimizer {
     } const restore{*this, set_sync(false)};
     std::forward<Body>(body)();
   }
+
+  /// Collective, while no unit is in use: gathers go on with other settings; results keep their bits. Units that were
+  /// on their way are sent for again, into another pool where that is of another size.
+  /// @throws Error{invalid_argument} as construction does, and while a unit is in use; Error{unsupported} on a GPU; on
+  /// every rank of a shard group Error{mismatch} where settings differ, and Error{out_of_memory} with both pools:
+  /// everything then is as it was.
+  void reconfigure(GatherSettings const& settings);
+  [[nodiscard]] GatherSettings gather_settings() const noexcept;
+  [[nodiscard]] bool is_on_gpu() const noexcept;
+  /// FullyShardedMemory::gathered under other settings.
+  [[nodiscard]] std::size_t gathered_bytes_under(GatherSettings const& settings) const;
 
   [[nodiscard]] FullyShardedMemory memory() const noexcept;
   /// Bytes of units that are gathered or on their way now, and the most there ever were.

@@ -29,8 +29,9 @@ class ShardedOptimizer {
   [[nodiscard]] std::size_t parameter_count() const noexcept;
   [[nodiscard]] std::size_t element_count(std::size_t index) const;  ///< of the whole parameter
 
-  /// What this rank owns of parameter `index`; never changes. ZeroOptimizer's shards are fixed once the first step() or
-  /// reduce() has come, or if options.buckets.rebuild is false; before, these three throw Error{invalid_argument}.
+  /// What this rank owns of parameter `index`; changes with ZeroOptimizer::reconfigure() only. ZeroOptimizer's shards
+  /// are fixed once the first step() or reduce() has come, or if options.buckets.rebuild is false; before, these three
+  /// throw Error{invalid_argument}.
   [[nodiscard]] ShardRange shard(std::size_t index) const;
   [[nodiscard]] BufferView parameter_shard(std::size_t index) const;
   [[nodiscard]] BufferView gradient_shard(std::size_t index) const;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "weft/autotuner.hpp"
 #include "weft/bootstrap.hpp"
 #include "weft/bucket_hook.hpp"
 #include "weft/bucket_plan.hpp"

@@ -125,6 +125,18 @@ class ZeroOptimizer : public ShardedOptimizer {
     std::forward<Body>(body)();
   }
 
+  /// Collective, between steps: goes on with other buckets; results keep their bits. Where buckets end elsewhere, what
+  /// ranks own moves, states and masters by an all_gather of each, and views do: generation() grows, and shard() of
+  /// every parameter is another. For that time it needs memory for a second set of parameters, gradients and states.
+  /// @throws before anything is sent Error{invalid_argument} in the middle of a step, between reduce() and step(), and
+  /// as Bucketer::reconfigure() does, as for Error{unsupported|mismatch}; Error{unsupported} for other buckets where
+  /// their ends show in the bits of a step: under Lamb, GradientPolicy::max_norm and 8-bit states; on every rank
+  /// Error{out_of_memory}: everything then is as it was.
+  void reconfigure(BucketSettings const& settings);
+  [[nodiscard]] BucketSettings bucket_settings() const noexcept;
+  /// Whether buckets may end elsewhere, see above.
+  [[nodiscard]] bool may_move_shards() const noexcept;
+
   /// The last step's reduce_scatters, in launch order.
   [[nodiscard]] std::span<BucketTiming const> reductions() const noexcept;
   /// The all_gathers, in launch order, of the last step whose parameters were all waited for, by wait_parameters() or

@@ -26,7 +26,9 @@ enum Field : std::size_t {
   kUnused,
   kHook,
   kDigest,
-  kFields
+  kFields,
+  kOverlap = kFields,  // not of an option that ranks must agree on, but of settings
+  kNamedFields
 };
 using Summary = std::array<std::uint64_t, kFields>;
 
@@ -75,6 +77,21 @@ std::string spec_difference(Summary const& reference, Summary const& other, std:
                      reference[kTensors], common);
 }
 
+// As code has them; none of what is no option.
+constexpr std::array<char const*, kNamedFields> kNames{"",
+                                                       "limits.first_bytes",
+                                                       "limits.bytes",
+                                                       "limits.last_bytes",
+                                                       "op",
+                                                       "rebuild",
+                                                       "collective",
+                                                       "policy",
+                                                       "transfer_cost",
+                                                       "unused",
+                                                       "hook",
+                                                       "",
+                                                       "overlap"};
+
 // An option's value as code has it.
 std::string text_of(std::size_t field, std::uint64_t value) {
   constexpr std::array<std::string_view, 3> kCollectives{"all_reduce", "reduce_scatter", "reduce_scatter_and_release"};
@@ -82,7 +99,8 @@ std::string text_of(std::size_t field, std::uint64_t value) {
   constexpr std::array<std::string_view, 3> kWays{"zero", "find", "fixed"};
   switch (field) {
     case kOp: return std::string(to_string(static_cast<ReduceOp>(value)));
-    case kRebuild: return value != 0 ? "true" : "false";
+    case kRebuild:
+    case kOverlap: return value != 0 ? "true" : "false";
     case kCollective: return std::string(kCollectives[value]);
     case kPolicy: return std::string(kPolicies[value]);
     case kUnused: return std::string(kWays[value]);
@@ -93,21 +111,9 @@ std::string text_of(std::size_t field, std::uint64_t value) {
 }
 
 std::string option_difference(Summary const& reference, Summary const& other) {
-  constexpr std::array<char const*, kFields> names{"",
-                                                   "limits.first_bytes",
-                                                   "limits.bytes",
-                                                   "limits.last_bytes",
-                                                   "op",
-                                                   "rebuild",
-                                                   "collective",
-                                                   "policy",
-                                                   "transfer_cost",
-                                                   "unused",
-                                                   "hook",
-                                                   ""};
   for (std::size_t field = kFirstBytes; field < kDigest; ++field) {
     if (reference[field] != other[field]) {
-      return fmt::format("options.{} is {} there but {} on rank 0", names[field], text_of(field, other[field]),
+      return fmt::format("options.{} is {} there but {} on rank 0", kNames[field], text_of(field, other[field]),
                          text_of(field, reference[field]));
     }
   }
@@ -151,6 +157,24 @@ void check_agreement(Communicator& communicator, std::span<TensorSpec const> spe
               fmt::format("bucketer: rank {} differs from rank 0: {}; build the same model with the "
                           "same options on every rank",
                           rank, difference));
+}
+
+void check_agreement(Communicator& communicator, BucketSettings const& settings) {
+  constexpr std::size_t kSettings = 5;
+  constexpr std::array<std::size_t, kSettings> kFieldOf{kFirstBytes, kBytes, kLastBytes, kPolicy, kOverlap};
+  std::array<std::uint64_t, kSettings> const mine{
+      settings.limits.first_bytes, settings.limits.bytes, settings.limits.last_bytes,
+      static_cast<std::uint64_t>(settings.policy), settings.overlap ? 1U : 0U};
+  std::vector<std::uint64_t> const all = gather(communicator, mine);
+  for (std::size_t i = kSettings; i < all.size(); ++i) {
+    std::size_t const which = i % kSettings;
+    if (all[i] == all[which]) continue;
+    std::size_t const field = kFieldOf[which];
+    throw Error(ErrorCode::mismatch,
+                fmt::format("bucketer: reconfigure(): settings.{} is {} on rank {} but {} on rank 0; pass the same on "
+                            "every rank",
+                            kNames[field], text_of(field, all[i]), i / kSettings, text_of(field, all[which])));
+  }
 }
 
 }  // namespace weft

@@ -10,5 +10,10 @@ namespace weft {
 /// Collective: checks that every rank passes the same specs and the same options that ranks must agree on.
 /// @throws Error{mismatch} on every rank, naming the first rank that differs from rank 0 and the first difference.
 void check_agreement(Communicator& communicator, std::span<TensorSpec const> specs, BucketerOptions const& options);
+/// The same of settings that change between steps.
+void check_agreement(Communicator& communicator, BucketSettings const& settings);
+
+/// @throws Error{invalid_argument} for one that is none.
+void check_policy(BucketPolicy policy);
 
 }  // namespace weft

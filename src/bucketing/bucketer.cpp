@@ -30,10 +30,7 @@ BucketPlan agreed_plan(Communicator& communicator, std::span<TensorSpec const> s
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("bucketer: unknown collective {}", static_cast<int>(options.collective)));
   }
-  if (options.policy < BucketPolicy::caps || options.policy > BucketPolicy::optimal) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("bucketer: unknown policy {}", static_cast<int>(options.policy)));
-  }
+  check_policy(options.policy);
   if (options.unused < UnusedGradients::zero || options.unused > UnusedGradients::fixed) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("bucketer: unknown way to treat unused gradients {}", static_cast<int>(options.unused)));
@@ -45,6 +42,11 @@ BucketPlan agreed_plan(Communicator& communicator, std::span<TensorSpec const> s
 }
 
 }  // namespace
+
+void check_policy(BucketPolicy policy) {
+  if (policy == BucketPolicy::caps || policy == BucketPolicy::optimal) return;
+  throw Error(ErrorCode::invalid_argument, fmt::format("bucketer: unknown policy {}", static_cast<int>(policy)));
+}
 
 Bucketer::Impl::Impl(Communicator& communicator, std::vector<TensorSpec> specs, BucketerOptions const& options)
     : communicator_(communicator),
@@ -112,6 +114,15 @@ void Bucketer::wait(std::size_t index) {
 }
 void Bucketer::finish_launching() {
   impl_->finish_launching();
+}
+void Bucketer::reconfigure(BucketSettings const& settings) {
+  impl_->reconfigure(settings);
+}
+BucketPlan Bucketer::plan_under(BucketSettings const& settings) const {
+  return impl_->plan_under(settings);
+}
+BucketSettings Bucketer::settings() const noexcept {
+  return impl_->settings();
 }
 BucketPlan const& Bucketer::plan() const noexcept {
   return impl_->storage().plan();

@@ -44,6 +44,11 @@ class Bucketer::Impl final : FailsOnce {
   void finish();
   void finish_launching();
   void wait(std::size_t index);
+  void reconfigure(BucketSettings const& settings);
+  [[nodiscard]] BucketPlan plan_under(BucketSettings const& settings) const;
+  [[nodiscard]] BucketSettings settings() const noexcept {
+    return {options_.limits, options_.policy, options_.overlap};
+  }
   void begin_join(JoinOptions const& options);
   [[nodiscard]] bool shadow_step();
   std::size_t end_join() noexcept;
@@ -60,6 +65,7 @@ class Bucketer::Impl final : FailsOnce {
   void wait_for_all();
   void record_timings();
   void learn_unused();
+  void check_may_change(BucketSettings const& settings) const;
   [[nodiscard]] Observation observation() const;
   void rebuild(Observation seen);
   void rebuild_before_sending();
@@ -91,6 +97,7 @@ class Bucketer::Impl final : FailsOnce {
   bool sync_ = true;
   bool shadowing_ = false;  ///< in a step of others
   bool rebuild_pending_;
+  bool ordered_ = false;  ///< the plan's order is one that was seen
 };
 
 }  // namespace weft

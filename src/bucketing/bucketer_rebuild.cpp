@@ -30,6 +30,7 @@ Observation Bucketer::Impl::observation() const {
 
 void Bucketer::Impl::rebuild(Observation seen) {
   rebuild_pending_ = false;
+  ordered_ = true;
   tracker_.note_times(false);
   try {
     BucketPlan plan = replan(communicator_, sender_, specs_, options_, std::move(seen), cost_);
@@ -53,9 +54,10 @@ BucketStorage Bucketer::Impl::allocate(BucketPlan plan) const {
   return {communicator_, std::move(plan), MemoryKind::gradients, sender_.compute()};
 }
 
+// Between steps sharded results are no more than rests, which are not worth their pages.
 void Bucketer::Impl::move_to(BucketPlan plan) {
   BucketStorage storage = allocate(std::move(plan));
-  storage.copy_tensors_from(storage_);
+  if (!sender_.sharded() || tracker_.any_gradient()) storage.copy_tensors_from(storage_);
   storage_ = std::move(storage);
   tracker_.use(storage_.plan());
   resize_per_bucket();

@@ -97,9 +97,10 @@ bool read_flight_recorder(Config& config, std::string const& value) {
   return true;
 }
 
-bool read_tuning_cache(Config& config, std::string const& value) {
-  config.tuning_cache.reset();
-  if (!value.empty() && value != "0") config.tuning_cache = value;
+template <std::optional<std::string> Config::*cache>
+bool read_cache(Config& config, std::string const& value) {
+  (config.*cache).reset();
+  if (!value.empty() && value != "0") config.*cache = value;
   return true;
 }
 
@@ -204,7 +205,9 @@ constexpr std::array kSettings{
             wrong_device_backend},
     Setting{"WEFT_FLIGHT_RECORDER", "flight_recorder", "a number of calls from 0 to 1048576", read_flight_recorder,
             wrong_flight_recorder},
-    Setting{"WEFT_TUNING_CACHE", "tuning_cache", "the name of a file, or 0", read_tuning_cache, never},
+    Setting{"WEFT_TUNING_CACHE", "tuning_cache", "the name of a file, or 0", read_cache<&Config::tuning_cache>, never},
+    Setting{"WEFT_AUTOTUNE_CACHE", "autotune_cache", "the name of a file, or 0", read_cache<&Config::autotune_cache>,
+            never},
     Setting{"WEFT_FLIGHT_DIR", "flight_directory", "the name of a folder", read_flight_directory,
             wrong_flight_directory},
     Setting{"WEFT_NCCL_LIBRARY", "nccl_library", "the path of a libnccl.so", read_nccl_library, wrong_nccl_library},
@@ -272,12 +275,11 @@ std::string_view value_of(std::string_view name, char const* const* environment)
   return {};
 }
 
-std::optional<std::string> default_tuning_cache(char const* const* environment) {
-  constexpr char const* kFile = "/weft/tuning.json";
+std::optional<std::string> default_cache(char const* file, char const* const* environment) {
   auto const caches = value_of("XDG_CACHE_HOME", environment);
   auto const home = value_of("HOME", environment);
-  if (!caches.empty()) return std::string(caches) + kFile;
-  if (!home.empty()) return std::string(home) + "/.cache" + kFile;
+  if (!caches.empty()) return std::string(caches) + file;
+  if (!home.empty()) return std::string(home) + "/.cache" + file;
   return std::nullopt;
 }
 
@@ -291,7 +293,8 @@ void warn_unknown(std::vector<std::string_view> const& names, Log log) {
 
 Config read_environment(char const* const* environment, Log log) {
   Config config;
-  config.tuning_cache = default_tuning_cache(environment);
+  config.tuning_cache = default_cache("/weft/tuning.json", environment);
+  config.autotune_cache = default_cache("/weft/autotune.json", environment);
   std::vector<std::string_view> unknown;
   for (; *environment != nullptr; ++environment) {
     std::string_view const entry(*environment);

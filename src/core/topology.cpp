@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <type_traits>
 
 #include "weft/error.hpp"
@@ -145,6 +147,24 @@ std::vector<int> share_of_cpus(std::vector<int> const& cpus, int rank, int ranks
   auto const count = static_cast<long>(cpus.size());
   if (count < ranks) return {cpus[static_cast<std::size_t>(rank % count)]};
   return {cpus.begin() + count * rank / ranks, cpus.begin() + count * (rank + 1) / ranks};
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name") && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
+  }
+  return "unknown processor";
+}
+
+std::string format_ranges(std::vector<int> const& cpus) {
+  std::string text;
+  for (std::size_t i = 0; i < cpus.size(); ++i) {
+    auto const first = i;
+    while (i + 1 < cpus.size() && cpus[i + 1] == cpus[i] + 1) ++i;
+    text += fmt::format("{}{}{}", text.empty() ? "" : ",", cpus[first], i > first ? fmt::format("-{}", cpus[i]) : "");
+  }
+  return text;
 }
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 namespace weft {
@@ -18,6 +19,11 @@ struct Topology {
 
 /// The number of the L3 cache above each of `cpus`, or of its socket where caches are unknown; 0 where neither is.
 [[nodiscard]] std::vector<int> l3_caches_of(std::vector<int> const& cpus);
+
+/// "Intel(R) Xeon(R) …", as the kernel calls it.
+[[nodiscard]] std::string processor_name();
+/// "0-3,8" of numbers in order.
+[[nodiscard]] std::string format_ranges(std::vector<int> const& cpus);
 
 /// Binds the calling thread. @throws Error{system}
 void bind_this_thread(std::vector<int> const& cpus);

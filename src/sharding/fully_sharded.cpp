@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <string>
+
 #include "collectives/device_access.hpp"
 #include "core/log.hpp"
 #include "optim/rule.hpp"
+#include "sharding/facts.hpp"
 #include "sharding/flat_memory.hpp"
 #include "sharding/fully_sharded_agreement.hpp"
 #include "sharding/fully_sharded_impl.hpp"
@@ -13,15 +16,19 @@
 namespace weft {
 namespace {
 
+void check_cap(UnitLayout const& layout, std::size_t gather_cap) {
+  for (PlannedUnit const& unit : layout.planned()) {
+    if (unit.bytes <= gather_cap / kCacheLine * kCacheLine) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("fully sharded: unit '{}' is {} bytes gathered, more than gather_cap, {}", unit.name,
+                            unit.bytes, gather_cap));
+  }
+}
+
 void check_cap(std::vector<ShardedUnit> const& units, FullyShardedOptions const& options, int ranks) {
   bool const gathers = ShardGroups::checked_shard_size(ranks, options) > 1;
   if (!gathers || options.gather_cap == 0) return;
-  for (PlannedUnit const& unit : UnitLayout(units, options, static_cast<std::size_t>(ranks)).planned()) {
-    if (unit.bytes <= options.gather_cap / kCacheLine * kCacheLine) continue;
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("fully sharded: unit '{}' is {} bytes gathered, more than gather_cap, {}", unit.name,
-                            unit.bytes, options.gather_cap));
-  }
+  check_cap(UnitLayout(units, options, static_cast<std::size_t>(ranks)), options.gather_cap);
 }
 
 // All that can be refused comes before memory is taken.
@@ -52,11 +59,17 @@ std::vector<ParameterGroup> groups_of(std::vector<ShardedUnit> const& units) {
   return groups;
 }
 
+GatherPolicy policy_for(UnitLayout const& layout, GatherSettings const& settings) {
+  GatherPolicy policy{settings.gather_cap / kCacheLine * kCacheLine, settings.prefetch, settings.reshard_after_forward};
+  if (settings.gather_cap == 0) policy.capacity = capacity_for(layout.planned(), policy);
+  return policy;
+}
+
 UnitGatherer::Options gatherer_options(ShardGroups const& groups, UnitLayout const& layout,
-                                       FullyShardedOptions const& options, ComputeSide const& side) {
-  GatherPolicy policy{options.gather_cap / kCacheLine * kCacheLine, options.prefetch, options.reshard_after_forward};
-  if (options.gather_cap == 0) policy.capacity = capacity_for(layout.planned(), policy);
-  return {policy, stream_for(groups.gathers, options.gather_stream, side, "weft-gather"), options.poison, side};
+                                       FullyShardedOptions const& options, GatherSettings const& settings,
+                                       ComputeSide const& side) {
+  return {policy_for(layout, settings), stream_for(groups.gathers, options.gather_stream, side, "weft-gather"),
+          options.poison, side};
 }
 
 UnitReducer::Options reducer_options(ShardGroups const& groups, FullyShardedOptions const& options,
@@ -76,7 +89,8 @@ FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& un
       written_(layout_.parameter_count()),
       unused_(layout_.parameter_count()),
       scaler_(options.gradients.scaler),
-      gatherer_(groups_.gathers, layout_, gatherer_options(groups_, layout_, options, side_)),
+      gather_settings_{options.prefetch, options.gather_cap, options.reshard_after_forward},
+      gatherer_(groups_.gathers, layout_, gatherer_options(groups_, layout_, options, gather_settings_, side_)),
       reducer_(groups_, layout_, reducer_options(groups_, options, side_, on_shard())),
       units_(units.size()),
       updated_(units.size()) {
@@ -101,6 +115,32 @@ FullySharded::Impl::~Impl() {
   } catch (Error const& error) {
     log(LogLevel::warn, fmt::format("fully sharded: its last step: {}", error.what()));
   }
+}
+
+GatherPolicy FullySharded::Impl::policy_of(GatherSettings const& settings) const {
+  return policy_for(layout_, settings);
+}
+
+void FullySharded::Impl::reconfigure(GatherSettings const& settings) {
+  check_usable();
+  check_idle("reconfigure");
+  if (compute_) {
+    throw Error(ErrorCode::unsupported, "FullySharded::reconfigure: on a GPU settings stay as they are so far");
+  }
+  if (gathers() && settings.gather_cap != 0) check_cap(layout_, settings.gather_cap);
+  auto const difference =
+      first_difference(groups_.gathers,
+                       {{"prefetch", std::to_string(settings.prefetch)},
+                        {"gather_cap", std::to_string(settings.gather_cap)},
+                        {"reshard_after_forward", settings.reshard_after_forward ? "true" : "false"}},
+                       groups_.world_ranks(groups_.gathers));
+  if (difference) {
+    throw Error(ErrorCode::mismatch,
+                fmt::format("FullySharded::reconfigure: {}; pass the same on every rank", *difference));
+  }
+  if (settings == gather_settings_) return;
+  gatherer_.use(policy_of(settings));
+  gather_settings_ = settings;
 }
 
 FullyShardedMemory FullySharded::Impl::memory() const noexcept {
@@ -166,6 +206,18 @@ void FullySharded::wait_gathers() {
 }
 bool FullySharded::set_sync(bool sync) {
   return impl().set_sync(sync);
+}
+void FullySharded::reconfigure(GatherSettings const& settings) {
+  impl().reconfigure(settings);
+}
+GatherSettings FullySharded::gather_settings() const noexcept {
+  return impl().gather_settings();
+}
+bool FullySharded::is_on_gpu() const noexcept {
+  return impl().is_on_gpu();
+}
+std::size_t FullySharded::gathered_bytes_under(GatherSettings const& settings) const {
+  return impl().gathers() ? impl().policy_of(settings).capacity : 0;
 }
 FullyShardedMemory FullySharded::memory() const noexcept {
   return impl().memory();

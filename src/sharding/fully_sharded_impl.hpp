@@ -38,6 +38,11 @@ class FullySharded::Impl final : public ShardedOptimizer::Core {
   void step(StepInputs const& inputs);
   bool set_sync(bool sync);
   void wait_gathers();
+  void reconfigure(GatherSettings const& settings);
+  [[nodiscard]] GatherSettings const& gather_settings() const noexcept { return gather_settings_; }
+  [[nodiscard]] GatherPolicy policy_of(GatherSettings const& settings) const;
+  [[nodiscard]] bool is_on_gpu() const noexcept { return side_.is_gpu(); }
+  [[nodiscard]] bool gathers() const noexcept { return groups_.gathers.size() > 1; }
 
   [[nodiscard]] std::size_t element_count(std::size_t index) const override { return layout_.place(index).count; }
   [[nodiscard]] BufferView parameter_shard(std::size_t index) const override;
@@ -102,6 +107,7 @@ class FullySharded::Impl final : public ShardedOptimizer::Core {
   std::vector<std::uint8_t> unused_;   ///< by parameter: has none in the backward under way
   std::vector<NormParts> judged_;      ///< by piece; zeros of what was not sent in this step
   GradScaler* scaler_;
+  GatherSettings gather_settings_;
   UnitGatherer gatherer_;
   UnitReducer reducer_;
   StepClose close_;

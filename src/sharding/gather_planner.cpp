@@ -104,6 +104,13 @@ void GatherPlanner::release_all() {
   }
 }
 
+void GatherPlanner::use(GatherPolicy const& policy) {
+  release_all();
+  policy_ = policy;
+  map_ = BlockMap(policy.capacity);
+  prefetch();
+}
+
 void GatherPlanner::end_step() {
   release_all();
   order_.end_step();

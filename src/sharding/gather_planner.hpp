@@ -44,6 +44,8 @@ class GatherPlanner {
   void end(Use const& use);
   /// All are given up, for their values change. None may be in use.
   void release_all();
+  /// Goes on by another policy, between turns: all are given up first, and those needed next gathered again.
+  void use(GatherPolicy const& policy);
   /// The step is over, the next one's first units are gathered.
   void end_step();
 

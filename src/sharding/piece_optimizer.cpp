@@ -20,6 +20,15 @@ PieceOptimizer::PieceOptimizer(char const* who, std::vector<ParameterGroup> cons
   }
 }
 
+PieceOptimizer PieceOptimizer::unfixed() const {
+  PieceOptimizer other(who_, {}, settings_);
+  other.group_of_ = group_of_;
+  other.options_ = options_;
+  other.compute_ = compute_;
+  other.first_step_ = step_count();
+  return other;
+}
+
 void PieceOptimizer::use_plan(BucketPlan const& plan, int rank, int ranks) {
   bucket_of_.assign(group_of_.size(), 0);
   shards_.assign(group_of_.size(), {});

@@ -21,6 +21,9 @@ class PieceOptimizer {
   /// Of the groups only sizes and options are kept. Errors begin with `who`.
   PieceOptimizer(char const* who, std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings);
 
+  /// One of the same groups, with their present options and step count, whose shards are not fixed.
+  [[nodiscard]] PieceOptimizer unfixed() const;
+
   /// Pieces are on a GPU, where `compute` writes them.
   void use_device(std::optional<Stream> compute) { compute_ = std::move(compute); }
   /// What rank `rank` of `ranks` owns by `plan`. Not once fixed.
@@ -53,6 +56,7 @@ class PieceOptimizer {
   void set_step_count(std::int64_t step);  ///< @throws Error{invalid_argument} for one below 0 or above 2^53
   /// Whether a tensor's step depends on norms of all of it.
   [[nodiscard]] bool needs_norms() const noexcept;
+  [[nodiscard]] OptimizerSettings const& settings() const noexcept { return settings_; }
 
   // A step, once fixed; `gradient` is of the piece. On a GPU it is enqueued on the stream of use_device().
   void begin_step(StepInputs inputs) {

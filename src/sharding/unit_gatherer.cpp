@@ -136,6 +136,20 @@ void UnitGatherer::release_all() {
   wait_for_all();
 }
 
+// The new pool is taken while the old one is there, so that nothing has changed where there is no room.
+void UnitGatherer::use(GatherPolicy const& policy) {
+  bool const moves = !owns_all() && policy.capacity != options_.policy.capacity;
+  Buffer pool =
+      moves ? allocate_bytes(communicator_, policy.capacity, MemoryKind::communication, options_.compute.device())
+            : Buffer();
+  release_all();
+  options_.stream.synchronize();  // what is given up may be overwritten there
+  if (moves) pool_ = std::move(pool);
+  options_.policy = policy;
+  planner_.use(policy);
+  carry_out();
+}
+
 void UnitGatherer::end_step() {
   timings_.clear();
   for (Launch const& launched : launches_) {

@@ -37,6 +37,10 @@ class UnitGatherer {
   void end(Use const& use);
   /// Gives up every unit. Once it returns shards may be written.
   void release_all();
+  /// Goes on by another policy, between turns. On the host. Collective. @throws Error{out_of_memory} on every rank, and
+  /// nothing has changed.
+  void use(GatherPolicy const& policy);
+  [[nodiscard]] GatherPolicy const& policy() const noexcept { return options_.policy; }
   /// Closes the record of this step, and decides which units are sent for first in the next one.
   void end_step();
   /// Sends for those of them, in order, as far as their shards are `updated`; all of them before the next begin().

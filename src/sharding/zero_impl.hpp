@@ -58,10 +58,17 @@ class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
 
   void share_parameters() override;
 
+  void reconfigure(BucketSettings const& settings);
+  [[nodiscard]] bool may_move_shards() const noexcept;
+
  private:
+  void check_may_change(BucketSettings const& settings) const;
+  [[nodiscard]] PieceOptimizer shards_for(BucketStorage const& parameters);
+  void move_to(BucketStorage parameters, PieceOptimizer shards);
+  void move_values(PieceOptimizer& to, std::size_t index);
   [[nodiscard]] BucketerOptions with_judge(BucketerOptions options);
   void take_values(std::vector<ParameterGroup> const& groups);
-  [[nodiscard]] BucketPlan parameter_plan() const;
+  [[nodiscard]] BucketPlan parameter_plan(BucketPlan gradients) const;
   void adopt_plan();
   void check_not_reduced(char const* call, std::size_t index) const;
   void launch_reductions();

@@ -65,7 +65,7 @@ ZeroOptimizer::Impl::Impl(Communicator& communicator, std::vector<ParameterGroup
       zero_gradients_(options.optimizer.zero_gradients),
       parameter_dtype_(parameter_dtype(groups, options)),
       bucketer_(communicator, gradient_specs(groups, options), with_judge(options_)),
-      parameters_(communicator, parameter_plan(), MemoryKind::parameters, options_.compute),
+      parameters_(communicator, parameter_plan(bucketer_.plan()), MemoryKind::parameters, options_.compute),
       gathers_(communicator, *options_.stream, options_.compute) {
   compute_ = options_.compute;
   shards_.use_device(compute_);
@@ -95,8 +95,7 @@ BucketerOptions ZeroOptimizer::Impl::with_judge(BucketerOptions options) {
 }
 
 // Parameters lie as their gradients do.
-BucketPlan ZeroOptimizer::Impl::parameter_plan() const {
-  BucketPlan plan = bucketer_.plan();
+BucketPlan ZeroOptimizer::Impl::parameter_plan(BucketPlan plan) const {
   for (Bucket& bucket : plan.buckets) bucket.dtype = parameter_dtype_.value_or(bucket.dtype);
   return plan;
 }
@@ -165,6 +164,15 @@ void ZeroOptimizer::wait_parameter(std::size_t index) {
 }
 void ZeroOptimizer::wait_parameters() {
   impl().wait_parameters();
+}
+void ZeroOptimizer::reconfigure(BucketSettings const& settings) {
+  impl().reconfigure(settings);
+}
+BucketSettings ZeroOptimizer::bucket_settings() const noexcept {
+  return std::as_const(impl()).bucketer().settings();
+}
+bool ZeroOptimizer::may_move_shards() const noexcept {
+  return impl().may_move_shards();
 }
 std::span<BucketTiming const> ZeroOptimizer::reductions() const noexcept {
   return std::as_const(impl()).bucketer().timings();

@@ -16,7 +16,7 @@ void ZeroOptimizer::Impl::launch_reductions() {
   std::size_t const generation = bucketer_.generation();
   bucketer_.finish_launching();
   if (bucketer_.generation() != generation) {
-    BucketStorage moved(communicator_, parameter_plan(), MemoryKind::parameters, compute_);
+    BucketStorage moved(communicator_, parameter_plan(bucketer_.plan()), MemoryKind::parameters, compute_);
     moved.copy_tensors_from(parameters_);
     parameters_ = std::move(moved);
     adopt_plan();

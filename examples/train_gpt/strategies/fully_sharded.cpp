@@ -68,6 +68,7 @@ class FullyShardedStrategy final : public OfSharded<Strategy> {
     return model_.next_byte_logits(text, tensors_);
   }
 
+  [[nodiscard]] weft::TuningSpace tuning_space() override { return weft::tuning_space(sharded_); }
   [[nodiscard]] std::int64_t applied_steps() const override { return sharded_.step_count(); }
 
  private:

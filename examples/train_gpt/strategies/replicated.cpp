@@ -48,6 +48,8 @@ class Replicated final : public Strategy {
     optimizer_.set_state(index, which, values);
   }
 
+  [[nodiscard]] weft::TuningSpace tuning_space() override { return weft::tuning_space(ddp_); }
+
   void save(weft::CheckpointSaver& saver, std::span<weft::NamedParameter const> parameters,
             weft::CheckpointInfo const& info) override {
     weft::save(saver, communicator_, optimizer_, parameters, info, compressor());

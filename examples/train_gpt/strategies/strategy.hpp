@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include <weft/autotuner.hpp>
 #include <weft/communicator.hpp>
 #include <weft/training_checkpoint.hpp>
 
@@ -51,6 +52,11 @@ class Strategy {
                     weft::CheckpointInfo const& info) = 0;
   virtual void load(weft::Checkpoint const& checkpoint, weft::Communicator& world,
                     std::span<weft::NamedParameter const> parameters) = 0;
+
+  /// What --autotune may try between steps.
+  [[nodiscard]] virtual weft::TuningSpace tuning_space() {
+    return {"nothing to tune", {{"as it is", [] {}}}};
+  }
 
   [[nodiscard]] StepControl& control() noexcept { return control_; }
 

@@ -66,6 +66,7 @@ class Zero final : public OfSharded<Strategy> {
     return model_.next_byte_logits(text, tensors_);
   }
 
+  [[nodiscard]] weft::TuningSpace tuning_space() override { return weft::tuning_space(zero_); }
   [[nodiscard]] std::int64_t applied_steps() const override { return zero_.step_count(); }
 
  private:

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <map>
 
@@ -192,24 +191,6 @@ class Laboratory {
   std::shared_ptr<void> send_;
   std::shared_ptr<void> recv_;
 };
-
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name") && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
-  }
-  return "unknown processor";
-}
-
-std::string format_ranges(std::vector<int> const& cpus) {
-  std::string text;
-  for (std::size_t i = 0; i < cpus.size(); ++i) {
-    auto const first = i;
-    while (i + 1 < cpus.size() && cpus[i + 1] == cpus[i] + 1) ++i;
-    text += fmt::format("{}{}{}", text.empty() ? "" : ",", cpus[first], i > first ? fmt::format("-{}", cpus[i]) : "");
-  }
-  return text;
-}
 
 }  // namespace
 

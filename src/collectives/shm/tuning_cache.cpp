@@ -1,49 +1,32 @@
 #include "collectives/shm/tuning_cache.hpp"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
 
-#include "core/log.hpp"
+#include "core/cache_file.hpp"
 
 namespace weft::shm {
 namespace {
 
 using nlohmann::json;
 
-constexpr char const* kFormat = "weft tuning 1";
+constexpr CacheFile::Kind kKind{"weft tuning 1", "machines", "tuning cache",
+                                "algorithms are measured anew (WEFT_TUNING_CACHE names another file, 0 none)"};
 
 /// What this process knows of the machine it runs on. It depends on nothing but the hardware, so that communicators may
 /// share it and still know nothing of one another.
 struct Memory {
   std::mutex mutex;
   std::map<std::pair<std::string, std::string>, CostModel> models;  // by file and machine
-  std::set<std::string> warned;                                     // files
 };
 
 Memory& memory() {
   static Memory instance;
   return instance;
-}
-
-void warn_once(std::string const& file, std::string const& reason) {
-  std::lock_guard const lock(memory().mutex);
-  if (!memory().warned.insert(file).second) return;
-  log(LogLevel::warn,
-      fmt::format("tuning cache {}: {}; algorithms are measured anew (WEFT_TUNING_CACHE names another file, 0 none)",
-                  file, reason));
 }
 
 /// A time that some machine may have.
@@ -89,34 +72,6 @@ CostModel from_json(json const& stored) {
   return model;
 }
 
-/// The file's content; nothing when there is none. @throws std::exception when it is not a cache.
-std::optional<json> read(std::string const& file) {
-  if (!std::filesystem::exists(file)) return std::nullopt;
-  std::ifstream stream(file);
-  if (!stream) throw std::runtime_error(std::strerror(errno));
-  auto content = json::parse(stream, nullptr, false);
-  if (!content.is_object() || content.value("format", json()) != kFormat || !content["machines"].is_object())
-    throw std::runtime_error("it is not one of this version and stays as it is, remove it");
-  return content;
-}
-
-void write(std::string const& file, json const& content) {
-  std::filesystem::path const path(file);
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
-  auto const temporary = fmt::format("{}.{}", file, ::getpid());
-  {
-    std::ofstream stream(temporary);
-    stream << content.dump(2) << '\n';
-    stream.close();
-    if (!stream) throw std::runtime_error(fmt::format("cannot write {}: {}", temporary, std::strerror(errno)));
-  }
-  std::error_code failed;
-  std::filesystem::rename(temporary, path, failed);
-  if (!failed) return;
-  std::filesystem::remove(temporary, failed);
-  throw std::runtime_error("cannot replace it");
-}
-
 }  // namespace
 
 std::optional<CostModel> TuningCache::find(std::string const& machine) const {
@@ -125,15 +80,16 @@ std::optional<CostModel> TuningCache::find(std::string const& machine) const {
     auto const known = memory().models.find({file_, machine});
     if (known != memory().models.end()) return known->second;
   }
+  CacheFile const file(file_, kKind);
+  auto const stored = file.find(machine);
+  if (!stored) return std::nullopt;
   try {
-    auto const content = read(file_);
-    if (!content || !content->at("machines").contains(machine)) return std::nullopt;
-    auto const model = from_json(content->at("machines").at(machine));
+    auto const model = from_json(*stored);
     std::lock_guard const lock(memory().mutex);
     memory().models[{file_, machine}] = model;
     return model;
   } catch (std::exception const& error) {
-    warn_once(file_, error.what());
+    file.warn_once(error.what());
     return std::nullopt;
   }
 }
@@ -143,14 +99,7 @@ void TuningCache::add(std::string const& machine, CostModel const& model) const 
     std::lock_guard const lock(memory().mutex);
     memory().models[{file_, machine}] = model;
   }
-  if (!model.is_measured()) return;
-  try {
-    auto content = read(file_).value_or(json{{"format", kFormat}, {"machines", json::object()}});
-    content["machines"][machine] = to_json(model);
-    write(file_, content);
-  } catch (std::exception const& error) {
-    warn_once(file_, error.what());
-  }
+  if (model.is_measured()) CacheFile(file_, kKind).add(machine, to_json(model));
 }
 
 }  // namespace weft::shm

@@ -7,12 +7,9 @@
 
 namespace weft::shm {
 
-/// Costs measured by earlier communicators, of this process or of others: a JSON file of machines by name, read and
-/// replaced as a whole. Two programs that write at once lose one another's additions, never the file.
-///
-/// A file that cannot be used is warned of, once in a process, and never an error; one that is not recognisably a cache
-/// is left alone. Costs are also remembered by the process, so that communicators after the first neither read nor
-/// measure, whatever becomes of the file. Thread-safe.
+/// Costs measured by earlier communicators, of this process or of others: a CacheFile of machines. Costs are also
+/// remembered by the process, so that communicators after the first neither read nor measure, whatever becomes of the
+/// file. Thread-safe.
 class TuningCache {
  public:
   explicit TuningCache(std::string file) : file_(std::move(file)) {}

@@ -1,0 +1,82 @@
+#include "core/cache_file.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+#include <system_error>
+
+#include "core/log.hpp"
+
+namespace weft {
+namespace {
+
+using nlohmann::json;
+
+}  // namespace
+
+void CacheFile::warn_once(std::string const& reason) const {
+  static std::mutex mutex;
+  static std::set<std::string> warned;  // files
+  std::lock_guard const lock(mutex);
+  if (!warned.insert(path_).second) return;
+  log(LogLevel::warn, fmt::format("{} {}: {}; {}", kind_.name, path_, reason, kind_.consequence));
+}
+
+/// The file's content; nothing when there is none. @throws std::exception when it is not a cache.
+std::optional<json> CacheFile::read() const {
+  if (!std::filesystem::exists(path_)) return std::nullopt;
+  std::ifstream stream(path_);
+  if (!stream) throw std::runtime_error(std::strerror(errno));
+  auto content = json::parse(stream, nullptr, false);
+  if (!content.is_object() || content.value("format", json()) != kind_.format || !content[kind_.section].is_object())
+    throw std::runtime_error("it is not one of this version and stays as it is, remove it");
+  return content;
+}
+
+void CacheFile::write(json const& content) const {
+  std::filesystem::path const path(path_);
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
+  auto const temporary = fmt::format("{}.{}", path_, ::getpid());
+  {
+    std::ofstream stream(temporary);
+    stream << content.dump(2) << '\n';
+    stream.close();
+    if (!stream) throw std::runtime_error(fmt::format("cannot write {}: {}", temporary, std::strerror(errno)));
+  }
+  std::error_code failed;
+  std::filesystem::rename(temporary, path, failed);
+  if (!failed) return;
+  std::filesystem::remove(temporary, failed);
+  throw std::runtime_error("cannot replace it");
+}
+
+std::optional<json> CacheFile::find(std::string const& name) const {
+  try {
+    auto const content = read();
+    if (!content || !content->at(kind_.section).contains(name)) return std::nullopt;
+    return content->at(kind_.section).at(name);
+  } catch (std::exception const& error) {
+    warn_once(error.what());
+    return std::nullopt;
+  }
+}
+
+void CacheFile::add(std::string const& name, json const& entry) const {
+  try {
+    auto content = read().value_or(json{{"format", kind_.format}, {kind_.section, json::object()}});
+    content[kind_.section][name] = entry;
+    write(content);
+  } catch (std::exception const& error) {
+    warn_once(error.what());
+  }
+}
+
+}  // namespace weft
