@@ -74,6 +74,8 @@ struct OpNode {
   std::vector<TensorId> writes{};   ///< each by this operator alone
   std::vector<OpId> after{};        ///< control edges: operators that have to end before this one starts
   int layer = kNone;                ///< of the model, where known: reports and settings are given per layer
+  /// Whether a second run gives what the first did (recompute.hpp); none: by its kind and name.
+  std::optional<bool> repeatable{};
 };
 
 /// One rank's part of a training step, before anything is known of when its operators run: all ranks have the same.

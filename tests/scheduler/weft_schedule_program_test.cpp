@@ -263,6 +263,19 @@ TEST_F(WeftSchedule, MemoryThatIsTooLittleIsSaidWithWhatIsShort) {
   EXPECT_NE(result.output.find("are short"), std::string::npos) << result.output;
 }
 
+TEST_F(WeftSchedule, RecomputesToFitTheMemory) {
+  std::string const model = "--model gpt2-small --layers 4 --strategy zero3 --data-ranks 16 --cluster a100-400g ";
+  EXPECT_EQ(run(model + "--memory 360M --policy asap").code, 1);
+  expect_checked(model + "--memory 360M --policy weft --recompute auto --json " + file("out.json"));
+  Json const figures = read("out.json");
+  EXPECT_GT(figures["recomputed"]["operators"].size(), 0u);
+  EXPECT_GT(figures["recomputed"]["ms"].get<double>(), 0);
+  EXPECT_LE(figures["policies"][0]["peak_bytes"].get<double>(), 360e6);
+  auto const too_little = run(model + "--memory 100M --policy asap --recompute auto");
+  EXPECT_EQ(too_little.code, 1);
+  EXPECT_NE(too_little.output.find("the least found is"), std::string::npos) << too_little.output;
+}
+
 TEST_F(WeftSchedule, BadInputIsOneLineAndExitCodeTwo) {
   std::ofstream(file("bad.json")) << "{\"weft_graph\": 1, \"ops\": [{}]}";
   std::string const model = "--model gpt2-small --cluster a100-100g";
@@ -290,7 +303,10 @@ TEST_F(WeftSchedule, BadInputIsOneLineAndExitCodeTwo) {
   for (std::string const usage :
        {"", "--cluster a100-100g", "x.json --model gpt2-small --cluster a100-100g", "--model gpt2-small",
         "x.json --layers 3 --cluster a100-100g", "--model gpt2-small --cluster a100-100g --policy fast",
-        "--model gpt2-small --cluster a100-100g --strategy zero9", "--what"}) {
+        "--model gpt2-small --cluster a100-100g --strategy zero9", "--what",
+        "x.json --cluster a100-100g --strategy ddp", "x.json --cluster a100-100g --recompute layer",
+        "--model gpt2-small --cluster a100-100g --recompute auto,qkv",
+        "--model gpt2-small --cluster a100-100g --recompute-collectives"}) {
     EXPECT_EQ(run(usage).code, 2) << usage;
   }
   EXPECT_EQ(run("--help").code, 0);

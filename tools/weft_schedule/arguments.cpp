@@ -96,10 +96,6 @@ void add_model(CLI::App& app, Settings& settings) {
   for (auto const& field : kPlanFields) {
     app.add_option(field.flag, settings.plan.*field.member, field.help)->capture_default_str()->group(kModel);
   }
-  app.add_option("--recompute", settings.plan.recompute,
-                 fmt::format("computed again in backward: layer, or of {}", fmt::join(recomputable_operators(), ", ")))
-      ->delimiter(',')
-      ->group(kModel);
   app.add_flag("--clipping", settings.plan.clipping, "updates wait for the norm of all gradients")->group(kModel);
   app.add_flag("!--unmerged", settings.plan.merged, "a collective for each tensor rather than for a layer")
       ->group(kModel);
@@ -139,6 +135,24 @@ std::vector<SchedulePolicy> parse_policies(std::string const& text) {
   return chosen;
 }
 
+/// What would have no effect is refused.
+void check_combination(CLI::App& app, Settings& settings) {
+  auto& again = settings.plan.recompute;
+  settings.recompute = again == std::vector<std::string>{"auto"};
+  if (settings.recompute) again.clear();
+  if (std::find(again.begin(), again.end(), "auto") != again.end()) {
+    throw CLI::ValidationError("--recompute", "auto stands alone");
+  }
+  if (settings.recompute_collectives && !settings.recompute) {
+    throw CLI::ValidationError("--recompute-collectives", "is for --recompute auto");
+  }
+  if (!settings.model.empty()) return;
+  if (!again.empty()) throw CLI::ValidationError("--recompute", "of a graph is auto; operators are named of a --model");
+  for (auto const* option : app.get_options([](CLI::Option const* each) { return each->get_group() == kModel; })) {
+    if (option->count() > 0) throw CLI::ValidationError(option->get_name(), "is for a --model, not for a graph");
+  }
+}
+
 }  // namespace
 
 Arguments parse_arguments(int argc, char** argv) {
@@ -165,6 +179,14 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_option("--time-limit", settings.time_limit_s, "seconds for each policy's search")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
+  app.add_option(
+         "--recompute", settings.plan.recompute,
+         fmt::format("auto: what has to be computed again to fit the memory is chosen; of a --model also layer, "
+                     "or of {}",
+                     fmt::join(recomputable_operators(), ", ")))
+      ->delimiter(',');
+  app.add_flag("--recompute-collectives", settings.recompute_collectives,
+               "collectives may be repeated by --recompute auto");
   app.add_option("--seed", settings.seed, "of the random policy")->capture_default_str();
   app.add_flag("--replay", settings.replay,
                "how long the plans take where operators take other times: each 20 % more or less by chance, links 20 % "
@@ -177,9 +199,7 @@ Arguments parse_arguments(int argc, char** argv) {
     if (settings.graph.empty() == settings.model.empty()) {
       throw CLI::ValidationError("graph", "either a file or --model is needed");
     }
-    if (settings.model.empty() && !settings.shape_changes.empty()) {
-      throw CLI::ValidationError("--model", "is needed for a Transformer's numbers");
-    }
+    check_combination(app, settings);
   } catch (CLI::ParseError const& error) {
     return {{}, app.exit(error) == 0 ? 0 : kBadUsage};
   }

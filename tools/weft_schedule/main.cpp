@@ -38,8 +38,13 @@ void write(std::string const& path, Write const& to) {
 int run(Settings const& settings) {
   auto const changes = parse_changes(settings.what_if);
   Case planned = read_case(settings);
-  write(settings.graph_out, [&](std::ostream& out) { weft::write_graph(planned.graph, out); });
+  // With --recompute the graph that is planned is another one.
+  auto const write_graph_of = [&](weft::OpGraph const& graph) {
+    write(settings.graph_out, [&](std::ostream& out) { weft::write_graph(graph, out); });
+  };
+  if (!settings.recompute) write_graph_of(planned.graph);
   Outcome const outcome = plan_case(std::move(planned), settings, "");
+  if (settings.recompute) write_graph_of(outcome.planned.graph);
   std::optional<Outcome> other;
   if (!changes.empty()) other = plan_case(read_case(settings, changes), settings, settings.what_if);
 

@@ -9,18 +9,22 @@
 #include <utility>
 
 #include "weft/error.hpp"
+#include "weft/recompute.hpp"
 
 namespace weft::schedule_tool {
 
 namespace {
 
+std::chrono::milliseconds time_limit(Settings const& settings) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(settings.time_limit_s * 1e3));
+}
+
 ScheduleOptions options_for(SchedulePolicy policy, Outcome const& outcome, Settings const& settings) {
-  ScheduleOptions options{
-      .policy = policy,
-      .capacity = outcome.capacity,
-      .contention = outcome.planned.contention,
-      .time_limit = std::chrono::milliseconds(static_cast<std::int64_t>(settings.time_limit_s * 1e3)),
-      .seed = settings.seed};
+  ScheduleOptions options{.policy = policy,
+                          .capacity = outcome.capacity,
+                          .contention = outcome.planned.contention,
+                          .time_limit = time_limit(settings),
+                          .seed = settings.seed};
   if (isatty(STDERR_FILENO) != 0) {
     options.progress = [policy](ScheduleProgress const& now) {
       fmt::print(stderr, "\r\033[K{}: {:.0f} s, {:.3f} ms found, at least {:.3f} needed ", to_string(policy),
@@ -40,6 +44,30 @@ Replays replay(Outcome const& outcome, CostModel const& model, Schedule const& s
           .slow_computing_s = seconds({.compute = 1.2, .communication = 0.8})};
 }
 
+/// Where the step does not fit: with operators that are run again so that it does.
+void recompute_to_fit(Outcome& outcome, CostModel const& model, Settings const& settings) {
+  if (outcome.serial_peak_bytes <= outcome.capacity) return;
+  OpGraph const given = std::move(outcome.planned.graph);
+  RecomputeOptions options{
+      .budget = outcome.capacity, .collectives = settings.recompute_collectives, .time_limit = time_limit(settings)};
+  bool const shown = isatty(STDERR_FILENO) != 0;
+  if (shown) {
+    options.progress = [](RecomputeProgress const& now) {
+      fmt::print(stderr, "\r\033[Krecompute: {:.0f} s, {} at the least ", now.elapsed.count(),
+                 in_gigabytes(now.peak_bytes));
+      static_cast<void>(std::fflush(stderr));
+    };
+  }
+  Recompute plan = plan_recompute(given, model, options);
+  if (shown) fmt::print(stderr, "\r\033[K");
+  outcome.recomputed = Recomputed{.seconds = plan.seconds, .bytes_before = outcome.serial_peak_bytes};
+  for (OpId const op : plan.again) {
+    outcome.recomputed->operators.push_back(given.ops[static_cast<std::size_t>(op)].name);
+  }
+  outcome.planned.graph = std::move(plan.graph);
+  outcome.serial_peak_bytes = serial_peak_bytes(outcome.planned.graph, model);
+}
+
 }  // namespace
 
 Schedule const& Outcome::main_schedule() const {
@@ -56,6 +84,7 @@ Outcome plan_case(Case planned, Settings const& settings, std::string label) {
   outcome.resident_bytes = resident_bytes(outcome.planned.graph);
   outcome.serial_peak_bytes = serial_peak_bytes(outcome.planned.graph, model);
   outcome.capacity = outcome.planned.memory.resolved(outcome.serial_peak_bytes, outcome.resident_bytes);
+  if (settings.recompute) recompute_to_fit(outcome, model, settings);
   for (auto const policy : settings.policies) {
     auto const options = options_for(policy, outcome, settings);
     try {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,13 @@ struct Replays {
   double slow_computing_s = 0;  ///< the reverse
 };
 
+/// What --recompute auto did to a step that did not fit.
+struct Recomputed {
+  std::vector<std::string> operators{};  ///< run again
+  double seconds = 0;                    ///< that they take
+  std::int64_t bytes_before = 0;         ///< that the step took, one operator after another
+};
+
 /// A case and its plans, one for each policy.
 struct Outcome {
   Case planned{};
@@ -23,6 +31,7 @@ struct Outcome {
   std::int64_t capacity = 0;
   std::int64_t resident_bytes = 0;
   std::int64_t serial_peak_bytes = 0;
+  std::optional<Recomputed> recomputed{};  ///< where something is
   std::vector<Schedule> schedules{};
   std::vector<Replays> replays{};  ///< of each schedule, where they were asked for
 

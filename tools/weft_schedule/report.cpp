@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,8 @@ namespace weft::schedule_tool {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMostNamed = 12;
 
 double ratio(Schedule const& schedule) {
   double const bound = schedule.bound.best_s();
@@ -70,6 +73,36 @@ void print_table(std::FILE* out, Outcome const& outcome, std::optional<Outcome> 
     }
     fmt::print(out, "\n");
   }
+}
+
+/// Names that differ in numbers alone are one: "layer#.qkv of 32".
+std::string summed_up(std::vector<std::string> const& names) {
+  std::map<std::string, int> counts;
+  for (auto const& name : names) {
+    std::string pattern;
+    for (char const letter : name) {
+      bool const digit = letter >= '0' && letter <= '9';
+      if (!digit) pattern += letter;
+      if (digit && (pattern.empty() || pattern.back() != '#')) pattern += '#';
+    }
+    ++counts[pattern];
+  }
+  std::vector<std::pair<int, std::string>> sorted;
+  for (auto const& [pattern, count] : counts) sorted.emplace_back(-count, pattern);
+  std::sort(sorted.begin(), sorted.end());
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMostNamed, sorted.size()); ++i) {
+    text += fmt::format("{}{} {}", i > 0 ? ", " : "", -sorted[i].first, sorted[i].second);
+  }
+  return text + (sorted.size() > kMostNamed ? ", ..." : "");
+}
+
+void print_recomputed(std::FILE* out, Outcome const& outcome) {
+  if (!outcome.recomputed) return;
+  auto const& again = *outcome.recomputed;
+  fmt::print(out, "computed again: {} operators, {:.3f} ms, for {} rather than {}: {}\n", again.operators.size(),
+             again.seconds * 1e3, in_gigabytes(outcome.serial_peak_bytes), in_gigabytes(again.bytes_before),
+             summed_up(again.operators));
 }
 
 void print_replays(std::FILE* out, Outcome const& outcome) {
@@ -186,6 +219,12 @@ Json case_json(Outcome const& outcome) {
                                   {"slow_computing", outcome.replays[i].slow_computing_s * 1e3}};
   }
   Schedule const& main = outcome.main_schedule();
+  Json recomputed;
+  if (outcome.recomputed) {
+    recomputed = {{"operators", outcome.recomputed->operators},
+                  {"ms", outcome.recomputed->seconds * 1e3},
+                  {"serial_peak_bytes_before", outcome.recomputed->bytes_before}};
+  }
   return {{"graph", outcome.planned.graph.name},
           {"operators", outcome.planned.graph.ops.size()},
           {"cluster", outcome.planned.cluster.name},
@@ -193,6 +232,7 @@ Json case_json(Outcome const& outcome) {
           {"resident_bytes", outcome.resident_bytes},
           {"serial_peak_bytes", outcome.serial_peak_bytes},
           {"contention", outcome.planned.contention},
+          {"recomputed", std::move(recomputed)},
           {"policies", std::move(policies)},
           {"bounded_by", bounded_by(main.bound)},
           {"bound_within_memory_ms", main.bound.within_memory_s() * 1e3},
@@ -208,6 +248,7 @@ void print_report(std::FILE* out, Outcome const& outcome, std::optional<Outcome>
              outcome.planned.graph.name, outcome.planned.graph.ops.size(), outcome.planned.cluster.name,
              in_gigabytes(outcome.capacity), in_gigabytes(outcome.resident_bytes),
              in_gigabytes(outcome.serial_peak_bytes));
+  print_recomputed(out, outcome);
   print_table(out, outcome, other);
   print_replays(out, outcome);
   print_case(out, outcome);

@@ -25,6 +25,8 @@ struct Settings {
   double time_limit_s = 60;
   std::uint64_t seed = 1;
   bool replay = false;
+  bool recompute = false;              ///< what is computed again is chosen to fit the memory
+  bool recompute_collectives = false;  ///< ... collectives may be repeated for it
   // Files to write; empty: none.
   std::string plan_file{};
   std::string trace{};

@@ -163,19 +163,21 @@ class GraphReader {
     where_ = fmt::format("tensor {}", text(json, "name"));
     allow(json, {"name", "bytes", "kept", "alias_of", "in_place_of"});
     OpTensor tensor{.name = text(json, "name"), .bytes = number<std::int64_t>(json, "bytes")};
-    if (json.contains("kept")) {
-      if (!json["kept"].is_boolean()) refuse("\"kept\" is neither true nor false");
-      tensor.kept = json["kept"].get<bool>();
-    }
+    if (json.contains("kept")) tensor.kept = flag(json, "kept");
     tensor.alias_of = id_or_none(tensors_, json, "alias_of");
     tensor.in_place_of = id_or_none(tensors_, json, "in_place_of");
     return tensor;
   }
 
+  [[nodiscard]] bool flag(Json const& json, char const* key) const {
+    if (!json[key].is_boolean()) refuse(fmt::format("\"{}\" is neither true nor false", key));
+    return json[key].get<bool>();
+  }
+
   OpNode op(Json const& json) {
     where_ = fmt::format("operator {}", text(json, "name"));
-    allow(json,
-          {"name", "kind", "flops", "memory_bytes", "seconds", "collective", "layer", "reads", "writes", "after"});
+    allow(json, {"name", "kind", "flops", "memory_bytes", "seconds", "collective", "layer", "repeatable", "reads",
+                 "writes", "after"});
     OpNode op;
     op.name = text(json, "name");
     op.kind = kind_in(json, OpKind::update);
@@ -193,6 +195,7 @@ class GraphReader {
                        .group = id_in(groups_, at(collective, "group"), "group")};
     }
     op.layer = number_or<int>(json, "layer", kNone);
+    if (json.contains("repeatable")) op.repeatable = flag(json, "repeatable");
     op.reads = ids_in(tensors_, json, "reads");
     op.writes = ids_in(tensors_, json, "writes");
     op.after = ids_in(ops_, json, "after");

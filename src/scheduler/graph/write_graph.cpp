@@ -63,6 +63,7 @@ Json op_json(OpNode const& op, std::string const& name, AllNames const& names) {
                           {"group", name_in(names.groups, op.collective.group)}};
   }
   if (op.layer != kNone) json["layer"] = op.layer;
+  if (op.repeatable) json["repeatable"] = *op.repeatable;
   if (!op.reads.empty()) json["reads"] = names_in(names.tensors, op.reads);
   if (!op.writes.empty()) json["writes"] = names_in(names.tensors, op.writes);
   if (!op.after.empty()) json["after"] = names_in(names.ops, op.after);
