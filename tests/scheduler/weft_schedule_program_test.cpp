@@ -132,6 +132,8 @@ TEST_F(WeftSchedule, BrokenPlansAreRefused) {
            Case{"makespan", "makespan_s is said",
                 [&](Json& p) { p["makespan_s"] = p["makespan_s"].get<double>() * 0.99; }},
            Case{"bound", "lower_bound.best_s is said", [&](Json& p) { p["lower_bound"]["best_s"] = p["makespan_s"]; }},
+           Case{"bound within memory", "lower_bound.memory_s is said",
+                [&](Json& p) { p["lower_bound"]["memory_s"] = p["lower_bound"]["memory_s"].get<double>() * 1.001; }},
            Case{"resource", "and runs on compute", [&](Json& p) { p["launches"][computes]["resource"] = "copy"; }},
            Case{"merged with computing", "not collectives of one kind",
                 [&](Json& p) {

@@ -54,8 +54,8 @@ def preemptive_bound(jobs):
 
 
 class Bounds:
-    def __init__(self, graph, costs, contention):
-        self.graph, self.costs, self.contention = graph, costs, contention
+    def __init__(self, graph, costs, contention, capacity):
+        self.graph, self.costs, self.contention, self.capacity = graph, costs, contention, capacity
         self.resource = [costs.resource(op) for op in graph.ops]
         self.seconds = [costs.seconds(op) for op in graph.ops]
         self.before = graph.before
@@ -108,6 +108,7 @@ class Bounds:
         found = {"critical_path_s": path, "contention_s": self._contention() if self.contention > 0 else 0}
         found["resource_s"] = {name: preemptive_bound(each) for name, each in jobs.items()}
         found["best_s"] = max(path, found["contention_s"], *found["resource_s"].values())
+        found["memory_s"] = MemoryBound(self, heads).run()
         return found
 
     def _contention(self):
@@ -138,3 +139,81 @@ class Bounds:
             else:
                 least = sent[op] if least is None else min(least, sent[op])
         return 0 if least is None else max(0.0, least - (1 + self.contention) * free)
+
+
+MOST_CUTS = 48
+
+
+class MemoryBound:
+    """By the end of an operator x all that it needs has been sent and computed; what else has been sent by then, and is needed by
+    nothing but what needs x, is held beside what is live for certain."""
+
+    def __init__(self, bounds, heads):
+        self.bounds, self.heads, self.storages = bounds, heads, bounds.graph.storages
+        self.made = [[] for _ in bounds.order]
+        for storage in self.storages:
+            if storage.first is not None:
+                self.made[storage.first].append(storage)
+        busy = {name: sum(body for body, on in zip(bounds.bodies, bounds.resource) if on == name) for name in LINKS}
+        self.link = max(LINKS, key=lambda name: busy[name])
+        self.sent = busy[self.link]
+
+    def run(self):
+        return max((self._at(cut) for cut in self._cuts()), default=0)
+
+    def _cuts(self):
+        """Computing on the longest path, back from its end, evenly chosen."""
+        def length(op):
+            return self.heads[op] + self.bounds.seconds[op]
+
+        ends = [op for op in self.bounds.order if not self.bounds.after[op]]
+        op, path = max(ends, key=length, default=None), []
+        while op is not None:
+            if self.bounds.resource[op] == "compute":
+                path.append(op)
+            op = max(sorted(self.bounds.before[op]), key=length, default=None)
+        return path[:: len(path) // MOST_CUTS + 1]
+
+    @staticmethod
+    def _reached(op, neighbours):
+        reached, waiting = set(), [op]
+        while waiting:
+            for other in neighbours[waiting.pop()]:
+                if other not in reached:
+                    reached.add(other)
+                    waiting.append(other)
+        return reached
+
+    def _at(self, cut):
+        done = self._reached(cut, self.bounds.before) | {cut}
+        to_do = self._reached(cut, self.bounds.after)
+        sent = computed = left = free = held = 0.0
+        least_rate = float("inf")  # bytes held for each second of sending
+        for op, (body, on) in enumerate(zip(self.bounds.bodies, self.bounds.resource)):
+            if on == "compute":
+                computed += body if op in done else 0
+                left += body if op in to_do else 0
+            if on != self.link:
+                continue
+            if op in done:
+                sent += body
+            elif op not in to_do and body > 0:
+                size = sum(s.bytes for s in self.made[op] if len(s.users) > 1 and s.users - {op} <= to_do)
+                if size > 0:
+                    held, least_rate = held + body, min(least_rate, size / body)
+                else:
+                    free += body
+        room = max(0, self.bounds.capacity - self._live(done, to_do))
+        early = free + (min(held, room / least_rate) if held > 0 else 0)
+        slow = 1 + self.bounds.contention
+        splits = (0.0, early, computed * slow - sent, self.sent - sent - left * slow)
+        return min(self._takes(sent + split, computed) + self._takes(self.sent - sent - split, left)
+                   for split in (min(max(each, 0.0), early) for each in splits))
+
+    def _live(self, done, to_do):
+        return sum(s.bytes for s in self.storages
+                   if (s.first is None or s.first in done) and (s.kept or not s.users.isdisjoint(to_do)))
+
+    def _takes(self, sent, computed):
+        slow = 1 + self.bounds.contention
+        return sent if computed * slow < sent else computed + self.bounds.contention / slow * sent

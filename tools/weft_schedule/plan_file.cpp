@@ -48,7 +48,8 @@ Json plan_json(OpGraph const& graph, Cluster const& cluster, Schedule const& sch
            {{"best_s", schedule.bound.best_s()},
             {"critical_path_s", schedule.bound.critical_path_s},
             {"resource_s", by_resource(schedule.bound.resource_s)},
-            {"contention_s", schedule.bound.contention_s}}},
+            {"contention_s", schedule.bound.contention_s},
+            {"memory_s", schedule.bound.memory_s}}},
           {"launches", std::move(launches)}};
 }
 
