@@ -70,6 +70,44 @@ TEST_F(WeftMemory, CapacitiesHaveUnits) {
   EXPECT_NE(run(file("in.csv") + " --capacity 1K").output.find("fits"), std::string::npos);
 }
 
+TEST_F(WeftMemory, PlansAGraphsOrderAndItsTableCanBeReadAgain) {
+  // Two branches of 100 bytes that are made first and reduced to 1 byte each: one after the other is best.
+  std::ofstream(file("graph.json")) << R"({"weft_graph": 1, "name": "branches", "tensors": [
+    {"name": "a", "bytes": 100}, {"name": "b", "bytes": 100}, {"name": "x", "bytes": 1}, {"name": "y", "bytes": 1}],
+    "ops": [{"name": "makeA", "kind": "compute", "writes": ["a"]}, {"name": "makeB", "kind": "compute", "writes": ["b"]},
+      {"name": "useA", "kind": "compute", "reads": ["a"], "writes": ["x"]}, {"name": "useB", "kind": "compute", "reads": ["b"], "writes": ["y"]},
+      {"name": "join", "kind": "compute", "reads": ["x", "y"]}]})";
+  auto const result = run(file("graph.json") + " --alignment 1 -o " + file("out.csv") + " --json " + file("out.json"));
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_NE(result.output.find("the best there is"), std::string::npos) << result.output;
+  auto const json = nlohmann::json::parse(read("out.json"));
+  EXPECT_EQ(json.at("bound_bytes"), 102);
+  EXPECT_EQ(json.at("orders").at(0).at("name"), "weft");
+  EXPECT_EQ(json.at("orders").at(0).at("live_bytes"), 102);
+  EXPECT_EQ(json.at("orders").at(0).at("plan_bytes"), 102);
+  EXPECT_EQ(json.at("orders").at(1).at("name"), "program");
+  EXPECT_EQ(json.at("orders").at(1).at("live_bytes"), 201);
+  // Small requests share a segment.
+  EXPECT_EQ(json.at("orders").at(1).at("caching_bytes"), 2 << 20);
+  auto const again = run(file("out.csv") + " --capacity 102");
+  EXPECT_EQ(again.code, 0) << again.output;
+  EXPECT_NE(again.output.find("4 buffers, most live 102 bytes"), std::string::npos) << again.output;
+  EXPECT_NE(run(file("graph.json") + " --capacity 101").output.find("no order fits"), std::string::npos);
+  EXPECT_EQ(run(file("graph.json") + " --capacity 101").code, 1);
+}
+
+TEST_F(WeftMemory, PlansATransformer) {
+  auto const result = run("--model gpt2-small --sequence 512 --time-limit 1 --capacity 40G --json " + file("out.json"));
+  EXPECT_EQ(result.code, 0) << result.output;
+  auto const json = nlohmann::json::parse(read("out.json"));
+  std::int64_t const weft = json.at("orders").at(0).at("live_bytes");
+  EXPECT_EQ(json.at("verdict"), "fits");
+  for (auto const& order : json.at("orders")) {
+    EXPECT_LE(weft, order.at("live_bytes").get<std::int64_t>()) << order;
+    EXPECT_LE(order.at("live_bytes").get<std::int64_t>(), order.at("caching_bytes").get<std::int64_t>()) << order;
+  }
+}
+
 TEST_F(WeftMemory, BadInputIsOneLineAndExitCodeTwo) {
   std::ofstream(file("short.csv")) << "id,lower,upper,size\nb1,0,3\n";
   std::ofstream(file("negative.csv")) << "id,lower,upper,size\nb1,3,0,4\n";

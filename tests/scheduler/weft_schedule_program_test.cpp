@@ -134,6 +134,25 @@ TEST_F(WeftSchedule, BrokenPlansAreRefused) {
            Case{"bound", "lower_bound.best_s is said", [&](Json& p) { p["lower_bound"]["best_s"] = p["makespan_s"]; }},
            Case{"bound within memory", "lower_bound.memory_s is said",
                 [&](Json& p) { p["lower_bound"]["memory_s"] = p["lower_bound"]["memory_s"].get<double>() * 1.001; }},
+           Case{"overlapping", "are both live",
+                [&](Json& p) {
+                  // What is there all the time lies apart.
+                  auto& buffers = p["memory"]["buffers"];
+                  std::size_t largest = 0;
+                  for (std::size_t i = 0; i < buffers.size(); ++i) {
+                    if (buffers[i]["bytes"] > buffers[largest]["bytes"]) largest = i;
+                  }
+                  for (auto& buffer : buffers) {
+                    if (buffer["offset"] == 0) buffer["offset"] = buffers[largest]["offset"];
+                  }
+                  if (buffers[largest]["offset"] == 0) buffers[largest]["offset"] = 256;
+                }},
+           Case{"not aligned", "no multiple of 256", [&](Json& p) { p["memory"]["buffers"][0]["offset"] = 3; }},
+           Case{"not placed", "have no offset", [&](Json& p) { p["memory"]["buffers"].erase(0); }},
+           Case{"placed twice", "an offset of its own",
+                [&](Json& p) { p["memory"]["buffers"].push_back(p["memory"]["buffers"][0]); }},
+           Case{"smaller", "is said to have 1 bytes", [&](Json& p) { p["memory"]["buffers"][0]["bytes"] = 1; }},
+           Case{"offsets' bytes", "memory.bytes is said", [&](Json& p) { p["memory"]["bytes"] = 1; }},
            Case{"resource", "and runs on compute", [&](Json& p) { p["launches"][computes]["resource"] = "copy"; }},
            Case{"merged with computing", "not collectives of one kind",
                 [&](Json& p) {

@@ -92,6 +92,7 @@ class Graph:
         for op in range(len(self.ops)):
             for tensor in self.reads[op] + self.writes[op]:
                 storages[root[tensor]].users.add(op)
+        self.storage_of = [storages[memory] for memory in root]
         return list(storages.values())
 
 

@@ -1,6 +1,7 @@
 """Replays a plan against its graph, and finds what is wrong with it."""
 from .bounds import LINKS, Bounds, topological_order
 from .costs import Costs
+from .offsets import Offsets
 
 RELATIVE = 1e-9
 
@@ -16,8 +17,8 @@ class Replay:
 
     def run(self):
         if self._each_op_once() and self._merged_alike() and self._merged_without_cycle():
-            for check in (self._starts_rise, self._dependencies, self._one_at_a_time, self._lengths, self._memory, self._makespan,
-                          self._bound):
+            for check in (self._starts_rise, self._dependencies, self._one_at_a_time, self._lengths, self._memory, self._offsets,
+                          self._makespan, self._bound):
                 check()
         return self.violations
 
@@ -151,6 +152,10 @@ class Replay:
         for key, value in (("peak_bytes", peak), ("resident_bytes", resident)):
             if self.plan[key] != value:
                 self._say(f"{key} is said to be {self.plan[key]}, and is {value}")
+
+    def _offsets(self):
+        if "memory" in self.plan:
+            self.violations += Offsets(self.graph, self.plan, self.launch_of).violations()
 
     def _makespan(self):
         last = max((launch["end_s"] for launch in self.launches), default=0)

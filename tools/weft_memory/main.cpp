@@ -10,9 +10,12 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
+#include "graph_input/graph_options.hpp"
 #include "weft/memory_plan.hpp"
 #include "weft/version.hpp"
+#include "weft_memory/graph_memory.hpp"
 #include "weft_memory/problem_csv.hpp"
 
 namespace {
@@ -23,14 +26,28 @@ using weft::memory_tool::Problem;
 constexpr int kDoesNotFit = 1;
 constexpr int kBadInput = 2;
 
-struct Settings {
-  std::string input;
+struct Settings : weft::graph_tool::GraphSource {
   std::string output;
   std::string json;
   std::optional<std::int64_t> capacity;
   double time_limit_s = 10;
   int threads = 0;
+  std::int64_t alignment = 256;
 };
+
+/// A table of buffers, as told from a graph by how it begins; standard input is one.
+bool is_table(Settings const& settings) {
+  if (!settings.model.empty()) return false;
+  if (settings.graph == "-") return true;
+  auto const ends_with = [&](std::string_view end) {
+    return settings.graph.size() >= end.size() &&
+           settings.graph.compare(settings.graph.size() - end.size(), end.size(), end) == 0;
+  };
+  if (ends_with(".hlo") || ends_with(".txt")) return false;
+  std::ifstream file(settings.graph);
+  char first = 0;
+  return !(file >> first) || (first != '{' && first != '[');
+}
 
 Problem read(std::string const& path) {
   if (path == "-") return weft::memory_tool::read_problem(std::cin, "standard input");
@@ -75,8 +92,8 @@ std::string verdict_of(MemoryPlan const& plan, std::optional<std::int64_t> capac
   return plan.bytes == plan.least_bytes ? "best" : "best so far";
 }
 
-int run(Settings const& settings) {
-  Problem const problem = read(settings.input);
+int run_table(Settings const& settings) {
+  Problem const problem = read(settings.graph);
   auto const begin = std::chrono::steady_clock::now();
   MemoryPlan const found = plan(settings, problem);
   double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -103,16 +120,46 @@ int run(Settings const& settings) {
   return settings.capacity && found.bytes > *settings.capacity ? kDoesNotFit : 0;
 }
 
+std::string verdict_of(weft::TensorPlan const& plan, std::optional<std::int64_t> capacity) {
+  if (!capacity) return "no capacity given";
+  if (plan.memory.bytes <= *capacity) return "fits";
+  return plan.bound_bytes > *capacity ? "no order fits" : "not found";
+}
+
+int run_graph(Settings const& settings) {
+  using namespace weft::memory_tool;
+  weft::OpGraph const graph = weft::graph_tool::read(settings, settings.plan);
+  auto const orders = plan_orders(
+      graph, {.alignment = settings.alignment,
+              .capacity = settings.capacity,
+              .time_limit = std::chrono::milliseconds(static_cast<std::int64_t>(settings.time_limit_s * 1000)),
+              .threads = settings.threads});
+  weft::TensorPlan const& weft = orders.front().plan;
+  std::string const verdict = verdict_of(weft, settings.capacity);
+  fmt::print(settings.output == "-" || settings.json == "-" ? stderr : stdout, "{}",
+             orders_table(graph, orders, verdict));
+  if (!settings.output.empty()) {
+    write(settings.output, [&](std::ostream& out) { write_solution(out, buffer_table(weft), weft.memory.offsets); });
+  }
+  if (!settings.json.empty()) {
+    write(settings.json,
+          [&](std::ostream& out) { out << orders_json(graph, orders, settings.capacity, verdict).dump(2) << '\n'; });
+  }
+  return settings.capacity && weft.memory.bytes > *settings.capacity ? kDoesNotFit : 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{
-      "Plans where buffers lie in one piece of memory, from when each is needed.\nReads and writes the tables of "
-      "minimalloc's benchmarks.\nExit code 0: done; 1: no plan within --capacity was found; 2: bad usage or input."};
+      "Plans where buffers lie in one piece of memory: of a table that says when each is needed (id,lower,upper,size"
+      "[,alignment][,gaps], as minimalloc's benchmarks), or of a graph, whose operators' order it plans as well.\n"
+      "Exit code 0: done; 1: no plan within --capacity was found; 2: bad usage or input."};
   Settings settings;
   app.set_version_flag("--version", fmt::format("weft-memory (weft) {}", WEFT_VERSION_STRING));
-  app.add_option("input", settings.input, "table of id,lower,upper,size[,alignment][,gaps]; - reads standard input")
-      ->required();
+  weft::graph_tool::add_options(app, settings);
+  app.get_option("graph")->description("a table (- reads one from standard input), or " +
+                                       app.get_option("graph")->get_description());
   app.add_option("--capacity", settings.capacity,
                  "bytes there are (K, M, G: times 1024, …): stop at the first plan that fits")
       ->transform(CLI::AsSizeValue(false));
@@ -121,16 +168,20 @@ int main(int argc, char** argv) {
   app.add_option("--time-limit", settings.time_limit_s, "seconds after which the best plan so far is taken")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
+  app.add_option("--alignment", settings.alignment, "of the offsets of a graph's buffers, in bytes")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->capture_default_str();
   app.add_option("--threads", settings.threads, "that search; 0: one per core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   try {
     app.parse(argc, argv);
+    weft::graph_tool::check_options(app, settings);
   } catch (CLI::ParseError const& error) {
     return app.exit(error) == 0 ? 0 : kBadInput;
   }
   try {
-    return run(settings);
+    return is_table(settings) ? run_table(settings) : run_graph(settings);
   } catch (std::exception const& trouble) {
     fmt::print(stderr, "weft-memory: {}\n", trouble.what());
     return kBadInput;

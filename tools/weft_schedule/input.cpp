@@ -6,20 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <set>
-#include <sstream>
 
 #include "weft/error.hpp"
-#include "weft/import_chakra.hpp"
-#include "weft/import_hlo.hpp"
-#include "weft/import_kineto.hpp"
-#include "weft/op_graph_json.hpp"
 
 namespace weft::schedule_tool {
 
 namespace {
-
-constexpr std::size_t kLookedAt = std::size_t{1} << 16;
 
 [[noreturn]] void refuse(std::string const& why) {
   throw Error(ErrorCode::invalid_argument, why);
@@ -29,65 +21,6 @@ std::ifstream open(std::string const& path) {
   std::ifstream file(path);
   if (!file) refuse(fmt::format("{}: cannot be opened for reading", path));
   return file;
-}
-
-bool ends_with(std::string const& text, std::string_view end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-enum class Form { graph, hlo, profile, execution };
-
-/// By its suffix, or by what stands in its first lines: of torch's profiles "traceEvents", below a few about the
-/// machine; of execution traces a schema that says whose it is.
-Form form_of(std::string const& path, std::istream& file) {
-  if (ends_with(path, ".hlo") || ends_with(path, ".txt")) return Form::hlo;
-  std::string begin(kLookedAt, '\0');
-  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  begin.resize(static_cast<std::size_t>(file.gcount()));
-  file.clear();
-  file.seekg(0);
-  if (begin.find("\"weft_graph\"") != std::string::npos) return Form::graph;
-  if (begin.find("\"traceEvents\"") != std::string::npos) return Form::profile;
-  if (begin.find("-chakra.") != std::string::npos) return Form::execution;
-  return Form::graph;
-}
-
-/// What an importer made, and what it has to say.
-template <typename Imported>
-OpGraph told(Imported imported) {
-  fmt::print(stderr, "{}", to_string(imported.report));
-  return std::move(imported.graph);
-}
-
-OpGraph read_file(std::string const& path) {
-  std::ifstream file = open(path);
-  switch (form_of(path, file)) {
-    case Form::hlo: return told(import_hlo(file, path));
-    case Form::profile: return told(import_kineto(file, path));
-    case Form::execution: return told(import_chakra(file, path));
-    case Form::graph: break;
-  }
-  return read_graph(file, path);
-}
-
-/// Plans name operators: those without a name, or with another's, get one as in the JSON form.
-OpGraph with_names(OpGraph graph) {
-  std::set<std::string_view> names;
-  for (auto const& op : graph.ops) {
-    if (op.name.empty() || !names.insert(op.name).second) {
-      std::stringstream text;
-      write_graph(graph, text);
-      return read_graph(text, graph.name);
-    }
-  }
-  return graph;
-}
-
-OpGraph make_graph(Settings const& settings, TransformerPlan const& plan) {
-  if (settings.model.empty()) return with_names(read_file(settings.graph));
-  TransformerShape shape = transformer_preset(settings.model);
-  for (auto const& change : settings.shape_changes) change(shape);
-  return with_names(transformer_graph(shape, plan));
 }
 
 Cluster find_cluster(std::string const& given) {
@@ -144,7 +77,7 @@ Case read_case(Settings const& settings, std::vector<Change> const& changes) {
   TransformerPlan plan = settings.plan;
   for (auto const& change : changes) apply(change, settings, planned, plan);
   check_cluster(planned.cluster);
-  planned.graph = make_graph(settings, plan);
+  planned.graph = graph_tool::read(settings, plan);
   return planned;
 }
 

@@ -1,14 +1,24 @@
 #include "weft_schedule/plan_file.hpp"
 
 #include <array>
+#include <chrono>
+#include <cstdint>
 #include <sstream>
 #include <string>
+#include <utility>
+
+#include "weft/memory_plan.hpp"
+#include "weft/memory_planner.hpp"
 
 namespace weft::schedule_tool {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kAlignment = 256;  ///< of offsets: what GPUs' memory operations like best
+constexpr double kGoodEnough = 1.001;     ///< times the peak: not worth a longer search
+constexpr std::chrono::milliseconds kPlacingTime{2'000};
 
 Json by_resource(std::array<double, kResources> const& seconds) {
   Json json;
@@ -26,6 +36,19 @@ Json launch_json(OpGraph const& graph, Launch const& launch) {
           {"start_s", launch.start_s},
           {"end_s", launch.end_s},
           {"live_bytes", launch.live_bytes}};
+}
+
+/// Where tensors lie while the schedule runs.
+Json memory_json(OpGraph const& graph, Schedule const& schedule) {
+  TensorBuffers const tensors = tensor_buffers(graph, schedule, kAlignment);
+  auto const enough = static_cast<std::int64_t>(static_cast<double>(schedule.peak_bytes) * kGoodEnough);
+  MemoryPlan const placed = plan_memory(tensors.buffers, {.capacity = enough, .time_limit = kPlacingTime});
+  Json buffers = Json::array();
+  for (std::size_t i = 0; i < tensors.buffers.size(); ++i) {
+    PlannedBuffer const& buffer = tensors.buffers[i];
+    buffers.push_back({{"tensor", buffer.name}, {"bytes", buffer.bytes}, {"offset", placed.offsets[i]}});
+  }
+  return {{"bytes", placed.bytes}, {"alignment", kAlignment}, {"buffers", std::move(buffers)}};
 }
 
 }  // namespace
@@ -50,7 +73,8 @@ Json plan_json(OpGraph const& graph, Cluster const& cluster, Schedule const& sch
             {"resource_s", by_resource(schedule.bound.resource_s)},
             {"contention_s", schedule.bound.contention_s},
             {"memory_s", schedule.bound.memory_s}}},
-          {"launches", std::move(launches)}};
+          {"launches", std::move(launches)},
+          {"memory", memory_json(graph, schedule)}};
 }
 
 }  // namespace weft::schedule_tool

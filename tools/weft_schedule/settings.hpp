@@ -1,22 +1,17 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "graph_input/graph_source.hpp"
 #include "weft/schedule.hpp"
-#include "weft/transformer_graph.hpp"
 
 namespace weft::schedule_tool {
 
 /// What the command line says.
-struct Settings {
-  std::string graph{};  ///< a file; or
-  std::string model{};  ///< a preset, with `shape_changes` and `plan`
-  std::vector<std::function<void(TransformerShape&)>> shape_changes{};
-  TransformerPlan plan{};
+struct Settings : graph_tool::GraphSource {
   std::string cluster{};  ///< name or file
   std::string memory{};   ///< empty: the cluster's
   std::vector<SchedulePolicy> policies{};

@@ -1,0 +1,92 @@
+#include "graph_input/graph_source.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+#include "weft/error.hpp"
+#include "weft/import_chakra.hpp"
+#include "weft/import_hlo.hpp"
+#include "weft/import_kineto.hpp"
+#include "weft/op_graph_json.hpp"
+
+namespace weft::graph_tool {
+
+namespace {
+
+constexpr std::size_t kLookedAt = std::size_t{1} << 16;
+
+std::ifstream open(std::string const& path) {
+  std::ifstream file(path);
+  if (!file) throw Error(ErrorCode::invalid_argument, fmt::format("{}: cannot be opened for reading", path));
+  return file;
+}
+
+bool ends_with(std::string const& text, std::string_view end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+enum class Form { graph, hlo, profile, execution };
+
+/// By its suffix, or by what stands in its first lines: of torch's profiles "traceEvents", below a few about the
+/// machine; of execution traces a schema that says whose it is.
+Form form_of(std::string const& path, std::istream& file) {
+  if (ends_with(path, ".hlo") || ends_with(path, ".txt")) return Form::hlo;
+  std::string begin(kLookedAt, '\0');
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  begin.resize(static_cast<std::size_t>(file.gcount()));
+  file.clear();
+  file.seekg(0);
+  if (begin.find("\"weft_graph\"") != std::string::npos) return Form::graph;
+  if (begin.find("\"traceEvents\"") != std::string::npos) return Form::profile;
+  if (begin.find("-chakra.") != std::string::npos) return Form::execution;
+  return Form::graph;
+}
+
+/// What an importer made, and what it has to say.
+template <typename Imported>
+OpGraph told(Imported imported) {
+  fmt::print(stderr, "{}", to_string(imported.report));
+  return std::move(imported.graph);
+}
+
+OpGraph read_file(std::string const& path) {
+  std::ifstream file = open(path);
+  switch (form_of(path, file)) {
+    case Form::hlo: return told(import_hlo(file, path));
+    case Form::profile: return told(import_kineto(file, path));
+    case Form::execution: return told(import_chakra(file, path));
+    case Form::graph: break;
+  }
+  return read_graph(file, path);
+}
+
+template <typename Named>
+bool have_names(std::vector<Named> const& things) {
+  std::set<std::string_view> names;
+  return std::all_of(things.begin(), things.end(),
+                     [&](auto const& thing) { return !thing.name.empty() && names.insert(thing.name).second; });
+}
+
+/// Plans name operators and tensors: those without a name, or with another's, get one as in the JSON form.
+OpGraph with_names(OpGraph graph) {
+  if (have_names(graph.ops) && have_names(graph.tensors)) return graph;
+  std::stringstream text;
+  write_graph(graph, text);
+  return read_graph(text, graph.name);
+}
+
+}  // namespace
+
+OpGraph read(GraphSource const& source, TransformerPlan const& plan) {
+  if (source.model.empty()) return with_names(read_file(source.graph));
+  TransformerShape shape = transformer_preset(source.model);
+  for (auto const& change : source.shape_changes) change(shape);
+  return with_names(transformer_graph(shape, plan));
+}
+
+}  // namespace weft::graph_tool

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weft/memory_planner.hpp"
+#include "weft/op_graph.hpp"
+#include "weft_memory/problem_csv.hpp"
+
+namespace weft::memory_tool {
+
+/// What a graph's step takes by one order.
+struct OrderedMemory {
+  OrderPolicy policy{};
+  TensorPlan plan{};
+  std::int64_t cached_bytes = 0;  ///< by an allocator that does not plan (caching_allocator.hpp)
+  double planning_s = 0;
+};
+
+/// By every policy, Weft's first.
+[[nodiscard]] std::vector<OrderedMemory> plan_orders(OpGraph const& graph, TensorPlanOptions const& options);
+
+/// A table for people.
+[[nodiscard]] std::string orders_table(OpGraph const& graph, std::vector<OrderedMemory> const& orders,
+                                       std::string const& verdict);
+[[nodiscard]] nlohmann::json orders_json(OpGraph const& graph, std::vector<OrderedMemory> const& orders,
+                                         std::optional<std::int64_t> capacity, std::string const& verdict);
+
+/// A plan's buffers as the table that read_problem() reads, named after their tensors.
+[[nodiscard]] Problem buffer_table(TensorPlan const& plan);
+
+}  // namespace weft::memory_tool
