@@ -186,25 +186,46 @@ void GptModel::embedding_backward(Batch const& batch, int rows, Tensors& tensors
   tensors.gradient_done(kTokens);
 }
 
-void GptModel::backward(Batch const& batch, Tensors& tensors, float scale) {
+std::size_t GptModel::backward_parts() const noexcept {
+  return 2 * work_->inputs.size() + 2;
+}
+
+std::size_t GptModel::backward_part_of(std::size_t index) const noexcept {
+  std::size_t const layers = work_->inputs.size();
+  if (index < kFirstBlock) return backward_parts() - 1;
+  std::size_t const layer = (index - kFirstBlock) / kSlots;
+  if (layer >= layers) return 0;
+  bool const attention = index < slot(layer, kNorm2Weight);
+  return 1 + 2 * (layers - 1 - layer) + (attention ? 1 : 0);
+}
+
+void GptModel::backward_part(std::size_t part, Batch const& batch, Tensors& tensors, float scale) {
   int const rows = static_cast<int>(batch.inputs.size());
   std::size_t const layers = work_->inputs.size();
-  tensors.enter(Pass::backward, unit_of_layer(layers));
-  head_backward(batch, rows, scale, tensors);
-  tensors.leave(Pass::backward, unit_of_layer(layers));
-  for (std::size_t layer = layers; layer-- > 0;) {
+  bool const is_head = part == 0;
+  if (is_head || part + 1 == backward_parts()) {
+    std::size_t const unit = is_head ? unit_of_layer(layers) : 0;
+    tensors.enter(Pass::backward, unit);
+    is_head ? head_backward(batch, rows, scale, tensors) : embedding_backward(batch, rows, tensors);
+    tensors.leave(Pass::backward, unit);
+    return;
+  }
+  std::size_t const layer = layers - 1 - (part - 1) / 2;
+  if (part % 2 == 1) {
     tensors.enter(Pass::backward, unit_of_layer(layer));
     if (work_->recomputes()) {
       attention_forward_part(layer, rows, config_.seq, tensors);
       mlp_forward_hidden(layer, rows, tensors);
     }
     mlp_backward(layer, rows, tensors);
+  } else {
     attention_block_backward(layer, rows, config_.seq, tensors);
     tensors.leave(Pass::backward, unit_of_layer(layer));
   }
-  tensors.enter(Pass::backward, 0);
-  embedding_backward(batch, rows, tensors);
-  tensors.leave(Pass::backward, 0);
+}
+
+void GptModel::backward(Batch const& batch, Tensors& tensors, float scale) {
+  for (std::size_t part = 0; part < backward_parts(); ++part) backward_part(part, batch, tensors, scale);
 }
 
 void use_one_blas_thread() {

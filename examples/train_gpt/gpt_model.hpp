@@ -41,6 +41,11 @@ class GptModel {
   [[nodiscard]] float forward(Batch const& batch, Tensors& tensors);
   /// Gradients of scale · the last forward()'s loss. Consumes its activations: call once per forward().
   void backward(Batch const& batch, Tensors& tensors, float scale = 1.0F);
+  /// The same in parts, from 0 on: the head's, of each block its MLP's and its attention's, the embedding's.
+  void backward_part(std::size_t part, Batch const& batch, Tensors& tensors, float scale = 1.0F);
+  [[nodiscard]] std::size_t backward_parts() const noexcept;
+  /// The part that completes tensor `index`'s gradient.
+  [[nodiscard]] std::size_t backward_part_of(std::size_t index) const noexcept;
 
   /// Scores of the byte that follows `text` (1 to config.seq bytes). Overwrites the activations.
   [[nodiscard]] std::span<float const> next_byte_logits(std::span<std::uint8_t const> text, Tensors& tensors);

@@ -158,6 +158,10 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
                  "caps: as above; optimal: so that the last bucket arrives first, by what the first step measures")
       ->check(CLI::IsMember({"caps", "optimal"}))
       ->capture_default_str();
+  app.add_option(
+      "--schedule", options.step_schedule,
+      "ddp on CPUs: plans when gradients are sent. weft: by what the first steps measure; program: one after "
+      "another, nothing overlaps; buckets=25: in buckets of 25 MB");
   app.add_option("--compress", options.compress, "send gradients as bf16 or fp16 (ddp, zero1, zero2; --precision fp32)")
       ->check(CLI::IsMember({"none", "bf16", "fp16"}))
       ->capture_default_str();
@@ -266,11 +270,31 @@ void group_options(CLI::App& app) {
         "--keep-gathered", "--shard-size", "--sum-by-group", "--recompute", "--memory-budget", "--autotune",
         "--autotune-share"}},
       {"Buckets (ddp, zero1, zero2)",
-       {"--bucket-mb", "--first-bucket-mb", "--last-bucket-mb", "--bucket-policy", "--compress", "--error-feedback"}},
+       {"--bucket-mb", "--first-bucket-mb", "--last-bucket-mb", "--bucket-policy", "--schedule", "--compress",
+        "--error-feedback"}},
       {"Checkpoints", {"--save", "--checkpoint", "--checkpoint-every", "--overwrite-checkpoint", "--resume"}},
       {"What it prints", {"--compare", "--compare-caps", "--trace", "--report-json", "--sample", "--prompt"}}};
   for (Group const& group : groups) {
     for (char const* option : group.options) app.get_option(option)->group(group.name);
+  }
+}
+
+void check_schedule(Options const& options) {
+  std::string const& wanted = options.step_schedule;
+  if (wanted.empty()) return;
+  if (wanted != "weft" && wanted != "program" && !options.schedule_bucket_mb()) {
+    throw CLI::ValidationError("--schedule", fmt::format("{} is none of weft, program and buckets=MB", wanted));
+  }
+  if (options.strategy != "ddp" || options.device != "cpu" || options.compare || options.compress != "none" ||
+      options.accumulate != 1 || options.clip > 0 || options.precision == "fp16") {
+    throw CLI::ValidationError("--schedule",
+                               "is for --strategy ddp on CPUs, with one pass a step and neither --clip, --compress, "
+                               "--compare nor fp16");
+  }
+  for (char const* const other : {"--bucket-mb", "--first-bucket-mb", "--last-bucket-mb", "--bucket-policy"}) {
+    if (options.given.contains(other)) {
+      throw CLI::ValidationError("--schedule", fmt::format("decides what {} would; leave one of them out", other));
+    }
   }
 }
 
@@ -288,6 +312,7 @@ void check(Options const& options) {
   if (options.compare && (options.precision != "fp32" || options.accumulate != 1 || options.clip > 0)) {
     throw CLI::ValidationError("--compare", "compares fp32 steps of one pass without clipping");
   }
+  check_schedule(options);
   bool const compresses = options.compress != "none";
   if (compresses && (options.precision != "fp32" || options.strategy == "zero3" || options.strategy == "hsdp")) {
     throw CLI::ValidationError("--compress", "is for fp32 gradients of ddp, zero1 and zero2");
@@ -321,6 +346,14 @@ weft::BucketerOptions Options::bucketer() const {
   if (auto const compressor = this->compressor()) bucketer.hook = compressor->hook();
   if (bucket_policy == "optimal") bucketer.policy = weft::BucketPolicy::optimal;
   return bucketer;
+}
+
+std::optional<double> Options::schedule_bucket_mb() const {
+  std::string_view const prefix = "buckets=";
+  if (!step_schedule.starts_with(prefix)) return std::nullopt;
+  double megabytes = 0;
+  bool const good = CLI::detail::lexical_cast(step_schedule.substr(prefix.size()), megabytes);
+  return good && megabytes >= 1e-3 && megabytes <= 65536 ? std::optional(megabytes) : std::nullopt;
 }
 
 weft::DataType Options::parameter_type() const {

@@ -36,7 +36,9 @@ struct Options {
   double first_bucket_mb = 1.0;
   double last_bucket_mb = 0.25;
   std::string bucket_policy = "caps";  ///< optimal: planned from measured times, the caps hold for the first step
-  std::string compress = "none";       ///< what f32 gradients travel as: bf16 or fp16
+  /// How a step is planned: weft, program, buckets=MB; empty: gradients leave as a Bucketer has it.
+  std::string step_schedule;
+  std::string compress = "none";  ///< what f32 gradients travel as: bf16 or fp16
   bool error_feedback = false;
   bool compare = false;
   std::vector<double> compare_caps;  ///< --compare runs buckets of these caps, in MiB, instead of other ways
@@ -83,6 +85,8 @@ struct Options {
   [[nodiscard]] std::optional<weft::GradientCompressor> compressor() const;
   /// With a compressor of its own.
   [[nodiscard]] weft::BucketerOptions bucketer() const;
+  /// The MB of --schedule buckets=MB, where that is what it says.
+  [[nodiscard]] std::optional<double> schedule_bucket_mb() const;
   [[nodiscard]] weft::DataType parameter_type() const;
   [[nodiscard]] weft::OptimizerOptions optimizer_options() const;
   [[nodiscard]] weft::OptimizerSettings optimizer_settings() const;

@@ -143,6 +143,7 @@ void train(weft::Communicator& world, Inputs const& inputs, GptParameters const&
   nlohmann::json const of_ranks = memory_of_ranks(world, memory);
   alike(world, [&] {
     if (world.rank() == 0) print_end(inputs, parameters, run, memory, of_ranks);
+    if (world.rank() == 0 && !strategy.report().empty()) fmt::print("\n{}\n", strategy.report());
   });
   if (options.sample > 0) {
     std::string const sample = generate([&](auto text) { return strategy.next_byte_logits(text); }, options);

@@ -8,7 +8,9 @@ std::unique_ptr<Strategy> make_strategy(weft::Communicator communicator, Options
   if (options.strategy == "zero3" || options.strategy == "hsdp") {
     return make_fully_sharded(std::move(communicator), options, model);
   }
-  auto const make = options.strategy == "ddp" ? make_replicated : make_zero;
+  auto const make = !options.step_schedule.empty() ? make_scheduled
+                    : options.strategy == "ddp"    ? make_replicated
+                                                   : make_zero;
   return make(std::move(communicator), options, model,
               LocalTensors(model.parameters(), options.seed).take(options.parameter_type()));
 }

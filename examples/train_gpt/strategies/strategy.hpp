@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <weft/autotuner.hpp>
@@ -57,6 +58,8 @@ class Strategy {
   [[nodiscard]] virtual weft::TuningSpace tuning_space() {
     return {"nothing to tune", {{"as it is", [] {}}}};
   }
+  /// What else is to be said after training, a line; or nothing.
+  [[nodiscard]] virtual std::string report() const { return {}; }
 
   [[nodiscard]] StepControl& control() noexcept { return control_; }
 
@@ -88,6 +91,9 @@ class Strategy {
 /// `start`: those values, of options.parameter_type().
 std::unique_ptr<Strategy> make_replicated(weft::Communicator communicator, Options const& options, GptModel& model,
                                           std::vector<weft::Buffer> start);
+/// options.step_schedule's plan of the same, by a weft::PlanExecutor.
+std::unique_ptr<Strategy> make_scheduled(weft::Communicator communicator, Options const& options, GptModel& model,
+                                         std::vector<weft::Buffer> start);
 std::unique_ptr<Strategy> make_zero(weft::Communicator communicator, Options const& options, GptModel& model,
                                     std::vector<weft::Buffer> start);
 /// Makes the values itself, tensor by tensor: the model is never whole.
