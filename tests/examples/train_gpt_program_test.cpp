@@ -479,6 +479,23 @@ TEST(TrainGpt, BucketPoliciesAndCapsLoseAlike) {
   EXPECT_GT(runs[1]["last_step_buckets"].size(), runs[2]["last_step_buckets"].size());
 }
 
+TEST(TrainGpt, SchedulesDoNotChangeTheWeights) {
+  TemporaryFolder const folder;
+  std::string const run = "--steps 12 --ranks 2 --clip 1 ";
+  std::string const plain = weights_of(folder, run);
+  for (char const* schedule : {"program", "buckets=0.05", "weft"}) {
+    EXPECT_TRUE(plain == weights_of(folder, run + "--schedule " + schedule)) << schedule;
+  }
+  ProgramResult const result = run_train_gpt(kSmall + run + "--schedule weft");
+  EXPECT_NE(result.out.find("schedule weft: "), std::string::npos) << result.out;
+  for (char const* bad :
+       {"--schedule fastest", "--schedule buckets=0", "--schedule buckets=x", "--schedule weft --strategy zero2"}) {
+    ProgramResult const refused = run_train_gpt(kSmall + run + bad, 20);
+    EXPECT_EQ(refused.code, 2) << bad << refused.error;
+    EXPECT_EQ(std::ranges::count(refused.error, '\n'), 1) << bad << ": " << refused.error;
+  }
+}
+
 TEST(TrainGpt, CompressedGradientsTrainAlike) {
   TemporaryFolder const folder;
   std::string const run = "--steps 40 --ranks 2 --bucket-mb 0.03 ";

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "scheduler/graph/at.hpp"
+#include "scheduler/plan/plan_maker.hpp"
 #include "scheduler/plan/plan_search.hpp"
 #include "scheduler/plan/problem.hpp"
 #include "scheduler/plan/serial_order.hpp"
-#include "scheduler/plan/step_planner.hpp"
 #include "weft/error.hpp"
 #include "weft/schedule.hpp"
 
@@ -46,7 +46,7 @@ double exposed(std::vector<Launch> const& launches) {
   return total;
 }
 
-Schedule schedule_of(StepPlanner const& planner, Plan const& plan, SchedulePolicy policy) {
+Schedule schedule_of(PlanMaker const& planner, Plan const& plan, SchedulePolicy policy) {
   Schedule schedule;
   schedule.policy = to_string(policy);
   schedule.makespan_s = plan.run.makespan_s;
@@ -80,7 +80,7 @@ Schedule plan_schedule(OpGraph const& graph, CostModel const& model, ScheduleOpt
   if (!std::isfinite(options.contention) || options.contention < 0) {
     throw Error(ErrorCode::invalid_argument, fmt::format("plan_schedule: a contention of {}", options.contention));
   }
-  StepPlanner const planner(graph, model, options.capacity, options.contention);
+  PlanMaker const planner(graph, model, options.capacity, options.contention);
   PlanSearch search(planner, options, began);
   bool const searches = options.policy == SchedulePolicy::weft;
   Schedule schedule =

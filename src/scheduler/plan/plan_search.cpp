@@ -115,7 +115,7 @@ Plan PlanSearch::only(PlanChoice const& choice) {
 }
 
 std::vector<std::size_t> PlanSearch::try_all(std::vector<PlanChoice> const& choices) {
-  std::vector<std::optional<StepPlanner::Draft>> drafts(choices.size());
+  std::vector<std::optional<PlanMaker::Draft>> drafts(choices.size());
   on_threads(choices.size(), [&](std::size_t i) { drafts[i] = planner_.draft(choices[i]); });
   for (auto& draft : drafts) {
     PlanChoice const& choice = draft->choice;

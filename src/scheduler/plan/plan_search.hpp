@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "scheduler/plan/step_planner.hpp"
+#include "scheduler/plan/plan_maker.hpp"
 #include "weft/schedule.hpp"
 
 namespace weft {
@@ -20,7 +20,7 @@ namespace weft {
 class PlanSearch {
  public:
   using Clock = std::chrono::steady_clock;
-  PlanSearch(StepPlanner const& planner, ScheduleOptions const& options, Clock::time_point began)
+  PlanSearch(PlanMaker const& planner, ScheduleOptions const& options, Clock::time_point began)
       : planner_(planner), options_(options), began_(began) {}
 
   /// The plan of one choice; of StartRule::random the best of several.
@@ -44,7 +44,7 @@ class PlanSearch {
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] bool has_ended() const;  ///< there is no time, or nothing to gain
 
-  StepPlanner const& planner_;
+  PlanMaker const& planner_;
   ScheduleOptions const& options_;
   Clock::time_point began_;
   std::size_t attempts_ = 0;

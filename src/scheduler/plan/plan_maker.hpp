@@ -44,10 +44,10 @@ struct Plan {
 };
 
 /// Plans one step in given ways. Thread-safe once it is made.
-class StepPlanner {
+class PlanMaker {
  public:
   /// @throws Error{out_of_memory} where no order is known that fits the capacity.
-  StepPlanner(OpGraph const& graph, CostModel const& model, std::optional<std::int64_t> capacity, double contention);
+  PlanMaker(OpGraph const& graph, CostModel const& model, std::optional<std::int64_t> capacity, double contention);
 
   [[nodiscard]] Problem const& unmerged() const { return unmerged_; }
   [[nodiscard]] std::int64_t capacity() const { return capacity_; }

@@ -1,4 +1,4 @@
-#include "scheduler/plan/step_planner.hpp"
+#include "scheduler/plan/plan_maker.hpp"
 
 #include <fmt/format.h>
 
@@ -24,8 +24,8 @@ std::vector<double> random_urgency(std::size_t tasks, std::uint64_t seed) {
 
 }  // namespace
 
-StepPlanner::StepPlanner(OpGraph const& graph, CostModel const& model, std::optional<std::int64_t> capacity,
-                         double contention)
+PlanMaker::PlanMaker(OpGraph const& graph, CostModel const& model, std::optional<std::int64_t> capacity,
+                     double contention)
     : unmerged_(graph, model),
       serial_(low_memory_order(unmerged_)),
       serial_peak_(serial_peak(unmerged_, serial_)),
@@ -35,7 +35,7 @@ StepPlanner::StepPlanner(OpGraph const& graph, CostModel const& model, std::opti
   bound_ = lower_bound(unmerged_, contention, capacity_);
 }
 
-void StepPlanner::refuse_capacity(std::int64_t peak) const {
+void PlanMaker::refuse_capacity(std::int64_t peak) const {
   bool const exact = exact_order(unmerged_).has_value();
   auto const& name = unmerged_.graph().name;
   throw Error(
@@ -48,7 +48,7 @@ void StepPlanner::refuse_capacity(std::int64_t peak) const {
                           name, capacity_, peak, unmerged_.resident_bytes(), serial_bound(unmerged_)));
 }
 
-StepPlanner::Draft StepPlanner::draft(PlanChoice choice) const {
+PlanMaker::Draft PlanMaker::draft(PlanChoice choice) const {
   while (true) {
     Merged merged = merge_collectives(unmerged_, serial_,
                                       {.gather_bytes = static_cast<std::int64_t>(choice.gather_bytes),
@@ -69,7 +69,7 @@ StepPlanner::Draft StepPlanner::draft(PlanChoice choice) const {
   }
 }
 
-RunRules StepPlanner::rules_for(Draft const& draft) const {
+RunRules PlanMaker::rules_for(Draft const& draft) const {
   PlanChoice const& choice = draft.choice;
   RunRules rules{.capacity = capacity_, .contention = contention_};
   switch (choice.rule) {
@@ -90,7 +90,7 @@ RunRules StepPlanner::rules_for(Draft const& draft) const {
   return rules;
 }
 
-Plan StepPlanner::run(Draft draft, double give_up_s) const {
+Plan PlanMaker::run(Draft draft, double give_up_s) const {
   RunRules rules = rules_for(draft);
   rules.serial = std::move(draft.serial);
   rules.give_up_s = give_up_s;
