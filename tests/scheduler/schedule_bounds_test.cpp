@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <random>
 #include <string>
 
@@ -58,6 +59,31 @@ TEST(Bounds, LatencyCountsOncePerSetThatCouldBeMerged) {
   EXPECT_DOUBLE_EQ(
       lower_bound(Problem(graph, model), 0, 1 << 30).resource_s[static_cast<std::size_t>(Resource::between_hosts)],
       3 + 100 + 1);
+}
+
+TEST(Bounds, OneSendingIsNotBothHeadAndTail) {
+  // a, which is sent, then b: 1 + 10 + 1 s, nothing of which overlaps.
+  OpGraph graph{.name = "chain"};
+  GroupId const world = graph.add(OpGroup{.name = "world", .sets = {{0, 1}}});
+  OpId const a = graph.add(OpNode{.name = "a", .flops = 1});
+  OpId const sent = graph.add(OpNode{
+      .name = "sent", .kind = OpKind::collective, .collective = {CollectiveKind::all_gather, 20, world}, .after = {a}});
+  graph.add(OpNode{.name = "b", .flops = 1, .after = {sent}});
+  EXPECT_DOUBLE_EQ(lower_bound(Problem(graph, CostModel(unit_cluster())), 0.2, 1 << 30).best_s(), 12);
+}
+
+TEST(Bounds, NoPlanIsFasterUnderContention) {
+  std::mt19937 random(23);
+  CostModel const model(unit_cluster(0.5));
+  for (int round = 0; round < 400; ++round) {
+    OpGraph const graph = random_graph(random, {.ops = 3 + random() % 12, .collectives = 0.4});
+    double const contention = 0.1 * static_cast<double>(1 + random() % 5);
+    for (auto const policy : {SchedulePolicy::asap, SchedulePolicy::weft}) {
+      auto const schedule = plan_schedule(
+          graph, model, {.policy = policy, .contention = contention, .time_limit = std::chrono::milliseconds(20)});
+      EXPECT_GE(schedule.makespan_s, schedule.bound.best_s() * (1 - 1e-9)) << "round " << round;
+    }
+  }
 }
 
 TEST(ExhaustiveSearch, WaitsForMemoryWhereThatIsShorter) {

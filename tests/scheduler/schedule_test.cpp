@@ -219,5 +219,29 @@ TEST(Schedule, MoreMemoryIsUsedToMergeAndSoForFewerSteps) {
             1.3 * rich.bound.best_s());
 }
 
+TEST(Schedule, TimesAndBytesThatCannotBeAddedUpAreRefused) {
+  OpGraph graph{.name = "huge"};
+  graph.add(OpNode{.name = "a", .seconds = 1});
+  graph.add(OpNode{.name = "b", .seconds = 1e308});
+  graph.add(OpNode{.name = "c", .seconds = 1e308});
+  CostModel const model(unit_cluster());
+  try {
+    static_cast<void>(plan_schedule(graph, model, {}));
+    ADD_FAILURE() << "planned";
+  } catch (Error const& error) {
+    EXPECT_NE(std::string(error.what()).find("operator b takes 1e+308 s"), std::string::npos) << error.what();
+  }
+  OpGraph wide{.name = "wide"};
+  for (int i = 0; i < 2; ++i) {
+    wide.add(OpTensor{.name = "t" + std::to_string(i), .bytes = (std::int64_t{1} << 60) - 1});
+  }
+  try {
+    check_graph(wide);
+    ADD_FAILURE() << "accepted";
+  } catch (Error const& error) {
+    EXPECT_NE(std::string(error.what()).find("tensor 1 (t1)"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace weft

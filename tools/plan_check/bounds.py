@@ -112,26 +112,34 @@ class Bounds:
         return found
 
     def _contention(self):
-        """M seconds are sent, h of them before and t after all that they can be hidden behind; C are computed."""
+        """M seconds are sent, e of them before or after all that they can be hidden behind; C are computed."""
         busy = {name: 0.0 for name in ("compute", *LINKS, "copy")}
         for op in self.order:
             busy[self.resource[op]] += self.bodies[op]
         sends = max(busy[name] for name in LINKS)
-        head = tail = 0
-        if min(busy[name] for name in LINKS) <= 0:
-            head = self._exposed(self.order, self.before)
-            tail = self._exposed(self.order[::-1], self.after)
-        overlap = max(0.0, sends - head - tail)
+        alone = self._sent_alone() if min(busy[name] for name in LINKS) <= 0 else 0
+        overlap = max(0.0, sends - alone)
         slow = 1 + self.contention
         if busy["compute"] * slow < overlap:
             return sends
-        return head + tail + busy["compute"] + self.contention / slow * overlap
+        return alone + busy["compute"] + self.contention / slow * overlap
 
-    def _exposed(self, order, before):
+    def _sent_alone(self):
+        """Head and tail are different times only where something is computed behind some sending and before some."""
+        sends = [b if r in LINKS else 0 for b, r in zip(self.bodies, self.resource)]
+        before = longest_before(self.order, self.before, sends)
+        after = longest_before(self.order[::-1], self.after, sends)
+        head, tail = self._exposed(before), self._exposed(after)
+        between = any(
+            self.resource[op] == "compute" and self.bodies[op] > 0 and before[op] > 0 and after[op] > 0
+            for op in self.order
+        )
+        return head + tail if between else max(head, tail)
+
+    def _exposed(self, sent):
         """The least that is sent before anything that needs it can be computed, less what needs nothing sent."""
-        sent = longest_before(order, before, [b if r in LINKS else 0 for b, r in zip(self.bodies, self.resource)])
         free, least = 0.0, None
-        for op in order:
+        for op in self.order:
             if self.resource[op] != "compute" or self.bodies[op] <= 0:
                 continue
             if sent[op] <= 0:

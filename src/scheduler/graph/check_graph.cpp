@@ -19,7 +19,8 @@ class GraphCheck {
 
   void run() const {
     for (std::size_t i = 0; i < graph_.groups.size(); ++i) check_group(i);
-    for (std::size_t i = 0; i < graph_.tensors.size(); ++i) check_tensor(i);
+    std::int64_t bytes = 0;
+    for (std::size_t i = 0; i < graph_.tensors.size(); ++i) bytes = check_tensor(i, bytes);
     check_aliases();
     std::vector<OpId> writers(graph_.tensors.size(), kNone);
     for (std::size_t i = 0; i < graph_.ops.size(); ++i) check_op(i, writers);
@@ -57,14 +58,20 @@ class GraphCheck {
     }
   }
 
-  void check_tensor(std::size_t index) const {
+  /// `before`: the bytes of all earlier ones; returns them with this one's, which sums of bytes hold without overflow.
+  std::int64_t check_tensor(std::size_t index, std::int64_t before) const {
+    constexpr std::int64_t kMost = std::int64_t{1} << 60;
     auto const& tensor = graph_.tensors[index];
     if (tensor.bytes < 0) refuse_tensor(index, fmt::format("{} bytes", tensor.bytes));
+    if (tensor.bytes > kMost - before) {
+      refuse_tensor(index, fmt::format("{} bytes; all tensors together may have {}", tensor.bytes, kMost));
+    }
     for (TensorId const other : {tensor.alias_of, tensor.in_place_of}) {
       if (other == kNone) continue;
       if (!within(other, graph_.tensors.size())) refuse_tensor(index, fmt::format("there is no tensor {}", other));
       if (static_cast<std::size_t>(other) == index) refuse_tensor(index, "it lies in its own memory");
     }
+    return before + tensor.bytes;
   }
 
   /// Follows each chain once: what was found to end well is not followed again.
@@ -129,7 +136,11 @@ class GraphCheck {
 
   void check_collective(std::size_t index) const {
     auto const& collective = graph_.ops[index].collective;
+    constexpr std::int64_t kMost = std::int64_t{1} << 50;  // of which sums hold thousands
     if (collective.bytes < 0) refuse_op(index, fmt::format("{} bytes to send", collective.bytes));
+    if (collective.bytes > kMost) {
+      refuse_op(index, fmt::format("{} bytes to send; {} are the most", collective.bytes, kMost));
+    }
     if (!within(collective.group, graph_.groups.size())) {
       refuse_op(index, fmt::format("there is no group {}", collective.group));
     }

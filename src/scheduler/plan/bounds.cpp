@@ -160,11 +160,24 @@ class Bounds {
     auto const within = busy[static_cast<std::size_t>(Resource::within_host)];
     double const sends = std::max(between, within);
     bool const one_link = std::min(between, within) <= 0;
-    double const head = one_link ? exposed(sending(false), contention) : 0;
-    double const tail = one_link ? exposed(sending(true), contention) : 0;
-    double const overlap = std::max(0.0, sends - head - tail);
+    double const alone = one_link ? sending_alone(contention) : 0;
+    double const overlap = std::max(0.0, sends - alone);
     if (computing * (1 + contention) < overlap) return sends;
-    return head + tail + computing + contention / (1 + contention) * overlap;
+    return alone + computing + contention / (1 + contention) * overlap;
+  }
+
+  /// What is sent before and after all that it can be hidden behind. The two are different times only where something
+  /// is computed between: behind some sending, and before some.
+  double sending_alone(double contention) const {
+    auto const before = sending(false);
+    auto const after = sending(true);
+    double const head = exposed(before, contention);
+    double const tail = exposed(after, contention);
+    for (std::size_t i = 0; i < bodies_.size(); ++i) {
+      bool const computes = problem_.tasks()[i].resource == Resource::compute && bodies_[i] > 0;
+      if (computes && before[i] > 0 && after[i] > 0) return head + tail;
+    }
+    return std::max(head, tail);
   }
 
   Problem const& problem_;

@@ -81,6 +81,22 @@ void Problem::make_tasks(std::vector<std::vector<OpId>> const& launches) {
     for (OpId const each : task.ops) task_of_[at(each)] = static_cast<TaskId>(tasks_.size());
     tasks_.push_back(std::move(task));
   }
+  check_times();
+}
+
+/// Sums and products of times stay finite, and small ones count beside large ones.
+void Problem::check_times() const {
+  constexpr double kMost = 1e12;
+  double total = 0;
+  for (Task const& task : tasks_) {
+    total += task.seconds;
+    if (total <= kMost) continue;
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("graph {}: operator {} takes {:.3g} s, with all before it {:.3g} s; plans of up to {:.0g} s can "
+                    "be made",
+                    graph_->name, graph_->ops[at(task.ops.front())].name, task.seconds, total, kMost));
+  }
 }
 
 void Problem::set_collective_seconds(Task& task, GroupPlacement const& placement) const {

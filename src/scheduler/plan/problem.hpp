@@ -70,6 +70,7 @@ class Problem {
   };
 
   void make_tasks(std::vector<std::vector<OpId>> const& launches);
+  void check_times() const;
   void set_collective_seconds(Task& task, GroupPlacement const& placement) const;
   void make_edges();
   void make_storages();
