@@ -227,6 +227,7 @@ bool Channel::cancel(MPI_Request& request) noexcept {
   if (!communicator_->session().admits_this_thread()) return false;
   try {
     auto const turn = communicator_->session().enter();
+    if (request == MPI_REQUEST_NULL) return false;  // it came while it was cancelled before
     MPI_Status status;
     check_mpi(MPI_Cancel(&request), "MPI_Cancel");
     check_mpi(MPI_Wait(&request, &status), "MPI_Wait");
