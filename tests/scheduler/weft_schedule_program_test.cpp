@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -71,6 +72,29 @@ TEST_F(WeftSchedule, EveryPolicysPlanOfRandomGraphsIsConfirmed) {
                      name + " --contention " + contention);
       if (HasFailure()) return;
     }
+  }
+}
+
+/// Operators of no length, and of some that a clock of doubles does not show once it has gone on for long: many
+/// launches begin and end at one instant.
+TEST_F(WeftSchedule, BytesLiveAreConfirmedWhereLaunchesBeginAndEndAtOneInstant) {
+  constexpr std::array<double, 7> kSeconds = {0, 0, 1e-12, 3e-10, 0.1, 0.3, 2e6};
+  for (unsigned seed = 1; seed <= 40; ++seed) {
+    std::mt19937 random(seed);
+    OpGraph graph = random_graph(random, {.ops = 4 + random() % 40, .collectives = 0.4});
+    for (auto& op : graph.ops) {
+      if (random() % 4 > 0) op.seconds = kSeconds.at(random() % kSeconds.size());
+      if (random() % 3 == 0) op.kind = op.kind == OpKind::compute ? OpKind::copy : op.kind;
+    }
+    std::ofstream out(file("random.json"));
+    write_graph(graph, out);
+    out.close();
+    SCOPED_TRACE(seed);
+    for (std::string const policy : {"weft", "asap"}) {
+      expect_checked(file("random.json") + " --cluster " + file("unit.json") + " --time-limit 1 --policy " + policy +
+                     (seed % 2 == 0 ? " --contention 0.3" : "") + (seed % 3 == 0 ? " --memory 1x" : " --memory 2x"));
+    }
+    if (HasFailure()) return;
   }
 }
 

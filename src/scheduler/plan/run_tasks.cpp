@@ -129,13 +129,19 @@ class TaskRunner {
     started_[at(task)] = true;
     run_.tasks[at(task)].live_bytes = memory_.live();
     run_.tasks[at(task)].start_s = now_;
-    if (seconds(task) <= 0) {
+    slots_[slot] = {task, seconds(task)};
+    if (ends_at_once(slot)) {
+      slots_[slot].task = kNone;
+      left_s_[slot] = std::max(0.0, left_s_[slot] - seconds(task));
       end(task);
       return;
     }
-    slots_[slot] = {task, seconds(task)};
     ++running_;
   }
+
+  /// What is left takes no time, or so little that a double does not show it beside now_. It must not go on: what
+  /// starts after it at this very moment would be said to share memory with something whose end_s is its own start_s.
+  [[nodiscard]] bool ends_at_once(std::size_t slot) const { return now_ + slots_[slot].left_s / speed(slot) <= now_; }
 
   void end(TaskId task) {
     run_.tasks[at(task)].end_s = now_;
@@ -164,14 +170,24 @@ class TaskRunner {
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
       if (slots_[slot].task == kNone) continue;
       bool const ends = slots_[slot].left_s / speeds[slot] <= next * (1 + 1e-12);
-      slots_[slot].left_s = std::max(0.0, slots_[slot].left_s - next * speeds[slot]);
+      slots_[slot].left_s = ends ? 0 : slots_[slot].left_s - next * speeds[slot];
       left_s_[slot] = std::max(0.0, left_s_[slot] - next * speeds[slot]);
-      if (!ends) continue;
+    }
+    while (end_one()) {
+    }
+  }
+
+  /// An end may be what lets another one end at once: computing is faster where nothing is sent any more.
+  bool end_one() {
+    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
       TaskId const task = slots_[slot].task;
+      if (task == kNone || !ends_at_once(slot)) continue;
       slots_[slot].task = kNone;
       --running_;
       end(task);
+      return true;
     }
+    return false;
   }
 
   Problem const& problem_;
