@@ -308,6 +308,53 @@ TEST_F(WeftSchedule, MemoryThatIsTooLittleIsSaidWithWhatIsShort) {
   EXPECT_NE(result.output.find("are short"), std::string::npos) << result.output;
 }
 
+TEST_F(WeftSchedule, WhatIfThatDoesNotFitIsToldBesideThePlan) {
+  auto const result = run("--model gpt2-small --cluster a100-100g --policy asap --what-if memory=1G --plan " +
+                          file("p.json") + " --graph-out " + file("g.json") + " --json " + file("out.json"));
+  EXPECT_EQ(result.code, 1) << result.output;
+  EXPECT_NE(result.output.find("asap "), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("what-if memory=1G does not fit"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("are short"), std::string::npos) << result.output;
+  EXPECT_EQ(check("g.json", "p.json").code, 0);
+  Json const figures = read("out.json");
+  EXPECT_EQ(figures["policies"].size(), 1u);
+  EXPECT_NE(figures["what_if"]["does_not_fit"].get<std::string>().find("are short"), std::string::npos);
+}
+
+TEST_F(WeftSchedule, NamesWhatBoundsTheStep) {
+  // What is sent and then computed with: one alone is a path, eight keep the link busy.
+  for (int const chains : {1, 8}) {
+    OpGraph graph{.name = "chains"};
+    GroupId const world = graph.add(OpGroup{.name = "world", .sets = {{0, 1}}});
+    for (int i = 0; i < chains; ++i) {
+      auto const number = std::to_string(i);
+      TensorId const sent = graph.add(OpTensor{.name = "sent" + number, .bytes = 4});
+      TensorId const made = graph.add(OpTensor{.name = "made" + number, .bytes = 4});
+      graph.add(OpNode{.name = "send" + number,
+                       .kind = OpKind::collective,
+                       .collective = {CollectiveKind::all_gather, 4, world},
+                       .writes = {sent}});
+      graph.add(OpNode{.name = "compute" + number, .flops = 1, .reads = {sent}, .writes = {made}});
+    }
+    std::ofstream out(file("chains.json"));
+    write_graph(graph, out);
+    out.close();
+    auto const result = run(file("chains.json") + " --cluster " + file("unit.json") + " --memory 1x --policy asap");
+    char const* const words = chains == 1 ? "bounded by its longest path" : "bounded by the link";
+    EXPECT_NE(result.output.find(words), std::string::npos) << result.output;
+  }
+}
+
+TEST_F(WeftSchedule, TellsATerminalHowFarTheSearchIs) {
+  std::string const plan =
+      " --model gpt2-small --layers 2 --cluster a100-100g --strategy zero3 --data-ranks 32 --policy weft ";
+  auto const shown = run_shell("timeout 100 python3 -c 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]))' " +
+                               (WEFT_SCHEDULE_PROGRAM + plan) + "--what-if link=2x < /dev/null");
+  EXPECT_NE(shown.output.find("weft: 0 s, "), std::string::npos) << shown.output;
+  EXPECT_NE(shown.output.find("link=2x, weft: 0 s, "), std::string::npos) << shown.output;
+  EXPECT_EQ(run(plan).output.find("weft: 0 s, "), std::string::npos) << "where nobody looks";
+}
+
 TEST_F(WeftSchedule, RecomputesToFitTheMemory) {
   std::string const model = "--model gpt2-small --layers 4 --strategy zero3 --data-ranks 16 --cluster a100-400g ";
   EXPECT_EQ(run(model + "--memory 340M --policy asap").code, 1);

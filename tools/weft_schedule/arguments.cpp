@@ -19,7 +19,9 @@ namespace {
 constexpr int kBadUsage = 2;
 constexpr char const* kAbout =
     "Plans when each operator of a training step runs, and says how far that is from the best there can be.\n"
-    "Exit code 0: done; 1: no order was found that fits the memory; 2: bad usage or input.";
+    "Exit code 0: done; 1: no order was found that fits the memory, or that of --what-if (what was given is planned "
+    "then);\n"
+    "2: bad usage or input; 70: a plan is shorter than its bound, an internal error.";
 constexpr char const* kOutput = "Output";
 
 void add_output(CLI::App& app, Settings& settings) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "weft/error.hpp"
 #include "weft/op_graph_json.hpp"
@@ -22,6 +23,7 @@ using weft::Schedule;
 
 constexpr int kDoesNotFit = 1;
 constexpr int kBadInput = 2;
+constexpr int kInternalError = 70;  ///< EX_SOFTWARE of sysexits.h
 
 template <typename Write>
 void write(std::string const& path, Write const& to) {
@@ -35,9 +37,23 @@ void write(std::string const& path, Write const& to) {
   if (!file.flush()) throw std::runtime_error(fmt::format("{}: cannot be written", path));
 }
 
+/// A step that does not fit with the changes is told beside the plan of what was given.
+WhatIf plan_what_if(Case planned, Settings const& settings) {
+  WhatIf what_if{.changes = settings.what_if};
+  try {
+    what_if.outcome = plan_case(std::move(planned), settings, settings.what_if);
+  } catch (weft::Error const& error) {
+    if (error.code() != weft::ErrorCode::out_of_memory) throw;
+    what_if.misfit = error.what();
+  }
+  return what_if;
+}
+
 int run(Settings const& settings) {
   auto const changes = parse_changes(settings.what_if);
   Case planned = read_case(settings);
+  std::optional<Case> changed;  // read before the search: what it cannot be is said at once
+  if (!changes.empty()) changed = read_case(settings, changes);
   // With --recompute the graph that is planned is another one.
   auto const write_graph_of = [&](weft::OpGraph const& graph) {
     write(settings.graph_out, [&](std::ostream& out) { weft::write_graph(graph, out); });
@@ -45,18 +61,19 @@ int run(Settings const& settings) {
   if (!settings.recompute) write_graph_of(planned.graph);
   Outcome const outcome = plan_case(std::move(planned), settings, "");
   if (settings.recompute) write_graph_of(outcome.planned.graph);
-  std::optional<Outcome> other;
-  if (!changes.empty()) other = plan_case(read_case(settings, changes), settings, settings.what_if);
+  std::optional<WhatIf> what_if;
+  if (changed) what_if = plan_what_if(std::move(*changed), settings);
+  int const exit_code = what_if && !what_if->outcome ? kDoesNotFit : 0;
 
   Schedule const& main = outcome.main_schedule();
-  print_report(settings.json == "-" || settings.plan_file == "-" ? stderr : stdout, outcome, other);
-  write(settings.json, [&](std::ostream& out) { out << report_json(outcome, other).dump(2) << '\n'; });
+  print_report(settings.json == "-" || settings.plan_file == "-" ? stderr : stdout, outcome, what_if);
+  write(settings.json, [&](std::ostream& out) { out << report_json(outcome, what_if).dump(2) << '\n'; });
   write(settings.trace, [&](std::ostream& out) { write_timeline(outcome.planned.graph, main, out); });
-  if (settings.plan_file.empty() && settings.picture.empty()) return 0;
+  if (settings.plan_file.empty() && settings.picture.empty()) return exit_code;
   auto const plan = plan_json(outcome.planned.graph, outcome.planned.cluster, main);
   write(settings.plan_file, [&](std::ostream& out) { out << plan.dump() << '\n'; });
-  if (!settings.picture.empty()) draw(plan, report_json(outcome, other), settings.picture);
-  return 0;
+  if (!settings.picture.empty()) draw(plan, report_json(outcome, what_if), settings.picture);
+  return exit_code;
 }
 
 }  // namespace
@@ -69,6 +86,9 @@ int main(int argc, char** argv) {
   } catch (weft::Error const& trouble) {
     fmt::print(stderr, "weft-schedule: {}\n", trouble.what());
     return trouble.code() == weft::ErrorCode::out_of_memory ? kDoesNotFit : kBadInput;
+  } catch (InternalError const& trouble) {
+    fmt::print(stderr, "weft-schedule: {}\n", trouble.what());
+    return kInternalError;
   } catch (std::exception const& trouble) {
     fmt::print(stderr, "weft-schedule: {}\n", trouble.what());
     return kBadInput;

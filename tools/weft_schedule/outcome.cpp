@@ -19,6 +19,13 @@ std::chrono::milliseconds time_limit(Settings const& settings) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(settings.time_limit_s * 1e3));
 }
 
+/// Not above what rounding adds up to in a step of some 100,000 operators.
+constexpr double kRounding = 1e-9;
+
+void end_progress() {
+  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
+}
+
 ScheduleOptions options_for(SchedulePolicy policy, Outcome const& outcome, Settings const& settings) {
   ScheduleOptions options{.policy = policy,
                           .capacity = outcome.capacity,
@@ -26,9 +33,10 @@ ScheduleOptions options_for(SchedulePolicy policy, Outcome const& outcome, Setti
                           .time_limit = time_limit(settings),
                           .seed = settings.seed};
   if (isatty(STDERR_FILENO) != 0) {
-    options.progress = [policy](ScheduleProgress const& now) {
-      fmt::print(stderr, "\r\033[K{}: {:.0f} s, {:.3f} ms found, at least {:.3f} needed ", to_string(policy),
-                 now.elapsed.count(), now.makespan_s * 1e3, now.bound_s * 1e3);
+    std::string const name = fmt::format("{}{}{}", outcome.label, outcome.label.empty() ? "" : ", ", to_string(policy));
+    options.progress = [name](ScheduleProgress const& now) {
+      fmt::print(stderr, "\r\033[K{}: {:.0f} s, {:.3f} ms found, at least {:.3f} needed ", name, now.elapsed.count(),
+                 now.makespan_s * 1e3, now.bound_s * 1e3);
       static_cast<void>(std::fflush(stderr));
     };
   }
@@ -50,8 +58,7 @@ void recompute_to_fit(Outcome& outcome, CostModel const& model, Settings const& 
   OpGraph const given = std::move(outcome.planned.graph);
   RecomputeOptions options{
       .budget = outcome.capacity, .collectives = settings.recompute_collectives, .time_limit = time_limit(settings)};
-  bool const shown = isatty(STDERR_FILENO) != 0;
-  if (shown) {
+  if (isatty(STDERR_FILENO) != 0) {
     options.progress = [](RecomputeProgress const& now) {
       fmt::print(stderr, "\r\033[Krecompute: {:.0f} s, {} at the least ", now.elapsed.count(),
                  in_gigabytes(now.peak_bytes));
@@ -59,7 +66,7 @@ void recompute_to_fit(Outcome& outcome, CostModel const& model, Settings const& 
     };
   }
   Recompute plan = plan_recompute(given, model, options);
-  if (shown) fmt::print(stderr, "\r\033[K");
+  end_progress();
   outcome.recomputed = Recomputed{.seconds = plan.seconds, .bytes_before = outcome.serial_peak_bytes};
   for (OpId const op : plan.again) {
     outcome.recomputed->operators.push_back(given.ops[static_cast<std::size_t>(op)].name);
@@ -78,6 +85,15 @@ Schedule const& Outcome::main_schedule() const {
                            [](auto const& a, auto const& b) { return a.makespan_s < b.makespan_s; });
 }
 
+void check_against_bound(Schedule const& schedule) {
+  double const bound = schedule.bound.within_memory_s();
+  if (schedule.makespan_s >= bound * (1 - kRounding)) return;
+  throw InternalError(fmt::format(
+      "internal error: the plan of {} takes {} ms, and none can take less than {} ms: the plan or the bound "
+      "is wrong; please report it with the graph (--graph-out) and the command line",
+      schedule.policy, schedule.makespan_s * 1e3, bound * 1e3));
+}
+
 Outcome plan_case(Case planned, Settings const& settings, std::string label) {
   Outcome outcome{.planned = std::move(planned), .label = std::move(label)};
   CostModel const model(outcome.planned.cluster);
@@ -94,7 +110,8 @@ Outcome plan_case(Case planned, Settings const& settings, std::string label) {
       throw Error(error.code(), fmt::format("{}: {} are short", error.what(),
                                             in_gigabytes(outcome.serial_peak_bytes - outcome.capacity)));
     }
-    if (options.progress) fmt::print(stderr, "\r\033[K");
+    end_progress();
+    check_against_bound(outcome.schedules.back());
     if (settings.replay) outcome.replays.push_back(replay(outcome, model, outcome.schedules.back()));
   }
   return outcome;

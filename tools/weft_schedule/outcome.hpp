@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,24 @@ struct Outcome {
   [[nodiscard]] Schedule const& main_schedule() const;
 };
 
+/// What --what-if comes to.
+struct WhatIf {
+  std::string changes{};
+  std::optional<Outcome> outcome{};  ///< none where the step does not fit then
+  std::string misfit{};              ///< what is short then
+};
+
+/// A plan that takes less than its bound: one of the two is wrong, and so is what would be told about them.
+struct InternalError : std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+/// @throws InternalError where the schedule is shorter than any can be, by more than rounding.
+void check_against_bound(Schedule const& schedule);
+
 /// Progress goes to standard error where that is a terminal.
-/// @throws Error{out_of_memory} saying by how much the memory is short; Error{invalid_argument} as plan_schedule().
+/// @throws Error{out_of_memory} saying by how much the memory is short; Error{invalid_argument} as plan_schedule();
+/// InternalError as check_against_bound().
 [[nodiscard]] Outcome plan_case(Case planned, Settings const& settings, std::string label);
 
 }  // namespace weft::schedule_tool

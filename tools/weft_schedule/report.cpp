@@ -28,11 +28,13 @@ double exposed_fraction(Schedule const& schedule) {
   return schedule.makespan_s > 0 ? schedule.exposed_s / schedule.makespan_s : 0;
 }
 
-/// The part of the bound that is largest, as words.
+/// The part of the bound that is largest, as words. A resource's has what comes before and after its work in it, and
+/// is the longest path's where that path is all there is.
 std::string bounded_by(LowerBound const& bound) {
   double const best = bound.best_s();
   if (bound.contention_s >= best && best > 0) return "computing and sending together, which slow each other";
-  for (int i = 0; i < kResources; ++i) {
+  bool const is_path = bound.critical_path_s >= best * (1 - 1e-9);
+  for (int i = 0; i < kResources && !is_path; ++i) {
     if (bound.resource_s[static_cast<std::size_t>(i)] < best) continue;
     switch (static_cast<Resource>(i)) {
       case Resource::compute: return "computing";
@@ -41,7 +43,7 @@ std::string bounded_by(LowerBound const& bound) {
       case Resource::copy: return "copies";
     }
   }
-  return "its longest path";
+  return "its longest path of what waits for one another";
 }
 
 std::string name_of(OpGraph const& graph, OpId op) {
@@ -56,17 +58,17 @@ std::string sentence(OpGraph const& graph, Gap const& gap) {
   return text;
 }
 
-void print_table(std::FILE* out, Outcome const& outcome, std::optional<Outcome> const& other) {
+void print_table(std::FILE* out, Outcome const& outcome, Outcome const* other) {
   fmt::print(out, "{:<10}{:>12}{:>12}{:>8}{:>10}{:>10}{:>11}", "policy", "step ms", "bound ms", "ratio", "exposed",
              "peak GB", "planned s");
-  if (other) fmt::print(out, " |{:>12}{:>8}{:>10}{:>9}", "step ms", "ratio", "peak GB", "faster");
+  if (other != nullptr) fmt::print(out, " |{:>12}{:>8}{:>10}{:>9}", "step ms", "ratio", "peak GB", "faster");
   fmt::print(out, "\n");
   for (std::size_t i = 0; i < outcome.schedules.size(); ++i) {
     Schedule const& one = outcome.schedules[i];
     fmt::print(out, "{:<10}{:>12.3f}{:>12.3f}{:>8.4f}{:>9.1f}%{:>10.2f}{:>11.2f}", one.policy, one.makespan_s * 1e3,
                one.bound.best_s() * 1e3, ratio(one), 100 * exposed_fraction(one),
                static_cast<double>(one.peak_bytes) / 1e9, one.planning_s);
-    if (other) {
+    if (other != nullptr) {
       Schedule const& then = other->schedules[i];
       fmt::print(out, " |{:>12.3f}{:>8.4f}{:>10.2f}{:>8.3f}x", then.makespan_s * 1e3, ratio(then),
                  static_cast<double>(then.peak_bytes) / 1e9, one.makespan_s / then.makespan_s);
@@ -243,7 +245,8 @@ Json case_json(Outcome const& outcome) {
 
 }  // namespace
 
-void print_report(std::FILE* out, Outcome const& outcome, std::optional<Outcome> const& other) {
+void print_report(std::FILE* out, Outcome const& outcome, std::optional<WhatIf> const& what_if) {
+  Outcome const* const other = what_if && what_if->outcome ? &*what_if->outcome : nullptr;
   fmt::print(out, "{}: {} operators on {}, {} of memory, of which {} are there all the time; least known {}\n",
              outcome.planned.graph.name, outcome.planned.graph.ops.size(), outcome.planned.cluster.name,
              in_gigabytes(outcome.capacity), in_gigabytes(outcome.resident_bytes),
@@ -252,14 +255,16 @@ void print_report(std::FILE* out, Outcome const& outcome, std::optional<Outcome>
   print_table(out, outcome, other);
   print_replays(out, outcome);
   print_case(out, outcome);
-  if (other) print_case(out, *other);
+  if (other != nullptr) print_case(out, *other);
+  if (what_if && other == nullptr) fmt::print(out, "what-if {} does not fit: {}\n", what_if->changes, what_if->misfit);
 }
 
-Json report_json(Outcome const& outcome, std::optional<Outcome> const& other) {
+Json report_json(Outcome const& outcome, std::optional<WhatIf> const& what_if) {
   Json json = case_json(outcome);
-  if (other) {
-    json["what_if"] = case_json(*other);
-    json["what_if"]["changes"] = other->label;
+  if (what_if) {
+    if (what_if->outcome) json["what_if"] = case_json(*what_if->outcome);
+    if (!what_if->outcome) json["what_if"]["does_not_fit"] = what_if->misfit;
+    json["what_if"]["changes"] = what_if->changes;
   }
   return json;
 }
