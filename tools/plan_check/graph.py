@@ -1,22 +1,6 @@
 """An operator graph in its JSON form (docs/op-graph.md), and the memory that its tensors share."""
-import json
-
-
-class BadInput(Exception):
-    """Something that is no graph, cluster or plan; shown as one line."""
-
-
-def load(path, version_key):
-    try:
-        with open(path, encoding="utf-8") as file:
-            document = json.load(file)
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise BadInput(f"{path}: not JSON: {error}") from error
-    if not isinstance(document, dict) or (version_key and document.get(version_key) != 1):
-        raise BadInput(f'{path}: no "{version_key}": 1')
-    return document
+from .bounds import topological_order
+from .forms import BadInput
 
 
 class Storage:
@@ -31,31 +15,49 @@ class Graph:
     """Operators and tensors by their place in the file."""
 
     def __init__(self, document):
-        self.name = document.get("name", "")
+        self.name = document.get("name")  # None: it goes by the name of its file
         self.ops = document.get("ops", [])
         self.tensors = document.get("tensors", [])
-        self.op_id = {op["name"]: i for i, op in enumerate(self.ops)}
-        self.tensor_id = {tensor["name"]: i for i, tensor in enumerate(self.tensors)}
+        self.op_id = ids(self.ops, "operator")
+        self.tensor_id = ids(self.tensors, "tensor")
         self.groups = {group["name"]: sets_of(group) for group in document.get("groups", [])}
-        self.reads = [[self.tensor_id[name] for name in op.get("reads", [])] for op in self.ops]
-        self.writes = [[self.tensor_id[name] for name in op.get("writes", [])] for op in self.ops]
+        self._check_collectives()
+        self.reads = [self._tensors(op, "reads") for op in self.ops]
+        self.writes = [self._tensors(op, "writes") for op in self.ops]
         self.writer = [None] * len(self.tensors)
         for op, written in enumerate(self.writes):
             for tensor in written:
                 self.writer[tensor] = op
         self.before = [self._before(op) for op in range(len(self.ops))]
+        if topological_order(self.before) is None:
+            raise BadInput("operators wait for one another in a cycle")
         self.storages = self._storages()
 
+    def _check_collectives(self):
+        for op in self.ops:
+            if (op["kind"] == "collective") != ("collective" in op):
+                raise BadInput(f"operator {op['name']}: \"collective\" belongs to operators of that kind, and to all of them")
+            if "collective" in op and op["collective"]["group"] not in self.groups:
+                raise BadInput(f"operator {op['name']}: there is no group {op['collective']['group']}")
+
+    def _tensors(self, op, key):
+        return [find(self.tensor_id, name, f"operator {op['name']}", "tensor") for name in op.get(key, [])]
+
     def _before(self, op):
-        named = {self.op_id[name] for name in self.ops[op].get("after", [])}
+        named = {find(self.op_id, name, f"operator {self.ops[op]['name']}", "operator") for name in self.ops[op].get("after", [])}
         return named | {self.writer[tensor] for tensor in self.reads[op] if self.writer[tensor] is not None}
 
     def _aliased(self):
         """The tensor in whose memory each one lies, by chains of alias_of."""
+        over = [None if name is None else find(self.tensor_id, name, f"tensor {tensor['name']}", "tensor")
+                for tensor in self.tensors for name in [tensor.get("alias_of")]]
         root = []
         for tensor in range(len(self.tensors)):
-            while self.tensors[tensor].get("alias_of") is not None:
-                tensor = self.tensor_id[self.tensors[tensor]["alias_of"]]
+            links = 0
+            while over[tensor] is not None:
+                tensor, links = over[tensor], links + 1
+                if links > len(self.tensors):
+                    raise BadInput(f"tensor {self.tensors[tensor]['name']}: its chain of alias_of is a circle")
             root.append(tensor)
         return root
 
@@ -71,7 +73,7 @@ class Graph:
         for i, tensor in enumerate(self.tensors):
             if tensor.get("in_place_of") is None:
                 continue
-            target = root[self.tensor_id[tensor["in_place_of"]]]
+            target = root[find(self.tensor_id, tensor["in_place_of"], f"tensor {tensor['name']}", "tensor")]
             if len(readers[target]) == 1 and target not in kept and target not in taken and self.writer[target] is not None:
                 over[i] = target
                 taken.add(target)
@@ -96,10 +98,30 @@ class Graph:
         return list(storages.values())
 
 
+def ids(items, what):
+    found = {}
+    for i, item in enumerate(items):
+        if found.setdefault(item["name"], i) != i:
+            raise BadInput(f"{what}s {found[item['name']]} and {i} are both named {item['name']}")
+    return found
+
+
+def find(of, name, who, what):
+    if name not in of:
+        raise BadInput(f"{who}: there is no {what} {name}")
+    return of[name]
+
+
 def sets_of(group):
     """The sets of ranks of a group: "strided" ones stand for sets of `size` ranks that are `stride` apart."""
+    if ("sets" in group) == ("strided" in group):
+        raise BadInput(f"group {group['name']}: it has either \"sets\" or \"strided\"")
     if "sets" in group:
+        if not group["sets"] or not all(group["sets"]):
+            raise BadInput(f"group {group['name']}: without ranks")
         return group["sets"]
-    ranks, size, stride = (group["strided"][key] for key in ("ranks", "size", "stride"))
+    ranks, size, stride = (group["strided"].get(key, 1) for key in ("ranks", "size", "stride"))
     block = size * stride
+    if ranks % block != 0:
+        raise BadInput(f"group {group['name']}: {ranks} ranks are no sets of {size} that are {stride} apart")
     return [[begin + offset + i * stride for i in range(size)] for begin in range(0, ranks, block) for offset in range(stride)]
