@@ -52,7 +52,9 @@ struct Schedule {
 
 /// How a step is scheduled. Every one keeps within the capacity.
 enum class SchedulePolicy : std::uint8_t {
-  weft,       ///< bucket sizes, memory for them and urgencies searched together; never worse than any below
+  /// Bucket sizes, memory for them and urgencies searched together. Never longer than any below with the same options,
+  /// whatever the time limit; beyond 100,000 operators, than those there was time for.
+  weft,
   blocking,   ///< one task at a time, in the order of least memory that is known
   asap,       ///< everything as soon as it can, what is needed first in front
   alap,       ///< collectives no earlier than their transfer time before they are needed
@@ -79,7 +81,7 @@ struct ScheduleOptions {
   /// Computing takes 1 + contention times as long while a collective runs.
   double contention = 0;
   /// Past it the search takes the best plan so far; which one that is then depends on the machine's speed. Before, it
-  /// depends on the arguments alone.
+  /// depends on the arguments alone. Every other policy is tried even so, up to 100,000 operators.
   std::chrono::milliseconds time_limit{60'000};
   std::uint64_t seed = 1;  ///< of SchedulePolicy::random
   std::function<void(ScheduleProgress const&)>

@@ -83,8 +83,7 @@ Schedule plan_schedule(OpGraph const& graph, CostModel const& model, ScheduleOpt
   PlanMaker const planner(graph, model, options.capacity, options.contention);
   PlanSearch search(planner, options, began);
   bool const searches = options.policy == SchedulePolicy::weft;
-  Schedule schedule =
-      schedule_of(planner, searches ? search.best() : search.only(choice_of(options.policy)), options.policy);
+  Schedule schedule = schedule_of(planner, searches ? search.best() : search.only(options.policy), options.policy);
   schedule.planning_s = std::chrono::duration<double>(PlanSearch::Clock::now() - began).count();
   return schedule;
 }

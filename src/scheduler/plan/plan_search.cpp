@@ -19,6 +19,8 @@ namespace {
 
 constexpr double kXlaCombiner = 30 << 20;
 constexpr std::uint64_t kRandomOrders = 8;
+/// Up to so many operators every policy is tried, whatever the time limit.
+constexpr std::size_t kAllPoliciesOperators = 100'000;
 /// The search ends after so many plans: planning takes about as long for graphs of any size up to 60,000 operators, and
 /// grows with the size beyond.
 constexpr std::size_t kOperatorsLookedAt = 4'800'000;
@@ -85,8 +87,7 @@ void move_some(std::map<OpId, bool>& joins, std::vector<OpId> const& launch, Cha
   if (!splits || chance.one_in(2)) joins[launch.front()] = true;
 }
 
-}  // namespace
-
+/// The way of a policy that does not search (SchedulePolicy::random: but for its seed).
 PlanChoice choice_of(SchedulePolicy policy) {
   switch (policy) {
     case SchedulePolicy::weft:
@@ -103,15 +104,17 @@ PlanChoice choice_of(SchedulePolicy policy) {
   return {};
 }
 
-Plan PlanSearch::only(PlanChoice const& choice) {
-  std::vector<PlanChoice> choices;
-  std::uint64_t const count = choice.rule == StartRule::random ? kRandomOrders : 1;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    choices.push_back(choice);
-    choices.back().seed = options_.seed * kRandomOrders + i;
-  }
-  try_all(choices);
+}  // namespace
+
+Plan PlanSearch::only(SchedulePolicy policy) {
+  try_all(choices_of(policy));
   return std::move(best_);
+}
+
+std::vector<PlanChoice> PlanSearch::choices_of(SchedulePolicy policy) const {
+  std::vector<PlanChoice> choices(policy == SchedulePolicy::random ? kRandomOrders : 1, choice_of(policy));
+  for (std::uint64_t i = 0; i < choices.size(); ++i) choices[i].seed = options_.seed * kRandomOrders + i;
+  return choices;
 }
 
 std::vector<std::size_t> PlanSearch::try_all(std::vector<PlanChoice> const& choices) {
@@ -165,14 +168,12 @@ bool PlanSearch::has_ended() const {
 
 /// First, so that the search is never worse.
 void PlanSearch::policies() {
-  for (auto const policy : {SchedulePolicy::asap, SchedulePolicy::prefetch1, SchedulePolicy::prefetch2,
-                            SchedulePolicy::alap, SchedulePolicy::xla, SchedulePolicy::inductor}) {
-    if (!best_.problem || !is_over()) try_all({choice_of(policy)});
+  bool const all = planner_.unmerged().tasks().size() <= kAllPoliciesOperators;
+  for (auto const policy :
+       {SchedulePolicy::asap, SchedulePolicy::prefetch1, SchedulePolicy::prefetch2, SchedulePolicy::alap,
+        SchedulePolicy::xla, SchedulePolicy::inductor, SchedulePolicy::random, SchedulePolicy::blocking}) {
+    if (all || !best_.problem || !is_over()) try_all(choices_of(policy));
   }
-  if (is_over()) return;
-  std::vector<PlanChoice> random(kRandomOrders, choice_of(SchedulePolicy::random));
-  for (std::uint64_t i = 0; i < random.size(); ++i) random[i].seed = options_.seed * kRandomOrders + i;
-  try_all(random);
 }
 
 /// Choices by chance, for a part of the search: how far one gets from the best depends much on where that lies.

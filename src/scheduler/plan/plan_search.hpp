@@ -12,9 +12,6 @@
 
 namespace weft {
 
-/// The way of a policy that does not search (SchedulePolicy::random: of its first order).
-[[nodiscard]] PlanChoice choice_of(SchedulePolicy policy);
-
 /// Searches for the shortest plan. Choices are tried in rounds, those of a round at the same time on several threads;
 /// which they are, and what is taken of them, does not depend on how many threads there are.
 class PlanSearch {
@@ -23,15 +20,17 @@ class PlanSearch {
   PlanSearch(PlanMaker const& planner, ScheduleOptions const& options, Clock::time_point began)
       : planner_(planner), options_(options), began_(began) {}
 
-  /// The plan of one choice; of StartRule::random the best of several.
-  [[nodiscard]] Plan only(PlanChoice const& choice);
-  /// The best of all: no longer than any policy's.
+  /// The plan of a policy that does not search; of SchedulePolicy::random the best of several.
+  [[nodiscard]] Plan only(SchedulePolicy policy);
+  /// The best of all: no longer than any policy's with the same options. Those are tried first, whatever the time
+  /// limit; of graphs beyond 100,000 operators only while there is time and something to gain.
   [[nodiscard]] Plan best();
 
  private:
   /// What tells plans apart.
   using Key = std::tuple<std::vector<std::vector<OpId>>, StartRule, int, int, double, std::uint64_t>;
 
+  [[nodiscard]] std::vector<PlanChoice> choices_of(SchedulePolicy policy) const;
   /// Tries those that give plans which were not tried before. Returns which of them are shorter than the best before.
   std::vector<std::size_t> try_all(std::vector<PlanChoice> const& choices);
   void take(PlanChoice const& choice, Plan plan);
