@@ -276,6 +276,21 @@ TEST_F(WeftSchedule, GraphsAndClustersThatAreNoneAreRefusedByTheChecker) {
   EXPECT_NE(named.output.find("--cluster needs a file"), std::string::npos) << named.output;
 }
 
+TEST_F(WeftSchedule, MemoryThatIsWrittenOverItselfIsRefused) {
+  std::ofstream(file("circle.json")) << R"({"weft_graph":1,"name":"circle","tensors":[
+    {"name":"r","bytes":8,"in_place_of":"m"},{"name":"t","bytes":8,"alias_of":"r"},{"name":"m","bytes":8,"in_place_of":"t"}],
+    "ops":[{"name":"A","kind":"compute","writes":["t"]},{"name":"B","kind":"compute","reads":["t"],"writes":["m"]},
+           {"name":"C","kind":"compute","reads":["m"],"writes":["r"]}]})";
+  auto const planned = run(file("circle.json") + " --cluster " + file("unit.json") + " --memory 1x --policy asap");
+  EXPECT_EQ(planned.code, 2) << planned.output;
+  EXPECT_NE(planned.output.find("written over itself"), std::string::npos) << planned.output;
+  write_random_graph("random.json", 3);
+  expect_checked(file("random.json") + " --cluster " + file("unit.json") + " --memory 1x --policy asap");
+  auto const checked = check("circle.json", "p.json");
+  EXPECT_EQ(checked.code, 2) << checked.output;
+  EXPECT_NE(checked.output.find("written over itself"), std::string::npos) << checked.output;
+}
+
 TEST_F(WeftSchedule, MergingAcrossAPathIsRefused) {
   OpGraph graph{.name = "path"};
   GroupId const world = graph.add(OpGroup{.name = "world", .sets = {{0, 1}}});

@@ -85,8 +85,11 @@ class Graph:
         storages = {}
         for i, tensor in enumerate(self.tensors):
             memory = root[i]
+            links = 0
             while memory in over:
-                memory = root[over[memory]]
+                memory, links = root[over[memory]], links + 1
+                if links > len(self.tensors):
+                    raise BadInput(f"tensor {tensor['name']} is written over itself, by a circle of in_place_of and alias_of")
             root[i] = memory
             storage = storages.setdefault(memory, Storage(self.writer[memory]))
             storage.bytes = max(storage.bytes, tensor["bytes"])

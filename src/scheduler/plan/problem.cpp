@@ -42,7 +42,15 @@ std::vector<TensorId> shared_memory(OpGraph const& graph) {
     over[i] = root;
   }
   for (auto& root : memory) {
-    while (over[at(root)] != kNone) root = memory[at(over[at(root)])];
+    // A circle takes a view that an operator writes before the memory in which it lies is written.
+    std::size_t links = 0;
+    for (; over[at(root)] != kNone && links <= memory.size(); ++links) root = memory[at(over[at(root)])];
+    if (links > memory.size()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("graph {}: tensor {} ({}) is written over itself, by a circle "
+                              "of in_place_of and alias_of",
+                              graph.name, root, graph.tensors[at(root)].name));
+    }
   }
   return memory;
 }
