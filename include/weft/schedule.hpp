@@ -93,7 +93,7 @@ struct ScheduleOptions {
 /// pass the same arguments get the same plan.
 /// @throws Error{invalid_argument} as check_graph(); for operators that take more than 1e12 s in all, a capacity that
 /// is negative, a contention that is negative or not finite. Error{out_of_memory} where no order was found that fits
-/// the capacity, saying how many bytes the best one takes, and whether there can be none.
+/// the capacity, saying how many bytes the best one takes, and what none can take less than.
 [[nodiscard]] Schedule plan_schedule(OpGraph const& graph, CostModel const& model, ScheduleOptions const& options = {});
 
 /// What operators take beside what the cost model says.
@@ -112,8 +112,8 @@ struct Disturbance {
 [[nodiscard]] double replay_schedule(OpGraph const& graph, CostModel const& model, Schedule const& schedule,
                                      Disturbance const& disturbance = {});
 
-/// The least bytes that the operators were found to take one after another, resident ones included: what a capacity
-/// has to be at least.
+/// The least bytes that the operators were quickly found to take one after another, resident ones included: what any
+/// capacity from there on is enough for. plan_schedule() looks further where it is given less.
 [[nodiscard]] std::int64_t serial_peak_bytes(OpGraph const& graph, CostModel const& model);
 
 }  // namespace weft

@@ -14,6 +14,7 @@
 #include "random_graph.hpp"
 #include "scheduler/plan/problem.hpp"
 #include "weft/error.hpp"
+#include "weft/memory_planner.hpp"
 
 namespace weft {
 namespace {
@@ -206,6 +207,31 @@ TEST(Schedule, ACapacityThatNoOrderMeetsIsRefusedWithWhatItTakes) {
   EXPECT_THROW(static_cast<void>(plan_schedule(graph, model, {.capacity = -1})), Error);
   EXPECT_THROW(static_cast<void>(plan_schedule(graph, model, {.contention = -0.1})), Error);
   EXPECT_THROW(static_cast<void>(plan_schedule(graph, model, {.contention = 1e308 * 10})), Error);
+}
+
+TEST(Schedule, FitsAndRefusesByTheOrderOfLeastMemory) {
+  std::mt19937 random(16);
+  int less = 0;
+  for (int round = 0; round < 40; ++round) {
+    OpGraph const graph = random_graph(random, {.ops = 30 + random() % 60});
+    CostModel const model(unit_cluster(0.1));
+    TensorPlan const least = plan_tensors(graph, {.alignment = 1, .time_limit = std::chrono::milliseconds(0)});
+    less += least.live_bytes < serial_peak_bytes(graph, model) ? 1 : 0;
+    ScheduleOptions options{.capacity = least.live_bytes, .time_limit = std::chrono::milliseconds(0)};
+    expect_legal(graph, model, plan_schedule(graph, model, options));
+    options.capacity = least.live_bytes - 1;
+    try {
+      static_cast<void>(plan_schedule(graph, model, options));
+      FAIL() << "nothing was thrown";
+    } catch (Error const& error) {
+      EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
+      std::string const proven = least.bound_bytes == least.live_bytes
+                                     ? "the best of all takes " + std::to_string(least.live_bytes) + ","
+                                     : "none can take less than " + std::to_string(least.bound_bytes);
+      EXPECT_NE(std::string(error.what()).find(proven), std::string::npos) << proven << ": " << error.what();
+    }
+  }
+  EXPECT_GT(less, 3);
 }
 
 TEST(Schedule, AnEmptyGraphTakesNoTime) {

@@ -5,8 +5,8 @@
 #include <random>
 #include <utility>
 
+#include "scheduler/order/memory_order.hpp"
 #include "scheduler/plan/bounds.hpp"
-#include "scheduler/plan/exact_order.hpp"
 #include "scheduler/plan/policies.hpp"
 #include "scheduler/plan/serial_order.hpp"
 #include "weft/error.hpp"
@@ -31,21 +31,28 @@ PlanMaker::PlanMaker(OpGraph const& graph, CostModel const& model, std::optional
       serial_peak_(serial_peak(unmerged_, serial_)),
       capacity_(capacity.value_or(serial_peak_)),
       contention_(contention) {
-  if (serial_peak_ > capacity_) refuse_capacity(serial_peak_);
+  if (serial_peak_ > capacity_) find_less_memory();
   bound_ = lower_bound(unmerged_, contention, capacity_);
 }
 
-void PlanMaker::refuse_capacity(std::int64_t peak) const {
-  bool const exact = exact_order(unmerged_).has_value();
+void PlanMaker::find_less_memory() {
+  MemoryOrder least = memory_order(unmerged_);
+  if (least.peak > capacity_) refuse_capacity(least.peak, least.bound);
+  serial_ = std::move(least.order);
+  serial_peak_ = least.peak;
+}
+
+void PlanMaker::refuse_capacity(std::int64_t peak, std::int64_t bound) const {
   auto const& name = unmerged_.graph().name;
   throw Error(
       ErrorCode::out_of_memory,
-      exact ? fmt::format("graph {}: no order of its operators takes {} bytes or less: the best of all takes {}, of "
-                          "which {} are there all the time",
-                          name, capacity_, peak, unmerged_.resident_bytes())
-            : fmt::format("graph {}: no order of its operators was found that takes {} bytes or less: the best takes "
-                          "{}, of which {} are there all the time; none can take less than {}",
-                          name, capacity_, peak, unmerged_.resident_bytes(), serial_bound(unmerged_)));
+      peak == bound
+          ? fmt::format("graph {}: no order of its operators takes {} bytes or less: the best of all takes {}, of "
+                        "which {} are there all the time",
+                        name, capacity_, peak, unmerged_.resident_bytes())
+          : fmt::format("graph {}: no order of its operators was found that takes {} bytes or less: the best takes "
+                        "{}, of which {} are there all the time; none can take less than {}",
+                        name, capacity_, peak, unmerged_.resident_bytes(), bound));
 }
 
 PlanMaker::Draft PlanMaker::draft(PlanChoice choice) const {

@@ -68,7 +68,9 @@ class PlanMaker {
   [[nodiscard]] Plan run(Draft draft, double give_up_s = std::numeric_limits<double>::infinity()) const;
 
  private:
-  [[noreturn]] void refuse_capacity(std::int64_t peak) const;
+  /// The serial order that memory_order() finds: it takes longer than the one there is otherwise.
+  void find_less_memory();
+  [[noreturn]] void refuse_capacity(std::int64_t peak, std::int64_t bound) const;
   [[nodiscard]] RunRules rules_for(Draft const& draft) const;
 
   Problem unmerged_;
