@@ -482,7 +482,12 @@ TEST_F(WeftSchedule, BadInputIsOneLineAndExitCodeTwo) {
         Case{model + " --what-if link=fast", "neither a number nor a factor"},
         Case{model + " --what-if link=2x,link=3x", "there twice"},
         Case{file("random.json") + " --cluster a100-100g --memory 1x --what-if ranks=2x", "of a --model alone"},
-        Case{model + " --policy asap --plan /nowhere/plan.json", "/nowhere/plan.json: cannot be written"}}) {
+        Case{model + " --policy asap --plan /nowhere/plan.json", "/nowhere/plan.json: cannot be written"},
+        Case{model + " --time-limit 1000 --plan " + file(""), "is a directory"},
+        Case{file("") + " --cluster a100-100g", "is a directory"},
+        Case{file("random.json") + " --cluster " + file(""), "is a directory"},
+        Case{model + " --memory 1.3", "1.3x is times the least"},
+        Case{model + " --what-if link=2x,", "nothing after the comma"}}) {
     auto const result = run(arguments);
     EXPECT_EQ(result.code, 2) << arguments << "\n" << result.output;
     EXPECT_NE(result.output.find("weft-schedule: "), std::string::npos) << result.output;
@@ -494,7 +499,10 @@ TEST_F(WeftSchedule, BadInputIsOneLineAndExitCodeTwo) {
         "--model gpt2-small --cluster a100-100g --strategy zero9", "--what",
         "x.json --cluster a100-100g --strategy ddp", "x.json --cluster a100-100g --recompute layer",
         "--model gpt2-small --cluster a100-100g --recompute auto,qkv",
-        "--model gpt2-small --cluster a100-100g --recompute-collectives"}) {
+        "--model gpt2-small --cluster a100-100g --recompute-collectives",
+        "--model gpt2-small --cluster a100-100g --seed -3", "--model gpt2-small --cluster a100-100g --what-if ''",
+        "--model gpt2-small --cluster a100-100g --policy weft,",
+        "--model gpt2-small --cluster a100-100g --plot plotnoext"}) {
     EXPECT_EQ(run(usage).code, 2) << usage;
   }
   EXPECT_EQ(run("--help").code, 0);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -21,6 +22,9 @@ namespace {
 constexpr std::size_t kLookedAt = std::size_t{1} << 16;
 
 std::ifstream open(std::string const& path) {
+  if (std::filesystem::is_directory(path)) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: is a directory", path));
+  }
   std::ifstream file(path);
   if (!file) throw Error(ErrorCode::invalid_argument, fmt::format("{}: cannot be opened for reading", path));
   return file;

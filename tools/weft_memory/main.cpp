@@ -161,8 +161,8 @@ int main(int argc, char** argv) {
   app.get_option("graph")->description("a table (- reads one from standard input), or " +
                                        app.get_option("graph")->get_description());
   app.add_option("--capacity", settings.capacity,
-                 "bytes there are (K, M, G: times 1024, …): stop at the first plan that fits")
-      ->transform(CLI::AsSizeValue(false));
+                 "bytes there are (K, M, G: 10^3, …; Ki, Mi, Gi: 2^10, …): stop at the first plan that fits")
+      ->transform(CLI::AsSizeValue(true));
   app.add_option("-o,--output", settings.output, "write the table with an offset column (- for standard output)");
   app.add_option("--json", settings.json, "write the figures as JSON (- for standard output)");
   app.add_option("--time-limit", settings.time_limit_s, "seconds after which the best plan so far is taken")

@@ -15,6 +15,7 @@ namespace weft::schedule_tool {
 namespace {
 
 constexpr double kMostBytes = 0x1p62;
+constexpr double kLeastBytes = 1024;  ///< that a number alone can mean
 constexpr std::array<std::string_view, 9> kKeys = {"link",   "within", "latency",        "flops",     "bandwidth",
                                                    "memory", "ranks",  "ranks_per_host", "contention"};
 
@@ -75,6 +76,10 @@ MemoryAmount parse_memory(std::string const& text) {
   if (value < 0 || unit_of(unit) <= 0 || bytes > kMostBytes) {
     refuse(fmt::format("\"{}\" is no amount of memory: 80G, 70Gi, bytes, or 1.3x the least", text));
   }
+  if (unit.empty() && bytes < kLeastBytes) {
+    refuse(fmt::format("\"{0}\" would be {1:.0f} bytes of memory: {0}x is times the least, {0}G 10^9 bytes, {0}B bytes",
+                       text, bytes));
+  }
   return {.bytes = static_cast<std::int64_t>(bytes)};
 }
 
@@ -92,6 +97,7 @@ std::string in_gigabytes(std::int64_t bytes) {
 
 std::vector<Change> parse_changes(std::string const& text) {
   std::vector<Change> changes;
+  if (!text.empty() && text.back() == ',') refuse(fmt::format("--what-if: nothing after the comma of \"{}\"", text));
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ',');) {
     Change const change = parse_change(part);

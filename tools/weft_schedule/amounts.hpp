@@ -16,7 +16,8 @@ struct MemoryAmount {
   /// In bytes, resident ones included. `serial_peak` has them as well.
   [[nodiscard]] std::int64_t resolved(std::int64_t serial_peak, std::int64_t resident) const;
 };
-/// @throws Error{invalid_argument} for what is none of these, negative or beyond 64 bits.
+/// @throws Error{invalid_argument} for what is none of these, negative or beyond 64 bits, and for a number below 1024
+/// without a unit ("100B" is 100 bytes): more likely its unit was forgotten.
 [[nodiscard]] MemoryAmount parse_memory(std::string const& text);
 
 /// "80.0 GB", of 10^9 bytes.

@@ -29,6 +29,10 @@ void add_output(CLI::App& app, Settings& settings) {
       ->group(kOutput);
   app.add_option("--trace", settings.trace, "write the timeline for Perfetto or chrome://tracing")->group(kOutput);
   app.add_option("--plot", settings.picture, "draw the timeline, its memory and all policies as PNG (needs matplotlib)")
+      ->check([](std::string const& path) {
+        return path.size() > 4 && path.compare(path.size() - 4, 4, ".png") == 0 ? std::string()
+                                                                                : path + ": a PNG has to end in .png";
+      })
       ->group(kOutput);
   app.add_option("--json", settings.json, "write the figures as JSON (- for standard output)")->group(kOutput);
   app.add_option("--graph-out", settings.graph_out, "write the graph in JSON (docs/op-graph.md)")->group(kOutput);
@@ -54,6 +58,7 @@ std::vector<SchedulePolicy> parse_policies(std::string const& text) {
     auto const policy = static_cast<SchedulePolicy>(found - names.begin());
     if (std::find(chosen.begin(), chosen.end(), policy) == chosen.end()) chosen.push_back(policy);
   }
+  if (!text.empty() && text.back() == ',') throw CLI::ValidationError("--policy", "names nothing after its last comma");
   if (chosen.empty()) throw CLI::ValidationError("--policy", "names none");
   return chosen;
 }
@@ -92,13 +97,14 @@ Arguments parse_arguments(int argc, char** argv) {
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   app.add_option("--what-if", settings.what_if,
-                 fmt::format("plan that as well and compare: link=2x,memory=40G; of {}", kChangeKeys));
+                 fmt::format("plan that as well and compare: link=2x,memory=40G; of {}", kChangeKeys))
+      ->check([](std::string const& text) { return text.empty() ? std::string("names no change") : std::string(); });
   app.add_option("--time-limit", settings.time_limit_s, "seconds for each policy's search")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   app.add_flag("--recompute-collectives", settings.recompute_collectives,
                "collectives may be repeated by --recompute auto");
-  app.add_option("--seed", settings.seed, "of the random policy")->capture_default_str();
+  app.add_option("--seed", settings.seed, "of the random policy")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_flag("--replay", settings.replay,
                "how long the plans take where operators take other times: each 20 % more or less by chance, links 20 % "
                "slower and computing faster, and the reverse");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 
 #include "weft/error.hpp"
@@ -18,6 +19,7 @@ namespace {
 }
 
 std::ifstream open(std::string const& path) {
+  if (std::filesystem::is_directory(path)) refuse(fmt::format("{}: is a directory", path));
   std::ifstream file(path);
   if (!file) refuse(fmt::format("{}: cannot be opened for reading", path));
   return file;

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <optional>
@@ -37,6 +39,18 @@ void write(std::string const& path, Write const& to) {
   if (!file.flush()) throw std::runtime_error(fmt::format("{}: cannot be written", path));
 }
 
+/// Before the search: what cannot be written is said at once.
+void check_writable(Settings const& settings) {
+  for (auto const& path : {settings.plan_file, settings.trace, settings.picture, settings.json, settings.graph_out}) {
+    if (path.empty() || path == "-") continue;
+    if (std::filesystem::is_directory(path)) throw std::runtime_error(fmt::format("{}: is a directory", path));
+    auto const folder = std::filesystem::absolute(path).parent_path();
+    if (access((std::filesystem::exists(path) ? path : folder.string()).c_str(), W_OK) != 0) {
+      throw std::runtime_error(fmt::format("{}: cannot be written", path));
+    }
+  }
+}
+
 /// A step that does not fit with the changes is told beside the plan of what was given.
 WhatIf plan_what_if(Case planned, Settings const& settings) {
   WhatIf what_if{.changes = settings.what_if};
@@ -50,6 +64,7 @@ WhatIf plan_what_if(Case planned, Settings const& settings) {
 }
 
 int run(Settings const& settings) {
+  check_writable(settings);
   auto const changes = parse_changes(settings.what_if);
   Case planned = read_case(settings);
   std::optional<Case> changed;  // read before the search: what it cannot be is said at once

@@ -58,20 +58,37 @@ std::string sentence(OpGraph const& graph, Gap const& gap) {
   return text;
 }
 
+struct Unit {
+  char const* name;
+  double bytes;
+};
+
+/// In which the least peak has two digits.
+Unit unit_of_peaks(std::vector<Schedule> const& schedules) {
+  double least = 1e300;
+  for (auto const& schedule : schedules) least = std::min(least, static_cast<double>(schedule.peak_bytes));
+  for (Unit const unit : {Unit{"GB", 1e9}, Unit{"MB", 1e6}, Unit{"kB", 1e3}}) {
+    if (least >= 0.1 * unit.bytes) return unit;
+  }
+  return {"bytes", 1};
+}
+
 void print_table(std::FILE* out, Outcome const& outcome, Outcome const* other) {
+  Unit const unit = unit_of_peaks(outcome.schedules);
+  std::string const peak = fmt::format("peak {}", unit.name);
   fmt::print(out, "{:<10}{:>12}{:>12}{:>8}{:>10}{:>10}{:>11}", "policy", "step ms", "bound ms", "ratio", "exposed",
-             "peak GB", "planned s");
-  if (other != nullptr) fmt::print(out, " |{:>12}{:>8}{:>10}{:>9}", "step ms", "ratio", "peak GB", "faster");
+             peak, "planned s");
+  if (other != nullptr) fmt::print(out, " |{:>12}{:>8}{:>10}{:>9}", "step ms", "ratio", peak, "faster");
   fmt::print(out, "\n");
   for (std::size_t i = 0; i < outcome.schedules.size(); ++i) {
     Schedule const& one = outcome.schedules[i];
-    fmt::print(out, "{:<10}{:>12.3f}{:>12.3f}{:>8.4f}{:>9.1f}%{:>10.2f}{:>11.2f}", one.policy, one.makespan_s * 1e3,
-               one.bound.best_s() * 1e3, ratio(one), 100 * exposed_fraction(one),
-               static_cast<double>(one.peak_bytes) / 1e9, one.planning_s);
+    fmt::print(out, "{:<10} {:>11.3f} {:>11.3f} {:>7.4f} {:>8.1f}% {:>9.2f} {:>10.2f}", one.policy,
+               one.makespan_s * 1e3, one.bound.best_s() * 1e3, ratio(one), 100 * exposed_fraction(one),
+               static_cast<double>(one.peak_bytes) / unit.bytes, one.planning_s);
     if (other != nullptr) {
       Schedule const& then = other->schedules[i];
-      fmt::print(out, " |{:>12.3f}{:>8.4f}{:>10.2f}{:>8.3f}x", then.makespan_s * 1e3, ratio(then),
-                 static_cast<double>(then.peak_bytes) / 1e9, one.makespan_s / then.makespan_s);
+      fmt::print(out, " | {:>11.3f} {:>7.4f} {:>9.2f} {:>7.3f}x", then.makespan_s * 1e3, ratio(then),
+                 static_cast<double>(then.peak_bytes) / unit.bytes, one.makespan_s / then.makespan_s);
     }
     fmt::print(out, "\n");
   }
