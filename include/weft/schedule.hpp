@@ -91,7 +91,7 @@ struct ScheduleOptions {
 /// When every operator of a step runs on one rank, and which collectives are sent together. Every resource does one
 /// thing at a time, all resources work at the same time, and live bytes never exceed the capacity. Pure: all ranks that
 /// pass the same arguments get the same plan.
-/// @throws Error{invalid_argument} as check_graph(); for operators that take more than 1e12 s in all, a capacity that
+/// @throws Error{invalid_argument} as check_graph(); for operators that take more than 1e18 s in all, a capacity that
 /// is negative, a contention that is negative or not finite. Error{out_of_memory} where no order was found that fits
 /// the capacity, saying how many bytes the best one takes, and what none can take less than.
 [[nodiscard]] Schedule plan_schedule(OpGraph const& graph, CostModel const& model, ScheduleOptions const& options = {});

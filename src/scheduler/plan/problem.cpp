@@ -94,7 +94,7 @@ void Problem::make_tasks(std::vector<std::vector<OpId>> const& launches) {
 
 /// Sums and products of times stay finite, and small ones count beside large ones.
 void Problem::check_times() const {
-  constexpr double kMost = 1e12;
+  constexpr double kMost = 1e18;
   double total = 0;
   for (Task const& task : tasks_) {
     total += task.seconds;
