@@ -45,7 +45,7 @@ if(WEFT_WITH_CUDA)
   else()
     target_link_libraries(weft_dependencies INTERFACE CUDA::cudart ${CMAKE_DL_LIBS})
   endif()
-  target_compile_definitions(weft_dependencies INTERFACE WEFT_WITH_CUDA=1)
+  target_compile_definitions(weft_dependencies INTERFACE WEFT_WITH_CUDA=1 $<$<BOOL:${WEFT_CUDA_TRAINING}>:WEFT_CUDA_TRAINING=1>)
 endif()
 
 # Headers only: the library itself is opened at run time, see docs/decisions/0015-cuda-and-nccl.md.
@@ -71,6 +71,19 @@ elseif(WEFT_WITH_NCCL)
     message(STATUS "No nccl.h of NCCL 2.28 or newer: no collectives of device memory")
   else()
     message(FATAL_ERROR "WEFT_WITH_NCCL is ON but no nccl.h of NCCL 2.28 or newer was found: set WEFT_NCCL_INCLUDE_DIR")
+  endif()
+endif()
+
+# Fibers, for simulations of many ranks; nothing of libweft.
+if(WEFT_WITH_SIMULATOR)
+  find_package(Boost 1.71 QUIET CONFIG COMPONENTS context)
+  if(TARGET Boost::context)
+    set(WEFT_WITH_SIMULATOR ON)
+  elseif(WEFT_WITH_SIMULATOR STREQUAL "AUTO")
+    set(WEFT_WITH_SIMULATOR OFF)
+    message(STATUS "No Boost.Context: no simulator, no weft-simulate (Debian and Ubuntu: apt-get install libboost-context-dev)")
+  else()
+    message(FATAL_ERROR "WEFT_WITH_SIMULATOR is ON but there is no Boost.Context: apt-get install libboost-context-dev")
   endif()
 endif()
 

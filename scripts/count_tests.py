@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints "PASSED FAILED" for a folder of test results; what was skipped or disabled is neither.
+"""Prints "PASSED FAILED" for a folder of test results, then a line with the name of each that failed; what was skipped
+or disabled is neither.
 
 Usage: count_tests.py RESULTS, a folder with any of
   ctest.junit and one <test>.xml per GoogleTest program: the cases of each program, one for any other test; a program
@@ -13,58 +14,59 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 
-def gtest_counts(report: pathlib.Path) -> tuple[int, int]:
-    passed = failed = 0
+def gtest_results(report: pathlib.Path) -> tuple[int, list[str]]:
+    passed, failed = 0, []
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         if case.find("failure") is not None:
-            failed += 1
+            failed.append(f"{report.stem}: {case.get('classname')}.{case.get('name')}")
         elif case.get("status") == "run" and case.get("result") == "completed" and case.find("skipped") is None:
             passed += 1
     return passed, failed
 
 
-def ctest_counts(summary: pathlib.Path) -> tuple[int, int]:
-    passed = failed = 0
+def ctest_results(summary: pathlib.Path) -> tuple[int, list[str]]:
+    passed, failed = 0, []
     for test in ElementTree.parse(summary).getroot().iter("testcase"):
-        status = test.get("status")
-        report = summary.parent / (test.get("name", "") + ".xml")
+        status, name = test.get("status"), test.get("name", "")
         if status not in ("run", "fail"):
             continue  # disabled or skipped
-        if report.exists():
-            case_passed, case_failed = gtest_counts(report)
-        else:
-            case_passed, case_failed = (1 if status == "run" else 0), 0
-        if status == "fail" and case_failed == 0:
-            case_failed = 1
-        passed += case_passed
-        failed += case_failed
+        report = summary.parent / f"{name}.xml"
+        cases_passed, cases_failed = gtest_results(report) if report.exists() else (int(status == "run"), [])
+        if status == "fail" and not cases_failed:
+            cases_failed = [f"{name}: crashed, ran out of time, or failed outside of a test"]
+        passed += cases_passed
+        failed += cases_failed
     return passed, failed
 
 
-def pytest_counts(report: pathlib.Path) -> tuple[int, int]:
-    passed = failed = 0
+def pytest_results(report: pathlib.Path) -> tuple[int, list[str]]:
+    passed, failed = 0, []
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         if case.find("failure") is not None or case.find("error") is not None:
-            failed += 1
+            failed.append(f"{case.get('classname')}::{case.get('name')}")
         elif case.find("skipped") is None:
             passed += 1
     return passed, failed
 
 
-def torch_counts(report: pathlib.Path) -> tuple[int, int]:
-    outcomes = [test["outcome"] for test in json.loads(report.read_text())["tests"].values()]
-    return outcomes.count("passed"), outcomes.count("failed")
+def torch_results(report: pathlib.Path) -> tuple[int, list[str]]:
+    outcomes = {name: test["outcome"] for name, test in json.loads(report.read_text())["tests"].items()}
+    failed = [name for name, outcome in outcomes.items() if outcome == "failed"]
+    return list(outcomes.values()).count("passed"), failed
 
 
-COUNTERS = {"ctest.junit": ctest_counts, "pytest.junit": pytest_counts, "torch.json": torch_counts}
+READERS = {"ctest.junit": ctest_results, "pytest.junit": pytest_results, "torch.json": torch_results}
 
 
 def main() -> None:
-    results = pathlib.Path(sys.argv[1])
-    counts = [count(results / name) for name, count in COUNTERS.items() if (results / name).exists()]
-    if not counts:
-        sys.exit(f"count_tests: {results} holds no results")
-    print(*(sum(column) for column in zip(*counts)))
+    folder = pathlib.Path(sys.argv[1])
+    results = [read(folder / name) for name, read in READERS.items() if (folder / name).exists()]
+    if not results:
+        sys.exit(f"count_tests: {folder} holds no results")
+    failed = [name for _, names in results for name in names]
+    print(sum(passed for passed, _ in results), len(failed))
+    for name in failed:
+        print(name)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,11 @@
 # gpu_check.sh [FOLDER [SECONDS]]: on a machine with a GPU, builds the `cuda` preset for it, runs its tests (and those under
 # compute-sanitizer), compares the trainer's losses with the CPU's and measures the kernels beside the copy limit and beside torch. Goes on after failures, and stops
 # starting things after SECONDS (530). FOLDER (build/gpu_check) then has gpu_check.json, gpu_check.md and
-# a log of every step. Fails when a step failed, or was not run.
+# a log of every step. Fails when a step failed, or was not run. Without a GPU it builds, and says that the rest was not run.
+#
+# GPU_CHECK_PROGRAMS=FOLDER: programs of a `cuda` build made elsewhere (its bin/; built without MPI where this machine has
+# none) are run as they are, and nothing is built but python/weft; GPU_CHECK_WHEEL=FILE: nor that.
+# GPU_CHECK_STEPS=REGEX: only the steps that match.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$(mkdir -p "${1:-build/gpu_check}" && cd "${1:-build/gpu_check}" && pwd)
@@ -29,6 +33,7 @@ fi
 step() {
   local name=$1 most=$2 status=0 began=$SECONDS
   shift 2
+  [[ $name =~ ${GPU_CHECK_STEPS:-.} ]] || return 0
   local left=$((limit - SECONDS))
   if ! command -v "$1" >/dev/null; then
     record "$name" "not run" 0 "$([[ $1 == */* ]] && echo "$1 was not built" || echo "no $1 on this machine")"
@@ -47,6 +52,15 @@ step() {
   return "$status"
 }
 
+# gpu_step: the same of what needs a GPU.
+gpu_step() {
+  if [[ -z $no_gpu ]]; then
+    step "$@"
+  elif [[ $1 =~ ${GPU_CHECK_STEPS:-.} ]]; then
+    record "$1" "not run" 0 "$no_gpu"
+  fi
+}
+
 record() {
   printf '{"step": "%s", "result": "%s", "seconds": %d, "reason": "%s"}\n' "$1" "$2" "$3" "$4" >>"$out/steps.jsonl"
   echo "== $1: $2${4:+ ($4)}"
@@ -57,59 +71,90 @@ perf_programs() { echo {all_reduce,all_gather,reduce_scatter,broadcast,reduce,al
 
 smi() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -n 1; }
 
-step gpu 20 nvidia-smi -L
+no_gpu=
+if ! command -v nvidia-smi >/dev/null; then
+  no_gpu="no GPU: no nvidia-smi on this machine"
+elif ! nvidia-smi -L >/dev/null 2>&1; then
+  no_gpu="no GPU: nvidia-smi lists none"
+fi
+gpu_step gpu 20 nvidia-smi -L
 architecture=$(smi compute_cap | tr -d .)
-bin=build/cuda/bin
+bin=${GPU_CHECK_PROGRAMS:-build/cuda/bin}
+# CUDA's libraries where the loader does not know them: the toolkit's folder, then those that torch brings.
+for folder in /usr/local/cuda/lib64 $(python3 -c 'import glob, nvidia; print(*(f for p in nvidia.__path__ for f in glob.glob(p + "/*/lib")))' 2>/dev/null); do
+  LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+done
+export LD_LIBRARY_PATH
+
+# While the GPU is busy with tests, other cores build python/weft: torch_build waits for it.
+wheel=${GPU_CHECK_WHEEL:-}
+if [[ -z $wheel ]] && python3 -c 'import torch, pytest, scikit_build_core' 2>/dev/null; then
+  nice python3 -m pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir "$out/wheel" -C cmake.define.WEFT_CUDA=ON \
+    ${architecture:+-C cmake.define.CMAKE_CUDA_ARCHITECTURES=$architecture} ./python/weft >"$out/wheel.log" 2>&1 &
+  wheel_build=$!
+fi
+
 trainer=$(pkg-config --exists openblas && echo train_gpt)  # it needs OpenBLAS
-step configure 60 cmake --preset cuda ${architecture:+-DCMAKE_CUDA_ARCHITECTURES=$architecture}
-step build 270 cmake --build build/cuda --target cuda_tests cuda_kernels_perf cuda_host_cost_perf $(perf_programs) $trainer \
-  -j "$(nproc)"
-rm -rf build/cuda/test-results
-step tests 150 ctest --test-dir build/cuda -L '^cuda$' --output-on-failure --no-tests=error
+results=build/cuda/test-results
+rm -rf $results
+if [[ -z ${GPU_CHECK_PROGRAMS:-} ]]; then
+  step configure 60 cmake --preset cuda ${architecture:+-DCMAKE_CUDA_ARCHITECTURES=$architecture}
+  step build 270 cmake --build build/cuda --target cuda_tests cuda_kernels_perf cuda_host_cost_perf $(perf_programs) $trainer \
+    -j "$(nproc)"
+fi
+for test in cuda_test cuda_optim_test cuda_model_test cuda_staged_test cuda_nccl_test; do
+  gpu_step $test 120 $bin/$test --gtest_output=xml:$results/$test.xml
+done
 if [[ -n $trainer ]]; then
-  step train_gpt 100 python3 perf/cuda/check_trainer.py $bin/train_gpt --limit 80
+  gpu_step train_gpt 100 python3 perf/cuda/check_trainer.py $bin/train_gpt --limit 80
+  # What a step of a larger model takes: as calls of the host, and as a graph.
+  for way in "" --cuda-graph; do
+    gpu_step "train_speed$way" 40 $bin/train_gpt --device cuda --precision bf16 --clip 1 --layers 12 --width 768 --heads 12 --seq 512 --batch 16 \
+      --steps 40 --sample 0 $way --report-json "$out/train_speed$way.json"
+  done
 else
   record train_gpt "not run" 0 "no OpenBLAS on this machine"
 fi
-step kernels_perf 120 $bin/cuda_kernels_perf --json "$out/kernels.jsonl"
+gpu_step kernels_perf 120 $bin/cuda_kernels_perf --json "$out/kernels.jsonl"
 if [[ -n $(command -v python3) ]] && python3 -c 'import torch' 2>/dev/null; then
-  step compare_torch 90 python3 perf/cuda/compare_torch.py --weft "$out/kernels.jsonl" --json "$out/torch.jsonl"
+  gpu_step compare_torch 90 python3 perf/cuda/compare_torch.py --weft "$out/kernels.jsonl" --json "$out/torch.jsonl"
 else
   record compare_torch "not run" 0 "python3 has no torch"
 fi
 # torch's back end: one rank, and two that share the GPU, beside the same tests on NCCL's own.
 if python3 -c 'import torch, pytest, scikit_build_core' 2>/dev/null; then
-  step torch_build 120 python3 -m pip install --quiet --no-index --no-deps --no-build-isolation --upgrade --target "$out/site" \
-    -C cmake.define.WEFT_CUDA=ON ./python/weft
+  [[ -z ${wheel_build:-} ]] || step torch_build 200 bash -c "while kill -0 $wheel_build 2>/dev/null; do sleep 1; done; cat '$out/wheel.log'; ls '$out'/wheel/*.whl"
+  step torch_install 30 python3 -m pip install --quiet --no-index --no-deps --upgrade --target "$out/site" "${wheel:-$(ls "$out"/wheel/*.whl)}"
   for backend in weft nccl; do
-    step "torch_$backend" 90 env PYTHONPATH="$out/site${PYTHONPATH:+:$PYTHONPATH}" WEFT_TEST_GPU=1 WEFT_TEST_GPU_BACKEND=$backend \
+    gpu_step "torch_$backend" 90 env PYTHONPATH="$out/site${PYTHONPATH:+:$PYTHONPATH}" WEFT_TEST_GPU=1 WEFT_TEST_GPU_BACKEND=$backend \
       python3 -m pytest -q -p no:cacheprovider python/weft/tests/test_gpu.py python/weft/tests/test_gpu_training.py
   done
 else
   record torch_weft "not run" 0 "python3 has no torch, pytest or scikit-build-core (scripts/bundle_deps.sh packs the last two)"
 fi
+[[ ! -d $out/site ]] || gpu_step torch_calls 60 env PYTHONPATH="$out/site${PYTHONPATH:+:$PYTHONPATH}" python3 perf/cuda/torch_calls.py --json "$out/torch_calls.jsonl"
 # Ranks that share a GPU show that results are right; their times say nothing.
-step host_cost 40 $bin/cuda_host_cost_perf --gpu --json "$out/host_cost.jsonl"
+gpu_step host_cost 40 $bin/cuda_host_cost_perf --gpu --json "$out/host_cost.jsonl"
 # What NCCL's thread for each call of several ranks costs: with it, and as a blocking communicator would be.
 # On a shared GPU neither is a promise: only a crash fails these.
 for blocking in 0 1; do
-  step "host_cost_2_blocking_$blocking" 30 env NCCL_COMM_BLOCKING=$blocking bash -c \
+  gpu_step "host_cost_2_blocking_$blocking" 30 env NCCL_COMM_BLOCKING=$blocking bash -c \
     "$bin/cuda_host_cost_perf --gpu --share-gpus -t 2 --rounds 5 --calls 100 --json $out/host_cost_2_$blocking.jsonl; ((\$? <= 1))"
 done
 for ranks in 2 4; do
   for program in $(perf_programs); do
-    step "${program}_$ranks" 20 $bin/$program -t $ranks --device cuda --share-gpus -b 8 -e 1M -f 64 -n 5 -w 1 --rounds 1
+    gpu_step "${program}_$ranks" 20 $bin/$program -t $ranks --device cuda --share-gpus -b 8 -e 1M -f 64 -n 5 -w 1 --rounds 1
   done
 done
 # Through pinned host memory, which one GPU shows as well as many.
-step all_reduce_staged 30 env WEFT_DEVICE_BACKEND=staged $bin/all_reduce_perf -t 2 --device cuda --share-gpus -b 8 -e 64M -f 16
-step all_reduce_compare 30 $bin/all_reduce_perf --device cuda --compare nccl --cost -b 8 -e 64M -f 16 --json "$out/collectives.jsonl"
+gpu_step all_reduce_staged 30 env WEFT_DEVICE_BACKEND=staged $bin/all_reduce_perf -t 2 --device cuda --share-gpus -b 8 -e 64M -f 16
+gpu_step all_reduce_compare 30 $bin/all_reduce_perf --device cuda --compare nccl --cost -b 8 -e 64M -f 16 --json "$out/collectives.jsonl"
 # The same tests, without their runs on the host.
 for tool in memcheck racecheck; do
   for test in cuda_optim_test cuda_model_test; do
-    step "${tool}_$test" 90 compute-sanitizer --tool $tool --error-exitcode 9 $bin/$test --gtest_filter='*Gpu*'
+    gpu_step "${tool}_$test" 90 compute-sanitizer --tool $tool --error-exitcode 9 $bin/$test --gtest_filter='*Gpu*'
   done
 done
 
-python3 scripts/gpu_report.py "$out" --results build/cuda/test-results --device "$(smi name)" --driver "$(smi driver_version)" \
+python3 scripts/gpu_report.py "$out" --results $results --device "$(smi name)" --driver "$(smi driver_version)" \
   --seconds "$SECONDS"

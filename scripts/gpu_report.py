@@ -32,6 +32,15 @@ def nccl_version():
     return None
 
 
+def training_speed(folder):
+    """A row a run of the trainer that was timed."""
+    for path in sorted(folder.glob("train_speed*.json")):
+        report = json.loads(path.read_text())
+        run = report["runs"][0]
+        yield {"step": "a CUDA graph" if report["cuda_graph"] else "calls of the host", "model": report["model"],
+               "step_ms": run["step_ms"], "tokens_per_s": run["tokens_per_s"]}
+
+
 def count_tests(folder):
     """Tests that ran, failed and were skipped, and the names of the latter two."""
     counts = {"passed": 0, "failed": [], "skipped": []}
@@ -96,6 +105,13 @@ def markdown(found):
                        [(r["name"], str(r["ranks"]), f"{r['weft_us']:.3f}", f"{r.get('nccl_us', float('nan')):.3f}",
                          f"{r['own_us']:.3f}", "PASS" if r["holds"] else f"FAIL (bar {r['bar_us']:g})")
                         for r in found["host_cost"]])]
+    if found["training"]:
+        page += ["\n## A step of the trainer, bf16, one GPU\n\n",
+                 table(("step", "ms", "tokens/s"), [(r["step"], f"{r['step_ms']:.2f}", f"{r['tokens_per_s']:,.0f}") for r in found["training"]])]
+    if found["torch_calls"]:
+        page += ["\n## PyTorch: what a call costs the host\n\n",
+                 table(("call", "NCCL's back end µs", "weft µs"),
+                       [(r["name"], f"{r['stock_us']:.1f}", f"{r['weft_us']:.1f}") for r in found["torch_calls"]])]
     if any(found["host_cost_2"].values()):
         page += ["\n## The same, two ranks that share the GPU\n\n",
                  table(("call", "communicator", "Weft µs", "NCCL µs"),
@@ -133,6 +149,8 @@ def main():
         # Two ranks on one GPU: no promise, but what NCCL's thread for each call costs.
         "host_cost_2": {how: read_lines(options.folder / f"host_cost_2_{number}.jsonl")
                         for number, how in enumerate(("non-blocking", "blocking"))},
+        "torch_calls": read_lines(options.folder / "torch_calls.jsonl"),
+        "training": list(training_speed(options.folder)),
         "collectives": read_lines(options.folder / "collectives.jsonl"),
     }
     found["faults"] = list(faults(found))

@@ -47,13 +47,16 @@ build() {
 
 # add_results LABEL STATUS FOLDER: adds the tests whose results lie in FOLDER, left by a run that ended with STATUS.
 add_results() {
-  local label=$1 status=$2 folder=$3 counts
-  counts=$(/usr/bin/python3 scripts/count_tests.py "$folder") || counts="0 1"
+  local label=$1 status=$2 folder=$3 results name
+  results=$(/usr/bin/python3 scripts/count_tests.py "$folder") || results="0 1"
+  local counts=${results%%$'\n'*} names=()
   local run_passed=${counts% *} run_failed=${counts#* }
+  readarray -t -s 1 names <<<"$results"
   if [[ $status -ne 0 && $run_failed -eq 0 ]]; then run_failed=1; fi
   passed=$((passed + run_passed))
   failed=$((failed + run_failed))
-  if [[ $run_failed -gt 0 ]]; then failures+=("$label"); fi
+  if [[ $run_failed -gt 0 && ${#names[@]} -eq 0 ]]; then failures+=("$label"); fi
+  for name in "${names[@]}"; do failures+=("$label: $name"); done
   echo "$label: $run_passed passed, $run_failed failed"
 }
 
@@ -64,7 +67,7 @@ run_tests() {
   say "tests ($preset)"
   rm -rf "build/$preset/test-results"
   mkdir -p "build/$preset/test-results"
-  ${WEFT_TEST_LAUNCHER:-} ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
+  ${WEFT_TEST_LAUNCHER:-} ctest --test-dir "build/$preset" --parallel 2 --output-on-failure --no-tests=error \
     --output-junit "$PWD/build/$preset/test-results/ctest.junit" "$@" || status=$?
   add_results "tests ($preset)" "$status" "build/$preset/test-results"
 }

@@ -37,10 +37,26 @@ install_packages() {
   touch "$packages/complete"
 }
 
+# Trainers that some examples are written for; where they cannot be installed those say so and their tests are skipped.
+trainers=$store/trainers-$({ cat python/requirements/trainers/*.txt; echo "$key"; } | sha256sum | cut -c1-16)
+install_trainers() {
+  local pip=(timeout 300 "$packages/bin/python" -m pip install --no-cache-dir --disable-pip-version-check --no-warn-conflicts --target "$trainers")
+  rm -rf "$trainers"
+  say "trainers into $trainers (once; half a minute)"
+  if "${pip[@]}" -r python/requirements/trainers/models.txt >"$log" 2>&1 &&
+    "${pip[@]}" --no-deps -r python/requirements/trainers/trainers.txt >>"$log" 2>&1; then
+    touch "$trainers/complete"
+  else
+    echo "python: no trainers ($(grep -m 1 '^ERROR' "$log" || tail -n 1 "$log" | grep . || echo "no answer within 5 minutes")); their examples are not tested"
+    rm -rf "$trainers"
+  fi
+}
+
 (
   flock 9  # two checkouts may be set up at once
   if [[ ! -e $packages/complete ]]; then install_packages; fi
   touch "$packages/complete"
+  if [[ ! -e $trainers/complete ]]; then install_trainers; else touch "$trainers/complete"; fi
   # What no checkout has used for a month goes.
   find "$store" -mindepth 2 -maxdepth 2 -name complete -mtime +30 -printf '%h\n' | xargs -r rm -rf
 ) 9>"$store/lock"
@@ -52,3 +68,6 @@ if [[ "$(cat build/python/packages 2>/dev/null)" != "$packages" ]]; then
   echo "import site; site.addsitedir('$shared')" >"$site/weft_packages.pth"
   echo "$packages" >build/python/packages
 fi
+# After the packages: what both have is theirs.
+site=$(build/python/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+if [[ -e $trainers/complete ]]; then echo "$trainers" >"$site/weft_trainers.pth"; else rm -f "$site/weft_trainers.pth"; fi

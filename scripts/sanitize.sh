@@ -14,7 +14,12 @@ export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/s
 for preset in "$@"; do
   targets=(weft_tests)
   chosen=(-LE 'slow|package')
-  if [[ $preset == cuda-* ]]; then
+  if [[ $preset == tsan ]]; then
+    # Where there are threads: the folders of these names, and what the scheduler starts. Saving and loading is checkpoint's.
+    threaded=(bucketing checkpoint collectives core examples runtime sharding)
+    targets=("${threaded[@]/#/weft_tests_}" memory_plan_test plan_executor_test)
+    chosen=(-LE slow -E train_gpt_resume_test -L "^($(IFS='|' && echo "${threaded[*]}")|threads)\$")
+  elif [[ $preset == cuda-* ]]; then
     targets=(cuda_tests)
     chosen=(-L '^fake_cuda$')
   fi
