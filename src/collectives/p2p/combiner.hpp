@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "collectives/call.hpp"
+#include "collectives/p2p/context.hpp"
+#include "kernels/cpu/reduce.hpp"
+
+namespace weft::p2p {
+
+/// How the contributions of one call become partial results, how these combine, and how the last one becomes a result.
+///
+/// Partial results of sums and products of 8-bit and 16-bit floats are f32 (see Tuning), those of averages sums; all
+/// others have the data type. Counts are of grains: elements, whoever defines them.
+class Combiner {
+ public:
+  Combiner(Context& context, Call const& call);
+
+  [[nodiscard]] std::size_t grain() const noexcept { return grain_; }               ///< bytes in the callers' buffers
+  [[nodiscard]] std::size_t width() const noexcept { return width_; }               ///< bytes as a partial result
+  [[nodiscard]] bool is_ordered() const noexcept { return op_ == ReduceOp::user; }  ///< does not commute
+
+  /// Makes contributions partial results; may be in place where grain() == width().
+  void load(void* partial, void const* contribution, std::size_t count) const;
+  /// The same, by way of `scratch` only where something has to change.
+  [[nodiscard]] void const* loaded(void const* contribution, void* scratch, std::size_t count) const;
+  /// to = earlier op later, in this order where is_ordered(); may be either.
+  void combine(void* to, void const* earlier, void const* later, std::size_t count) const;
+  /// All of them, in the order given.
+  void combine(void* to, std::span<void const* const> partials, std::size_t count) const;
+  /// Makes combined contributions of all ranks results; may be in place where grain() == width().
+  void finish(void* result, void const* partial, std::size_t count) const;
+
+ private:
+  [[nodiscard]] bool is_plain() const noexcept;
+  void widen(void* partial, void const* contribution, std::size_t count) const;
+  void narrow(void* result, void const* partial, std::size_t count) const;
+
+  Context& context_;
+  DataType dtype_;    // of buffers
+  DataType partial_;  // of partial results
+  ReduceOp op_;
+  kernels::Reducer steps_;  // of partial results
+  double scale_;
+  std::size_t grain_;
+  std::size_t width_;
+};
+
+}  // namespace weft::p2p

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+
+namespace weft::p2p {
+
+/// What a cost formula is asked for: ranks that each have one way out and one way in to a network without contention,
+/// where a message of B bytes takes α + B·β and its sender's way out B·β of that, and combining B bytes takes B·γ.
+struct CostQuestion {
+  double alpha_s = 0;
+  double beta_s_per_byte = 0;
+  double gamma_s_per_byte = 0;
+  int ranks = 1;
+  double bytes = 0;        ///< of one rank's part, or of the whole buffer where there are no parts
+  double chunk_bytes = 1;  ///< of pipelines
+
+  /// ⌈log2 n⌉ and ⌊log2 n⌋
+  [[nodiscard]] int ceil_log() const noexcept { return std::bit_width(static_cast<unsigned>(ranks - 1)); }
+  [[nodiscard]] int floor_log() const noexcept { return std::bit_width(static_cast<unsigned>(ranks)) - 1; }
+  [[nodiscard]] bool is_power_of_two() const noexcept { return std::has_single_bit(static_cast<unsigned>(ranks)); }
+  [[nodiscard]] double n() const noexcept { return ranks; }
+  /// A message of `moved` bytes; what combining them takes.
+  [[nodiscard]] double message(double moved) const noexcept { return alpha_s + moved * beta_s_per_byte; }
+  [[nodiscard]] double combining(double moved) const noexcept { return moved * gamma_s_per_byte; }
+  /// Chunks that `moved` bytes are divided in.
+  [[nodiscard]] double chunks(double moved) const noexcept {
+    return std::fmax(1, std::ceil(moved / std::fmin(chunk_bytes, std::fmax(moved, 1))));
+  }
+};
+
+}  // namespace weft::p2p

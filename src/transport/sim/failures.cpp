@@ -1,0 +1,71 @@
+// What happens when a rank vanishes, or nobody can go on.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "transport/sim/world.hpp"
+
+namespace weft::sim {
+namespace {
+
+constexpr int kMostLines = 16;
+
+}  // namespace
+
+void World::lose(int rank) {
+  auto& self = ranks_[static_cast<std::size_t>(rank)];
+  if (self.ended || self.lost) return;
+  self.lost = true;
+  note(TraceEvent::Kind::loss, rank);
+  // What was on its way from there or to there never comes: its memory is gone.
+  messages_.for_each([&](MessageId, Message& message) {
+    if (message.from != rank && message.to != rank) return;
+    if (message.from == rank && message.sender_done) return;  // left its buffer before
+    message.lost = true;
+    if (message.from == rank) message.arrives = kNever;
+    if (message.to == rank) message.delivered = true;
+  });
+  if (!failure_) schedule(now_ + options_.detection, EventKind::failure, static_cast<std::uint32_t>(rank));
+  if (self.asleep) enter(rank);  // its fiber unwinds
+}
+
+void World::fail(ErrorCode code, std::string const& what) {
+  if (!failure_) {
+    failure_.emplace(code, what);
+    note(TraceEvent::Kind::failure, -1);
+  }
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    if (ranks_[r].asleep && !ranks_[r].ended) wake(static_cast<int>(r), now_);
+  }
+}
+
+std::string World::describe_wait(int rank) const {
+  auto const& self = ranks_[static_cast<std::size_t>(rank)];
+  if (!self.awaits) return {};
+  auto const& message = messages_[*self.awaits];
+  auto const sends = message.from == rank;
+  auto const peer = sends ? message.to : message.from;
+  auto const& other = ranks_[static_cast<std::size_t>(peer)];
+  return fmt::format("rank {} waits {} message {} ({} bytes) {} rank {}{}", rank, sends ? "to be rid of" : "for",
+                     message.number, sends ? message.sent_bytes : message.recv_bytes, sends ? "for" : "from", peer,
+                     other.lost    ? ", which was lost"
+                     : other.ended ? ", which has ended"
+                                   : "");
+}
+
+std::string World::describe_deadlock() const {
+  std::string text = "nobody can go on:";
+  int told = 0;
+  int blocked = 0;
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    if (ranks_[r].ended) continue;
+    ++blocked;
+    auto const waits = describe_wait(static_cast<int>(r));
+    if (waits.empty() || told == kMostLines) continue;
+    text += fmt::format("{} {}", told == 0 ? "" : ";", waits);
+    ++told;
+  }
+  return blocked > told ? fmt::format("{}; and {} more ranks", text, blocked - told) : text;
+}
+
+}  // namespace weft::sim

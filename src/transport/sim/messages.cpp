@@ -1,0 +1,53 @@
+#include "transport/sim/messages.hpp"
+
+namespace weft::sim {
+
+MessageId Messages::make(int from, int to, std::uint64_t number) {
+  MessageId id = 0;
+  if (free_.empty()) {
+    id = static_cast<MessageId>(all_.size());
+    all_.emplace_back();
+    live_.push_back(0);
+  } else {
+    id = free_.back();
+    free_.pop_back();
+    all_[id] = {};
+  }
+  live_[id] = 1;
+  all_[id].from = from;
+  all_[id].to = to;
+  all_[id].number = number;
+  return id;
+}
+
+MessageId Messages::begin_send(int from, int to) {
+  auto& between = pair(from, to);
+  auto const number = between.sends++;
+  if (number < between.recvs) {
+    auto const id = between.waiting.front();
+    between.waiting.pop_front();
+    return id;
+  }
+  between.waiting.push_back(make(from, to, number));
+  return between.waiting.back();
+}
+
+MessageId Messages::begin_recv(int from, int to) {
+  auto& between = pair(from, to);
+  auto const number = between.recvs++;
+  if (number < between.sends) {
+    auto const id = between.waiting.front();
+    between.waiting.pop_front();
+    return id;
+  }
+  between.waiting.push_back(make(from, to, number));
+  return between.waiting.back();
+}
+
+void Messages::release(MessageId id) {
+  live_[id] = 0;
+  all_[id].bytes = {};
+  free_.push_back(id);
+}
+
+}  // namespace weft::sim

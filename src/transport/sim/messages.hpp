@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/sim/topology.hpp"
+#include "transport/sim/virtual_time.hpp"
+
+namespace weft::sim {
+
+/// A message from the moment one side begins it until both sides have waited for it.
+struct Message {
+  int from = 0;
+  int to = 0;
+  std::uint64_t number = 0;  ///< of those from `from` to `to`
+  std::size_t sent_bytes = 0;
+  std::size_t recv_bytes = 0;
+  std::byte const* source = nullptr;
+  std::byte* target = nullptr;
+  bool has_sender = false;    ///< the send has begun
+  bool has_receiver = false;  ///< the receive has begun
+  bool sender_done = false;   ///< has waited, or was lost
+  bool receiver_done = false;
+  bool delivered = false;        ///< its bytes are at the receiver's
+  bool lost = false;             ///< with one of its ranks
+  std::vector<std::byte> bytes;  ///< once the sender may write its buffer, and the receiver has not got it
+  Network::Route route;          ///< once it is on its way
+  std::uint32_t next_link = 0;   ///< of the route
+  bool on_its_way = false;
+  Time leaves = kNever;   ///< when the sender's buffer is free; known once it has begun to leave
+  Time last_byte{};       ///< when the last byte leaves the busiest link so far
+  Time arrives = kNever;  ///< known once it has passed all links
+};
+
+using MessageId = std::uint32_t;
+
+/// All messages that some rank still has to do with, found by number or by their ranks.
+class Messages {
+ public:
+  /// The message that the next send (or receive) from `from` to `to` is part of: one that the other side began, or new.
+  [[nodiscard]] MessageId begin_send(int from, int to);
+  [[nodiscard]] MessageId begin_recv(int from, int to);
+  [[nodiscard]] Message& operator[](MessageId id) noexcept { return all_[id]; }
+  [[nodiscard]] Message const& operator[](MessageId id) const noexcept { return all_[id]; }
+  /// Both sides are done with it.
+  void release(MessageId id);
+  /// Calls `visit(id, message)` for every message that is not released.
+  template <typename Visit>
+  void for_each(Visit visit) {
+    for (MessageId id = 0; id < all_.size(); ++id) {
+      if (live_[id]) visit(id, all_[id]);
+    }
+  }
+
+ private:
+  /// What two ranks have in one direction: messages that only one side has begun, oldest first.
+  struct Pair {
+    std::uint64_t sends = 0;
+    std::uint64_t recvs = 0;
+    std::deque<MessageId> waiting;
+  };
+
+  [[nodiscard]] MessageId make(int from, int to, std::uint64_t number);
+  [[nodiscard]] Pair& pair(int from, int to) {
+    return pairs_[(static_cast<std::uint64_t>(from) << 32U) | static_cast<std::uint32_t>(to)];
+  }
+
+  std::deque<Message> all_;
+  std::vector<char> live_;
+  std::vector<MessageId> free_;
+  std::unordered_map<std::uint64_t, Pair> pairs_;
+};
+
+}  // namespace weft::sim

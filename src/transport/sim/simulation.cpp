@@ -1,0 +1,34 @@
+#include "transport/sim/simulation.hpp"
+
+#include "transport/sim/world.hpp"
+
+namespace weft::sim {
+
+void Outcome::rethrow() const {
+  // A rank that only heard of another's failure is not the first.
+  std::exception_ptr consequence;
+  for (auto const& error : errors) {
+    if (!error) continue;
+    try {
+      std::rethrow_exception(error);
+    } catch (Error const& known) {
+      if (known.code() != ErrorCode::aborted) throw;
+      consequence = error;
+    }
+  }
+  if (consequence) std::rethrow_exception(consequence);
+}
+
+Outcome simulate(Topology const& topology, Options const& options, std::function<void(Transport&)> const& body) {
+  return World(topology, options).run(body);
+}
+
+Time now(Transport const& transport) {
+  return dynamic_cast<RankTransport const&>(transport).world().now();
+}
+
+void pass(Transport& transport, Time duration) {
+  dynamic_cast<RankTransport&>(transport).world().pass(transport.rank(), duration);
+}
+
+}  // namespace weft::sim

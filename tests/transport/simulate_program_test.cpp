@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "harness/shell.hpp"
+#include "weft/error.hpp"
+#include "weft_simulate/prediction.hpp"
+#include "weft_simulate/topology_file.hpp"
+
+namespace weft::simulate_tool {
+namespace {
+
+test::ShellResult run(std::string const& arguments) {
+  return test::run_shell(std::string("timeout 60 ") + WEFT_SIMULATE_PROGRAM + " " + arguments);
+}
+
+nlohmann::json report(std::string const& arguments) {
+  auto const result = run(arguments + " --json -");  // the table goes to standard error, before
+  EXPECT_EQ(result.code, 0) << result.output;
+  auto const begin = result.output.find("{\n");
+  return begin == std::string::npos ? nlohmann::json() : nlohmann::json::parse(result.output.substr(begin));
+}
+
+TEST(SimulateProgram, NothingIsFasterThanTheBound) {
+  for (auto const name : preset_names()) {
+    for (std::string const op : {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather",
+                                 "scatter", "all_to_all", "scan", "barrier"}) {
+      auto const found = report("--op " + op + " --topology " + std::string(name) + " --ranks 32 --bytes 4K,16M");
+      ASSERT_FALSE(found["rows"].empty());
+      for (auto const& row : found["rows"]) {
+        for (auto const& point : row["algorithms"]) {
+          EXPECT_GE(point["over_bound"].get<double>(), 1 - 1e-9) << name << " " << op << " " << point;
+          EXPECT_LT(point["over_bound"].get<double>(), 1000) << name << " " << op << " " << point;
+        }
+      }
+    }
+  }
+}
+
+TEST(SimulateProgram, CrossoversAreWhereTheBestOneChanges) {
+  auto const found = report("--topology flat --ranks 16 --bytes 64-64M");
+  auto const& crossovers = found["crossovers"];
+  ASSERT_GE(crossovers.size(), 2U);
+  EXPECT_EQ(crossovers[0]["algorithm"], "recursive_doubling");  // the fewest steps
+  for (auto const& row : found["rows"]) {
+    std::string best;
+    for (auto const& each : crossovers) {
+      if (each["from_bytes"] <= row["bytes"]) best = each["algorithm"];
+    }
+    EXPECT_EQ(row["best"], best);
+    for (auto const& point : row["algorithms"]) {
+      if (point["name"] != row["best"]) continue;
+      for (auto const& other : row["algorithms"]) EXPECT_LE(point["time_s"], other["time_s"]);
+    }
+  }
+}
+
+TEST(SimulateProgram, AStragglerAndOversubscriptionCost) {
+  auto const time = [](std::string const& arguments) {
+    return report("--algorithm ring --bytes 16M " + arguments)["rows"][0]["algorithms"][0]["time_s"].get<double>();
+  };
+  EXPECT_GT(time("--straggler 3:4"), 2 * time(""));
+  EXPECT_NEAR(time("--straggler 3@10ms"), time("") + 10e-3, 1e-3);
+  EXPECT_EQ(time("--jitter 5us --seed 4"), time("--jitter 5us --seed 4"));
+  EXPECT_NE(time("--jitter 5us --seed 4"), time("--jitter 5us --seed 5"));
+}
+
+TEST(SimulateProgram, BoundsAreThoseOfTheNarrowestBorder) {
+  auto topology = sim::Topology::flat(8, {1e-6, 1e9});
+  EXPECT_DOUBLE_EQ(bound_s(topology, Operation::all_reduce, 8e6), 1e-6 + 14e-3);
+  EXPECT_DOUBLE_EQ(bound_s(topology, Operation::broadcast, 8e6), 1e-6 + 8e-3);
+  topology.ranks_per_host = 4;
+  topology.inside = {1e-6, 100e9};
+  topology.shared_nic = true;
+  EXPECT_DOUBLE_EQ(bound_s(topology, Operation::all_reduce, 8e6), 1e-6 + 8e-3);
+  EXPECT_DOUBLE_EQ(bound_s(topology, Operation::all_to_all, 8e6), 1e-6 + 16e-3);
+}
+
+TEST(SimulateProgram, ReadsTopologies) {
+  auto const path = std::filesystem::temp_directory_path() / "weft_topology_test.json";
+  std::ofstream(path)
+      << R"({"preset": "nvlink", "ranks": 16, "between": {"latency": "8us", "bandwidth": 1e9}, "shared_nic": true})";
+  auto const topology = read_topology(path.string());
+  EXPECT_EQ(topology.ranks, 16);
+  EXPECT_EQ(topology.ranks_per_host, 8);
+  EXPECT_DOUBLE_EQ(topology.between.latency_s, 8e-6);
+  EXPECT_TRUE(topology.shared_nic);
+  for (auto const* text : {"[]", "{", R"({"rank": 4})", R"({"ranks": 1.5})", R"({"ranks": "4"})", R"({"between": 5})",
+                           R"({"between": {"latency": "5"}})", R"({"preset": "ring"})", R"({"rails": 1})"}) {
+    std::ofstream(path) << text;
+    EXPECT_THROW(static_cast<void>(read_topology(path.string())), Error) << text;
+    EXPECT_EQ(run("--topology " + path.string()).code, 2) << text;
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(SimulateProgram, BadInputIsExplained) {
+  struct Bad {
+    char const* arguments;
+    char const* says;
+  };
+  for (auto const& [arguments, says] : {Bad{"--op sum", "there is no \"sum\""},
+                                        {"--algorithm fast", "has no \"fast\""},
+                                        {"--topology torus", "neither a file"},
+                                        {"--ranks 1", "--ranks"},
+                                        {"--ranks 100000", "--ranks"},
+                                        {"--bytes 0", "no size"},
+                                        {"--bytes 8-", "no size"},
+                                        {"--bytes 2K-1K", "ends before it begins"},
+                                        {"--bytes 1X", "no size"},
+                                        {"--straggler 3", "not like 17:2"},
+                                        {"--straggler 99:2", "straggler 99"},
+                                        {"--straggler 1:0.5", "not like 17:2"},
+                                        {"--jitter 5", "no time"},
+                                        {"--chunk none", "no size"},
+                                        {"--plot a.jpg", "has to end in .png"},
+                                        {"--json /nowhere/a.json", "cannot be written"},
+                                        {"--topology nvlink --ranks 12", "ranks_per_host is 8"},
+                                        {"--nonsense", "nonsense"}}) {
+    auto const result = run(arguments);
+    EXPECT_EQ(result.code, 2) << arguments << ": " << result.output;
+    EXPECT_NE(result.output.find(says), std::string::npos) << arguments << ": " << result.output;
+  }
+  EXPECT_EQ(run("--help").code, 0);
+  EXPECT_NE(run("--version").output.find("weft-simulate (weft) "), std::string::npos);
+}
+
+TEST(SimulateProgram, Draws) {
+  if (test::run_shell("/usr/bin/python3 -c 'import matplotlib' || python3 -c 'import matplotlib'").code != 0)
+    GTEST_SKIP() << "no matplotlib";
+  auto const path = std::filesystem::temp_directory_path() / "weft_simulation_test.png";
+  std::filesystem::remove(path);
+  auto const result = run("--ranks 4 --bytes 1K,1M --plot " + path.string());
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_TRUE(std::filesystem::exists(path));
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace weft::simulate_tool

@@ -1,0 +1,141 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <sstream>
+
+#include "weft/error.hpp"
+#include "weft/version.hpp"
+#include "weft_simulate/settings.hpp"
+#include "weft_simulate/topology_file.hpp"
+
+namespace weft::simulate_tool {
+namespace {
+
+constexpr int kBadUsage = 2;
+constexpr int kMostRanks = 16384;  // two memory mappings each
+constexpr char const* kAbout =
+    "Predicts what collectives take between ranks that are not there: runs the library's algorithms on a virtual clock "
+    "over\n"
+    "a described network, and sets them beside the least that network allows. Times are of links, not of anybody's "
+    "CPU.\n"
+    "Exit code 0: done; 2: bad usage or input.";
+
+/// As the command line has it.
+struct Texts {
+  std::string topology = "flat";
+  std::string operation = "all_reduce";
+  std::string algorithms = "all";
+  std::string sizes = "1K-64M";
+  std::string chunk = "best";
+  std::string stragglers;
+  std::string jitter;
+  int ranks = 0;
+  int ranks_per_host = 0;
+};
+
+std::vector<std::string_view> operation_names() {
+  std::vector<std::string_view> names;
+  for (auto const& each : p2p::algorithms()) {
+    auto const name = to_string(each.operation);
+    if (names.empty() || names.back() != name) names.push_back(name);
+  }
+  return names;
+}
+
+Operation parse_operation(std::string const& name) {
+  for (auto const& each : p2p::algorithms()) {
+    if (to_string(each.operation) == name) return each.operation;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("--op: there is no \"{}\"; there are {}", name, fmt::join(operation_names(), ", ")));
+}
+
+std::vector<p2p::Algorithm const*> parse_algorithms(Operation operation, std::string const& text) {
+  std::vector<p2p::Algorithm const*> chosen;
+  std::vector<std::string_view> names;
+  for (auto const& each : p2p::algorithms()) {
+    if (each.operation != operation) continue;
+    names.push_back(each.name);
+    if (text == "all") chosen.push_back(&each);
+  }
+  if (text == "all") return chosen;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    auto const* const found = p2p::find_algorithm(operation, part);
+    if (found == nullptr) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("--algorithm: {} has no \"{}\"; it has all, {}",
+                                                           to_string(operation), part, fmt::join(names, ", ")));
+    }
+    if (std::find(chosen.begin(), chosen.end(), found) == chosen.end()) chosen.push_back(found);
+  }
+  if (chosen.empty()) throw Error(ErrorCode::invalid_argument, "--algorithm names none");
+  return chosen;
+}
+
+void finish(Settings& settings, Texts const& texts) {
+  settings.topology = read_topology(texts.topology);
+  settings.topology_name = texts.topology;
+  if (texts.ranks > 0) settings.topology.ranks = texts.ranks;
+  if (texts.ranks_per_host > 0) settings.topology.ranks_per_host = texts.ranks_per_host;
+  settings.topology.check();
+  if (settings.topology.ranks < 2 || settings.topology.ranks > kMostRanks) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} ranks; 2 to {} can be simulated", settings.topology.ranks, kMostRanks));
+  }
+  settings.operation = parse_operation(texts.operation);
+  settings.algorithms = parse_algorithms(settings.operation, texts.algorithms);
+  settings.sizes = settings.operation == Operation::barrier ? std::vector<std::size_t>{1} : parse_sizes(texts.sizes);
+  if (texts.chunk != "best") settings.chunk = parse_bytes(texts.chunk);
+  if (!texts.stragglers.empty()) settings.stragglers = parse_stragglers(texts.stragglers);
+  static_cast<void>(sim::Network(settings.topology, settings.stragglers));  // refuses stragglers that are not there
+  if (!texts.jitter.empty()) settings.jitter_s = parse_seconds(texts.jitter);
+}
+
+}  // namespace
+
+Arguments parse_arguments(int argc, char const* const* argv) {
+  CLI::App app{kAbout};
+  Settings settings;
+  Texts texts;
+  app.set_version_flag("--version", fmt::format("weft-simulate (weft) {}", WEFT_VERSION_STRING));
+  app.add_option("--op", texts.operation, fmt::format("what is called: {}", fmt::join(operation_names(), ", ")))
+      ->capture_default_str();
+  app.add_option("--algorithm", texts.algorithms, "which ones, between commas, or all")->capture_default_str();
+  app.add_option("--topology", texts.topology,
+                 fmt::format("{}, or a JSON file (docs/simulator.md)", fmt::join(preset_names(), ", ")))
+      ->capture_default_str();
+  app.add_option("--ranks", texts.ranks, "rather than the topology's")->check(CLI::Range(2, kMostRanks));
+  app.add_option("--ranks-per-host", texts.ranks_per_host, "rather than the topology's")
+      ->check(CLI::Range(1, kMostRanks));
+  app.add_option("--bytes", texts.sizes, "of the whole buffer: 1K-64M doubles, 8,1K,1M are three (2^10, …)")
+      ->capture_default_str();
+  app.add_option("--chunk", texts.chunk, "bytes of a pipeline's chunks; best: by the algorithm's formula")
+      ->capture_default_str();
+  app.add_option("--straggler", texts.stragglers, "17:2 is twice as slow, 17@5ms begins later; several between commas");
+  app.add_option("--jitter", texts.jitter, "each message is up to so much later, by chance: 5us");
+  app.add_option("--reduction", settings.reduction_bytes_per_s, "bytes/s that a rank combines; 0: at once")
+      ->check(CLI::Range(0.0, 1e15))
+      ->capture_default_str();
+  app.add_option("--seed", settings.seed, "of chance")->capture_default_str();
+  app.add_option("--json", settings.json, "write the figures as JSON (- for standard output)");
+  app.add_option("--plot", settings.picture, "draw them as PNG (needs matplotlib)")->check([](std::string const& path) {
+    return path.size() > 4 && path.compare(path.size() - 4, 4, ".png") == 0 ? std::string()
+                                                                            : path + ": a PNG has to end in .png";
+  });
+  try {
+    app.parse(argc, argv);
+  } catch (CLI::ParseError const& error) {
+    return {std::nullopt, app.exit(error) == 0 ? 0 : kBadUsage};
+  }
+  try {
+    finish(settings, texts);
+  } catch (Error const& error) {
+    fmt::print(stderr, "weft-simulate: {}\n", error.what());
+    return {std::nullopt, kBadUsage};
+  }
+  return {settings, 0};
+}
+
+}  // namespace weft::simulate_tool

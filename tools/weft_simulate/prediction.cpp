@@ -1,0 +1,149 @@
+#include "weft_simulate/prediction.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+
+namespace weft::simulate_tool {
+namespace {
+
+constexpr double kLeastChunk = 1024;
+constexpr double kMostChunks = 512;
+
+/// Whether `bytes` of an operation are all ranks' parts.
+bool has_parts(Operation operation) noexcept {
+  switch (operation) {
+    case Operation::reduce_scatter:
+    case Operation::all_gather:
+    case Operation::gather:
+    case Operation::scatter:
+    case Operation::all_to_all: return true;
+    default: return false;
+  }
+}
+
+/// Bytes that one of `groups` equal groups of ranks has to send or receive, whichever is more, at least on average.
+double crossing_bytes(Operation operation, double groups, double bytes) noexcept {
+  switch (operation) {
+    case Operation::all_reduce: return 2 * (groups - 1) / groups * bytes;
+    case Operation::reduce_scatter:
+    case Operation::all_gather:
+    case Operation::gather:
+    case Operation::scatter: return (groups - 1) / groups * bytes;
+    // Each rank of a group sends (n − m)/n of what it has, `bytes`.
+    case Operation::all_to_all: return (groups - 1) / groups * bytes;
+    case Operation::broadcast:
+    case Operation::reduce:
+    case Operation::scan: return bytes;
+    default: return 0;
+  }
+}
+
+/// The formula's question, of the slowest links there are: the ways between hosts, where there are several.
+p2p::CostQuestion question_of(Settings const& settings, std::size_t bytes) {
+  auto const& topology = settings.topology;
+  auto const one_host = topology.ranks == topology.ranks_per_host;
+  auto const& link = one_host ? topology.inside : topology.between;
+  p2p::CostQuestion question;
+  question.alpha_s = link.latency_s + link.gap_s;
+  question.beta_s_per_byte = 1 / link.bytes_per_s;
+  question.gamma_s_per_byte = settings.reduction_bytes_per_s > 0 ? 1 / settings.reduction_bytes_per_s : 0;
+  question.ranks = topology.ranks;
+  question.bytes =
+      static_cast<double>(has_parts(settings.operation) ? bytes / static_cast<std::size_t>(topology.ranks) : bytes);
+  return question;
+}
+
+/// The chunk for which the formula says least, each chunk's gap counted as bytes.
+std::size_t best_chunk(Settings const& settings, p2p::Algorithm const& algorithm, std::size_t bytes) {
+  auto question = question_of(settings, bytes);
+  auto const beta = question.beta_s_per_byte;
+  auto best = std::numeric_limits<double>::infinity();
+  double chosen = kLeastChunk;
+  for (auto chunk = kLeastChunk; chunk <= std::fmax(kLeastChunk, question.bytes); chunk *= 2) {
+    if (chunk * kMostChunks < question.bytes) continue;
+    question.chunk_bytes = chunk;
+    question.beta_s_per_byte = beta + settings.topology.between.gap_s / chunk;
+    auto const cost = algorithm.cost_s(question);
+    if (cost < best) best = cost, chosen = chunk;
+  }
+  return static_cast<std::size_t>(chosen);
+}
+
+Call call_of(Settings const& settings, std::size_t bytes, std::byte* memory) {
+  Call call;
+  call.contract.operation = settings.operation;
+  call.contract.dtype = DataType::u8;
+  call.contract.count =
+      has_parts(settings.operation) ? bytes / static_cast<std::size_t>(settings.topology.ranks) : bytes;
+  call.send = call.recv = memory;
+  return call;
+}
+
+Point simulate(Settings const& settings, p2p::Algorithm const& algorithm, std::size_t bytes,
+               std::shared_ptr<sim::StackPool> const& stacks) {
+  sim::Options options;
+  options.carries_data = false;
+  options.seed = settings.seed;
+  options.jitter = sim::from_seconds(settings.jitter_s);
+  options.stragglers = settings.stragglers;
+  options.stacks = stacks;
+  if (settings.reduction_bytes_per_s > 0) options.reduction_s_per_byte = 1 / settings.reduction_bytes_per_s;
+  Point point;
+  point.chunk = settings.chunk.value_or(best_chunk(settings, algorithm, bytes));
+  auto question = question_of(settings, bytes);
+  question.chunk_bytes = static_cast<double>(point.chunk);
+  point.formula_s = algorithm.cost_s(question);
+  auto const outcome = sim::simulate(settings.topology, options, [&](Transport& rank) {
+    p2p::run(algorithm, rank, call_of(settings, bytes, rank.phantom()), {.chunk_bytes = point.chunk});
+  });
+  outcome.rethrow();
+  point.seconds = sim::to_seconds(outcome.elapsed);
+  point.messages = outcome.messages;
+  point.bytes = outcome.bytes;
+  return point;
+}
+
+}  // namespace
+
+double bound_s(sim::Topology const& topology, Operation operation, double bytes) {
+  double bound = 0;
+  for (auto const& level : sim::Network(topology).levels()) {
+    auto const each = operation == Operation::all_to_all ? bytes * topology.ranks / level.groups : bytes;
+    bound = std::fmax(bound, level.latency_s + crossing_bytes(operation, level.groups, each) / level.bytes_per_s);
+  }
+  return bound;
+}
+
+std::vector<Row> predict(Settings const& settings) {
+  auto const stacks = std::make_shared<sim::StackPool>();
+  std::vector<Row> rows;
+  for (auto const bytes : settings.sizes) {
+    Row row;
+    auto const ranks = static_cast<std::size_t>(settings.topology.ranks);
+    // Parts are whole bytes.
+    row.bytes = has_parts(settings.operation) ? std::max(bytes / ranks, std::size_t{1}) * ranks : bytes;
+    row.bound_s = bound_s(settings.topology, settings.operation, static_cast<double>(row.bytes));
+    for (auto const* algorithm : settings.algorithms)
+      row.points.push_back(simulate(settings, *algorithm, row.bytes, stacks));
+    row.best =
+        static_cast<std::size_t>(std::min_element(row.points.begin(), row.points.end(),
+                                                  [](auto const& a, auto const& b) { return a.seconds < b.seconds; }) -
+                                 row.points.begin());
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+std::vector<Crossover> crossovers(std::vector<Row> const& rows) {
+  auto sorted = rows;
+  std::sort(sorted.begin(), sorted.end(), [](auto const& a, auto const& b) { return a.bytes < b.bytes; });
+  std::vector<Crossover> found;
+  for (auto const& row : sorted) {
+    if (found.empty() || found.back().algorithm != row.best) found.push_back({row.bytes, row.best});
+  }
+  return found;
+}
+
+}  // namespace weft::simulate_tool

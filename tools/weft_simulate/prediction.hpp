@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "weft_simulate/settings.hpp"
+
+namespace weft::simulate_tool {
+
+/// What one algorithm takes for one size.
+struct Point {
+  double seconds = 0;
+  double formula_s = 0;  ///< its documented cost on a flat network of the slowest links
+  std::size_t chunk = 0;
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;  ///< on the wire, of all ranks
+};
+
+struct Row {
+  std::size_t bytes = 0;
+  double bound_s = 0;         ///< nothing can take less on this network
+  std::vector<Point> points;  ///< of Settings::algorithms
+  std::size_t best = 0;
+};
+
+/// From this size on, up to the next crossover's, an algorithm is the best.
+struct Crossover {
+  std::size_t from_bytes = 0;
+  std::size_t algorithm = 0;
+};
+
+/// The least that an operation of `bytes` can take: for each group of ranks the bytes that have to cross its border, at
+/// its links' speed, after the first one's latency. Stragglers are left out: the bound is that of a healthy network.
+[[nodiscard]] double bound_s(sim::Topology const& topology, Operation operation, double bytes);
+
+[[nodiscard]] std::vector<Row> predict(Settings const& settings);
+[[nodiscard]] std::vector<Crossover> crossovers(std::vector<Row> const& rows);
+
+}  // namespace weft::simulate_tool

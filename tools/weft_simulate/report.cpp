@@ -1,0 +1,124 @@
+#include "weft_simulate/report.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+
+namespace weft::simulate_tool {
+namespace {
+
+std::string size_text(std::size_t bytes) {
+  char const* const units[] = {"", "K", "M", "G"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && bytes % 1024 == 0 && unit < 3) bytes /= 1024, ++unit;
+  return fmt::format("{}{}", bytes, units[unit]);
+}
+
+std::string time_text(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.2f} µs", seconds * 1e6);
+  return seconds < 1 ? fmt::format("{:.3f} ms", seconds * 1e3) : fmt::format("{:.3f} s", seconds);
+}
+
+/// Right-aligned in so many columns: what fmt does not do for characters of several bytes in every version.
+std::string padded(std::string const& text, std::size_t columns) {
+  std::size_t shown = 0;
+  for (char const each : text) shown += (static_cast<unsigned char>(each) & 0xc0U) != 0x80U ? 1 : 0;
+  return std::string(shown < columns ? columns - shown : 0, ' ') + text;
+}
+
+void print_network(std::FILE* out, Settings const& settings) {
+  auto const& t = settings.topology;
+  auto const link = [](sim::LinkSpeed const& speed) {
+    return fmt::format("{} and {:.4g} GB/s", time_text(speed.latency_s), speed.bytes_per_s / 1e9);
+  };
+  fmt::print(out, "# {} on {}: {} ranks, {} a host", to_string(settings.operation), settings.topology_name, t.ranks,
+             t.ranks_per_host);
+  if (t.ranks_per_host > 1) fmt::print(out, "; inside {}", link(t.inside));
+  if (t.ranks > t.ranks_per_host) {
+    fmt::print(out, "; between {}, a NIC a {}", link(t.between), t.shared_nic ? "host" : "rank");
+  }
+  if (t.rails) fmt::print(out, "; by rails");
+  if (t.hosts_per_leaf > 0) fmt::print(out, "; {} hosts a leaf", t.hosts_per_leaf);
+  if (t.oversubscription > 1) fmt::print(out, "; oversubscribed {:g}×", t.oversubscription);
+  for (auto const& slow : settings.stragglers) {
+    fmt::print(out, "; rank {} {:g}× slower, {} late", slow.rank, slow.factor, time_text(sim::to_seconds(slow.delay)));
+  }
+  fmt::print(out,
+             "\n# simulated times (times the bound); bound: no algorithm takes less without stragglers; *: the best\n");
+}
+
+}  // namespace
+
+void print_report(std::FILE* out, Settings const& settings, std::vector<Row> const& rows) {
+  constexpr std::size_t kColumn = 22;
+  print_network(out, settings);
+  fmt::print(out, "{:>10} {}", "bytes", padded("bound", 12));
+  for (auto const* algorithm : settings.algorithms)
+    fmt::print(out, " {}", padded(std::string(algorithm->name), kColumn));
+  fmt::print(out, "\n");
+  for (auto const& row : rows) {
+    fmt::print(out, "{:>10} {}", size_text(row.bytes), padded(time_text(row.bound_s), 12));
+    for (std::size_t i = 0; i < row.points.size(); ++i) {
+      auto const seconds = row.points[i].seconds;
+      fmt::print(
+          out, " {}",
+          padded(fmt::format("{}{} ({:.2f})", i == row.best ? "*" : "", time_text(seconds), seconds / row.bound_s),
+                 kColumn));
+    }
+    fmt::print(out, "\n");
+  }
+  if (settings.algorithms.size() < 2) return;
+  for (auto const& crossover : crossovers(rows)) {
+    fmt::print(out, "# from {} bytes: {}\n", size_text(crossover.from_bytes),
+               settings.algorithms[crossover.algorithm]->name);
+  }
+}
+
+nlohmann::ordered_json report_json(Settings const& settings, std::vector<Row> const& rows) {
+  auto const& t = settings.topology;
+  auto const link = [](sim::LinkSpeed const& speed) {
+    return nlohmann::ordered_json{{"latency", speed.latency_s}, {"bandwidth", speed.bytes_per_s}, {"gap", speed.gap_s}};
+  };
+  nlohmann::ordered_json report{{"operation", to_string(settings.operation)},
+                                {"topology",
+                                 {{"name", settings.topology_name},
+                                  {"ranks", t.ranks},
+                                  {"ranks_per_host", t.ranks_per_host},
+                                  {"inside", link(t.inside)},
+                                  {"between", link(t.between)},
+                                  {"shared_nic", t.shared_nic},
+                                  {"rails", t.rails},
+                                  {"hosts_per_leaf", t.hosts_per_leaf},
+                                  {"oversubscription", t.oversubscription},
+                                  {"spine_latency", t.spine_latency_s}}},
+                                {"seed", settings.seed},
+                                {"stragglers", nlohmann::ordered_json::array()},
+                                {"rows", nlohmann::ordered_json::array()},
+                                {"crossovers", nlohmann::ordered_json::array()}};
+  for (auto const& slow : settings.stragglers) {
+    report["stragglers"].push_back(
+        {{"rank", slow.rank}, {"factor", slow.factor}, {"delay_s", sim::to_seconds(slow.delay)}});
+  }
+  for (auto const& row : rows) {
+    nlohmann::ordered_json line{
+        {"bytes", row.bytes}, {"bound_s", row.bound_s}, {"best", settings.algorithms[row.best]->name}};
+    for (std::size_t i = 0; i < row.points.size(); ++i) {
+      auto const& point = row.points[i];
+      line["algorithms"].push_back({{"name", settings.algorithms[i]->name},
+                                    {"time_s", point.seconds},
+                                    {"over_bound", point.seconds / row.bound_s},
+                                    {"formula_s", point.formula_s},
+                                    {"chunk", point.chunk},
+                                    {"messages", point.messages},
+                                    {"bytes_on_wire", point.bytes}});
+    }
+    report["rows"].push_back(line);
+  }
+  for (auto const& crossover : crossovers(rows)) {
+    report["crossovers"].push_back(
+        {{"from_bytes", crossover.from_bytes}, {"algorithm", settings.algorithms[crossover.algorithm]->name}});
+  }
+  return report;
+}
+
+}  // namespace weft::simulate_tool

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "weft_simulate/prediction.hpp"
+
+namespace weft::simulate_tool {
+
+/// A table of all sizes and algorithms, and where one overtakes another.
+void print_report(std::FILE* out, Settings const& settings, std::vector<Row> const& rows);
+[[nodiscard]] nlohmann::ordered_json report_json(Settings const& settings, std::vector<Row> const& rows);
+
+}  // namespace weft::simulate_tool

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/call.hpp"
+#include "collectives/p2p/algorithms.hpp"
+#include "transport/sim/simulation.hpp"
+
+namespace weft::simulate_tool {
+
+/// What the user asked for.
+struct Settings {
+  sim::Topology topology;
+  std::string topology_name;  ///< preset or file
+  Operation operation = Operation::all_reduce;
+  std::vector<p2p::Algorithm const*> algorithms;
+  std::vector<std::size_t> sizes;    ///< bytes of the whole buffer, as nccl-tests count them
+  std::optional<std::size_t> chunk;  ///< of pipelines; none: what is best by their formula
+  std::vector<sim::Straggler> stragglers;
+  double jitter_s = 0;
+  double reduction_bytes_per_s = 0;  ///< 0: reductions take no time
+  std::uint64_t seed = 1;
+  std::string json;     ///< file, - for standard output, empty for none
+  std::string picture;  ///< PNG
+};
+
+struct Arguments {
+  std::optional<Settings> settings;  ///< empty: the program ends with `exit_code`
+  int exit_code = 0;
+};
+
+/// Reads the command line; prints help, version, and what is wrong with it.
+[[nodiscard]] Arguments parse_arguments(int argc, char const* const* argv);
+
+/// "64K" (2^10; M, G likewise), "100", "1e6". @throws Error{invalid_argument} naming it
+[[nodiscard]] std::size_t parse_bytes(std::string const& text);
+/// "8-128M" doubles from one to the other, "8,1K,1M" are those. @throws Error{invalid_argument} naming the part
+[[nodiscard]] std::vector<std::size_t> parse_sizes(std::string const& text);
+/// "17:2" (twice as slow), "17@5ms" (begins later), "17:2@5ms"; several between commas.
+[[nodiscard]] std::vector<sim::Straggler> parse_stragglers(std::string const& text);
+/// "5us", "3ms", "20ns", "1s". @throws Error{invalid_argument} naming it
+[[nodiscard]] double parse_seconds(std::string const& text);
+
+}  // namespace weft::simulate_tool

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/sim/topology.hpp"
+
+namespace weft::simulate_tool {
+
+/// flat, nvlink, nvlink_shared_nic, rail, fat_tree
+[[nodiscard]] std::vector<std::string_view> preset_names();
+
+/// A preset by its name, or a JSON file (docs/simulator.md): an object with "preset" as a start, and members that
+/// change it. @throws Error{invalid_argument} naming the file and the member
+[[nodiscard]] sim::Topology read_topology(std::string const& name_or_path);
+
+}  // namespace weft::simulate_tool
