@@ -85,7 +85,8 @@ struct BucketerOptions {
   /// `compute` was given before mark_ready(), and what `compute` is given after wait() or finish() comes after the
   /// bucket; failures surface from later calls, timings() is empty, and a step whose plan stays can be captured.
   /// The host does wait for what other hosts say: has_gradient() under UnusedGradients::find (a step that finds out
-  /// anew cannot be captured), and each step of a join. BucketPolicy::optimal is not there so far: Error{unsupported}.
+  /// anew cannot be captured), and each step of a join. Under BucketPolicy::optimal times are the GPU's, which the host
+  /// waits for once, in the first synchronised step.
   /// reduce_scatter_and_release keeps parts in symmetric memory and gives whole buckets back, stream-ordered:
   /// gradient() of a bucket is valid from the first call for one of its tensors in a step until the bucket is launched.
   Device device{};

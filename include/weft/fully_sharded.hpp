@@ -50,6 +50,9 @@ struct FullyShardedOptions {
   bool reshard_after_forward = true;
   /// Units whose whole gradients are in memory: one that backward writes, the others on their way.
   std::size_t gradient_units = 2;
+  /// At least so many bytes for them: where units that are no neighbours are in backward together. 0: what
+  /// `gradient_units` neighbours take.
+  std::size_t gradient_cap = 0;
 
   /// Hybrid sharding: groups of so many consecutive ranks share a model out, groups are replicas. 0: all ranks. A rank
   /// that is a group by itself gathers nothing: parameters are read where they are, and the cap does not matter.
@@ -76,6 +79,9 @@ struct FullyShardedOptions {
   /// On a GPU: where parameters are read and gradients written, and the step runs. Absent: the GPU's legacy default
   /// stream.
   std::optional<Stream> compute{};
+  /// On a GPU: has events recorded around gathers, reductions and updates, for gathers_since() and its like. Not for
+  /// steps that are captured.
+  bool timed = false;
 };
 
 /// What of FullyShardedOptions may change between steps.
@@ -127,7 +133,7 @@ struct FullyShardedMemory {
 /// A unit that is given up stays until what was enqueued there by then has used it. Failures surface from later calls;
 /// timings are empty; a GradScaler is on the GPU as well. Ranks whose calls differ have differing collectives, which
 /// the communicators find within milliseconds, naming both units; what is brought to a step is not compared, nor which
-/// units had a backward under no_sync(). Not there so far: Lamb, and UnusedGradients other than zero.
+/// units had a backward under no_sync(). Not there so far: UnusedGradients other than zero.
 ///
 /// A step from the second on can be recorded in a CUDA graph (weft/cuda_graph.hpp), and launched instead of later ones:
 /// wait_gathers() comes before the recording, and last in it, for a graph cannot wait for what others have sent for. It
@@ -212,6 +218,10 @@ class FullySharded : public ShardedOptimizer {
     std::forward<Body>(body)();
   }
 
+  /// no_sync() for callers whose passes are no function: false begins it, true ends it; returns what it was.
+  /// @throws Error{invalid_argument} while a unit is in use.
+  bool set_sync(bool sync);
+
   /// Collective, while no unit is in use: gathers go on with other settings; results keep their bits. Units that were
   /// on their way are sent for again, into another pool where that is of another size.
   /// @throws Error{invalid_argument} as construction does, and while a unit is in use; Error{unsupported} on a GPU; on
@@ -232,11 +242,16 @@ class FullySharded : public ShardedOptimizer {
   /// step() before it launched; there are none where a rank is a shard group by itself.
   [[nodiscard]] std::span<BucketTiming const> gathers() const noexcept;
   [[nodiscard]] std::span<BucketTiming const> reductions() const noexcept;
+  /// On a GPU with options.timed the same in the GPU's time, see Bucketer::timings_since(): `ready` is where compute
+  /// was when they were launched.
+  [[nodiscard]] std::vector<BucketTiming> gathers_since(Event const& origin,
+                                                        std::chrono::steady_clock::time_point at) const;
+  [[nodiscard]] std::vector<BucketTiming> reductions_since(Event const& origin,
+                                                           std::chrono::steady_clock::time_point at) const;
 
  private:
   class Impl;
   [[nodiscard]] Impl& impl() const noexcept;
-  bool set_sync(bool sync);  ///< returns what it was
 };
 
 }  // namespace weft

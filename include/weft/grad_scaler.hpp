@@ -61,6 +61,10 @@ class GradScaler {
   /// Calls of update(), by which a GradientPolicy notices one that was forgotten.
   [[nodiscard]] std::uint64_t update_count() const noexcept { return updates_; }
 
+  /// From the next update() on; the scale stays. Options are those of construction, but for init_scale, and `enabled`,
+  /// which cannot change. @throws as construction.
+  void set_options(GradScalerOptions const& options);
+
   /// For checkpoints.
   struct State {
     float scale = 65536;

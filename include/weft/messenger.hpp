@@ -53,7 +53,8 @@ class Messenger {
 
   /// Local. The communicator's memory lives on as long as this.
   explicit Messenger(Communicator& communicator);
-  /// Local: pending operations fail with Error{aborted}.
+  /// Local: pending operations fail with Error{aborted}. What comes once no receive is pending goes to the
+  /// communicator's next Messenger.
   ~Messenger();
   Messenger(Messenger const&) = delete;
   Messenger& operator=(Messenger const&) = delete;

@@ -18,4 +18,7 @@ namespace weft {
 /// has, are written as "op<ID>", "tensor<ID>", made unique.
 void write_graph(OpGraph const& graph, std::ostream& out);
 
+/// Gives operators, tensors and groups the names that write_graph() writes.
+void name_uniquely(OpGraph& graph);
+
 }  // namespace weft

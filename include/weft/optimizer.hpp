@@ -32,6 +32,13 @@ struct OptimizerSettings {
   StateType state = StateType::f32;
 };
 
+/// Memory of the caller's for what Optimizer keeps of one parameter; must outlive it. The optimizer takes what lies
+/// there for its own and sets nothing first.
+struct ParameterMemory {
+  BufferView master{};               ///< f32 original of a bf16 or f16 parameter; without memory where it has none
+  std::vector<BufferView> states{};  ///< f32, in the order of state_names()
+};
+
 /// What a step reads when its updates run rather than when it is called (`step` when it begins): nobody waits for it on
 /// the host. Null: the options', one more than step_count(), 1, 1, no limit, no. On a GPU pointers are into its memory,
 /// and what begin_step() enqueues reads them all.
@@ -55,7 +62,8 @@ struct StepInputs {
 ///
 /// On a GPU begin_step(), update() and step() only enqueue, allocate nothing, and can be captured in CUDA graphs (a
 /// graph repeats the options' lr, so give it StepInputs::lr): step() is one launch for all tensors of an optimizer
-/// (Lamb: three) beside a small one. update_moments(), step_count() and what is for checkpoints wait for the device.
+/// (Lamb: three) beside a small one. update_moments() of one parameter, step_count() and what is for checkpoints wait
+/// for the device.
 ///
 /// A step: begin_step(), then update() of each tensor once, in any order; or step(). Parameters must outlive it. Not
 /// thread-safe, but different threads may update() different tensors between the same begin_step() and the next.
@@ -67,6 +75,12 @@ class Optimizer {
   /// One group.
   Optimizer(std::vector<BufferView> parameters, OptimizerOptions const& options,
             OptimizerSettings const& settings = {});
+  /// States and f32 originals lie in `memory`, one entry for each parameter, counted over all groups. So tensors may be
+  /// given in parts that threads update side by side, and what belongs to another library stays its own. On the CPU.
+  /// @throws as above; Error{invalid_argument} for memory that does not fit; Error{unsupported} for a GPU, StateType
+  /// other than f32.
+  Optimizer(std::vector<ParameterGroup> const& groups, std::vector<ParameterMemory> const& memory,
+            OptimizerSettings const& settings);
   ~Optimizer();
   Optimizer(Optimizer&&) noexcept;
   Optimizer& operator=(Optimizer&&) noexcept;
@@ -92,6 +106,11 @@ class Optimizer {
   };
   [[nodiscard]] Norms update_moments(std::size_t index, BufferView gradient);
   void apply(std::size_t index, Norms const& whole);
+  /// The same of several, without waiting for a GPU: `norms`, f64 where the parameters are, gets those of indices[i] at
+  /// 2·places[i] and behind; apply() reads the sums there. @throws Error{invalid_argument} as update() does.
+  void update_moments(std::span<std::size_t const> indices, std::span<BufferView const> gradients,
+                      std::span<std::size_t const> places, BufferView norms);
+  void apply(std::span<std::size_t const> indices, std::span<std::size_t const> places, BufferView norms);
 
   [[nodiscard]] std::size_t parameter_count() const noexcept;  ///< tensors in all groups
   /// @throws Error{invalid_argument} for a bad index, as everything that takes one, of a group too.
@@ -106,6 +125,9 @@ class Optimizer {
   /// Of all groups. @throws Error{invalid_argument} for one that is not finite and at least 0.
   void set_lr(double lr);
   void set_lr(std::size_t group, double lr);
+  /// From the next step on. @throws Error{invalid_argument} for options that make no sense, or are of another optimizer
+  /// or keep other states than the group's.
+  void set_options(std::size_t group, OptimizerOptions const& options);
 
   /// Steps that were applied.
   [[nodiscard]] std::int64_t step_count() const;

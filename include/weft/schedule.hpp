@@ -48,12 +48,15 @@ struct Schedule {
   std::array<double, kResources> busy_s{};  ///< by Resource
   double exposed_s = 0;                     ///< collectives run and nothing is computed
   double planning_s = 0;
+  /// No schedule of the graph within the capacity is shorter, for certain. Said of SchedulePolicy::weft alone.
+  bool shortest = false;
 };
 
 /// How a step is scheduled. Every one keeps within the capacity.
 enum class SchedulePolicy : std::uint8_t {
   /// Bucket sizes, memory for them and urgencies searched together. Never longer than any below with the same options,
-  /// whatever the time limit; beyond 100,000 operators, than those there was time for.
+  /// whatever the time limit; beyond 100,000 operators, than those there was time for. Of up to 12 operators without
+  /// contention the shortest of all (Schedule::shortest), but where collectives could be merged in thousands of ways.
   weft,
   blocking,   ///< one task at a time, in the order of least memory that is known
   asap,       ///< everything as soon as it can, what is needed first in front
@@ -63,9 +66,18 @@ enum class SchedulePolicy : std::uint8_t {
   xla,        ///< rules like those of XLA's latency-hiding scheduler, after combiners of 30 MiB
   inductor,   ///< collectives moved forward as far as the peak of the order stays, as Inductor's passes are described
   random,     ///< the best of several orders by chance
+  settings,   ///< ScheduleOptions::settings
 };
-inline constexpr int kSchedulePolicies = 9;
+inline constexpr int kSchedulePolicies = 9;  ///< all but settings
 std::string_view to_string(SchedulePolicy policy) noexcept;
+
+/// What trainers that cannot run a plan can be told.
+struct ScheduleSettings {
+  std::int64_t gather_bytes = 0;     ///< all_gathers and broadcasts are sent together up to so many; 0: one by one
+  std::int64_t reduction_bytes = 0;  ///< likewise all other collectives
+  int prefetch_depth = 0;  ///< collectives of a kind that start before the first of them is used; 0: as memory allows
+  friend bool operator==(ScheduleSettings const&, ScheduleSettings const&) = default;
+};
 
 struct ScheduleProgress {
   std::chrono::duration<double> elapsed;
@@ -83,7 +95,8 @@ struct ScheduleOptions {
   /// Past it the search takes the best plan so far; which one that is then depends on the machine's speed. Before, it
   /// depends on the arguments alone. Every other policy is tried even so, up to 100,000 operators.
   std::chrono::milliseconds time_limit{60'000};
-  std::uint64_t seed = 1;  ///< of SchedulePolicy::random
+  std::uint64_t seed = 1;       ///< of SchedulePolicy::random
+  ScheduleSettings settings{};  ///< of SchedulePolicy::settings
   std::function<void(ScheduleProgress const&)>
       progress{};  ///< called after each plan that was tried, by the caller's thread
 };
@@ -92,8 +105,8 @@ struct ScheduleOptions {
 /// thing at a time, all resources work at the same time, and live bytes never exceed the capacity. Pure: all ranks that
 /// pass the same arguments get the same plan.
 /// @throws Error{invalid_argument} as check_graph(); for operators that take more than 1e18 s in all, a capacity that
-/// is negative, a contention that is negative or not finite. Error{out_of_memory} where no order was found that fits
-/// the capacity, saying how many bytes the best one takes, and what none can take less than.
+/// is negative, a contention that is negative or not finite, settings that are negative. Error{out_of_memory} where no
+/// order was found that fits the capacity, saying how many bytes the best one takes, and what none can take less than.
 [[nodiscard]] Schedule plan_schedule(OpGraph const& graph, CostModel const& model, ScheduleOptions const& options = {});
 
 /// What operators take beside what the cost model says.

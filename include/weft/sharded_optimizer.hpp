@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "weft/buffer.hpp"
+#include "weft/event.hpp"
 #include "weft/gradients.hpp"
 #include "weft/optimizer_options.hpp"
 #include "weft/overlap.hpp"
@@ -51,6 +53,9 @@ class ShardedOptimizer {
   [[nodiscard]] GradientNorm gradient_norm() const;
   /// When the last step updated this rank's shards, bucket by bucket or unit by unit; on a GPU empty.
   [[nodiscard]] std::span<Interval const> updates() const noexcept;
+  /// On a GPU, where the step was timed: the same in the GPU's time, see Bucketer::timings_since().
+  [[nodiscard]] std::vector<Interval> updates_since(Event const& origin,
+                                                    std::chrono::steady_clock::time_point at) const;
 
   // For checkpoints. A parameter's master is its f32 original, or where it has none (f32 parameters, or without
   // optimizer.master_weights) its own values as f32. What is set must not change while a step is under way, or while a

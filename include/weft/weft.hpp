@@ -12,6 +12,7 @@
 #include "weft/config.hpp"
 #include "weft/convert.hpp"
 #include "weft/cost_model.hpp"
+#include "weft/cpu_layers.hpp"
 #include "weft/data_parallel.hpp"
 #include "weft/data_type.hpp"
 #include "weft/device.hpp"

@@ -52,7 +52,7 @@ struct ZeroOptions {
 /// read on options.buckets.compute, the step runs there, and what follows wait_parameter() on it comes after the
 /// bucket. Failures surface from later calls; timings are empty; a GradScaler is on the GPU as well. In stage 2
 /// the gradients of a bucket are in memory from the first gradient(i) of one of them in a step to its reduction: ask
-/// for views anew in each step. Not there so far: Lamb, and what BucketerOptions::device says. A step from the second
+/// for views anew in each step. Not there so far: what BucketerOptions::device says. A step from the second
 /// on can be recorded in a CUDA graph: wait_parameters() comes before the recording, and last in it.
 ///
 /// Parameters are numbered over all groups. What may be touched:
@@ -142,6 +142,12 @@ class ZeroOptimizer : public ShardedOptimizer {
   /// The all_gathers, in launch order, of the last step whose parameters were all waited for, by wait_parameters() or
   /// by the step after it.
   [[nodiscard]] std::span<BucketTiming const> gathers() const noexcept;
+  /// On a GPU with options.buckets.timed the same in the GPU's time, see Bucketer::timings_since(): `ready` is when
+  /// compute had updated the bucket. updates_since() is then of the last step.
+  [[nodiscard]] std::vector<BucketTiming> reductions_since(Event const& origin,
+                                                           std::chrono::steady_clock::time_point at) const;
+  [[nodiscard]] std::vector<BucketTiming> gathers_since(Event const& origin,
+                                                        std::chrono::steady_clock::time_point at) const;
   [[nodiscard]] BucketPlan const& plan() const noexcept;
 
  private:

@@ -80,8 +80,10 @@ Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
 Communicator::Impl& Communicator::live(char const* function) const {
-  if (impl_) [[likely]]
+  if (impl_) [[likely]] {
+    impl_->check_process(function);
     return *impl_;
+  }
   throw Error(
       ErrorCode::invalid_argument,
       fmt::format("{}: this Communicator was moved from: it has no rank and makes no calls; use the one that it "
@@ -96,7 +98,7 @@ int Communicator::size() const noexcept {
   return impl_ ? impl_->validator.size : 0;
 }
 CommunicatorOptions const& Communicator::options() const {
-  return live("options").options;
+  return impl_ ? impl_->options : live("options").options;
 }
 
 void Communicator::connect(Device device) {

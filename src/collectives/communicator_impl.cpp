@@ -24,6 +24,15 @@ Communicator::Impl::Impl(std::unique_ptr<Backend> backend, std::shared_ptr<Fligh
       received_(static_cast<std::size_t>(size)) {}
 
 Communicator::Impl::~Impl() {
+  if (process_ != process_number()) {
+    // A forked child: its parent's peers must not hear that the parent left, and its threads are not here.
+    static_cast<void>(device_.release());
+    static_cast<void>(backend_.release());
+    new auto(std::move(recorder_));
+    new auto(std::move(group_));
+    new auto(std::move(fusion_));
+    return;
+  }
   device_.reset();  // it asks the others' back ends, which wait below
   if (group_) drop_group();
   finish_calls();
@@ -39,6 +48,13 @@ void Communicator::Impl::refuse_second_thread(weft::Operation operation) const {
   validator.reject(operation,
                    "another thread of this rank is in a call on this communicator; one thread at a time calls: take "
                    "turns, or give each thread its duplicate()");
+}
+
+void Communicator::Impl::refuse_child(char const* function) const {
+  validator.reject(
+      function,
+      "this process was forked from the one whose communicator this is, whose ranks would mix up its calls "
+      "with their own; make one of its own for it");
 }
 
 Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveOptions const& how) {
@@ -290,6 +306,7 @@ Buffer Communicator::Impl::allocate(Call call) {
 }
 
 void Communicator::Impl::abort(std::string const& reason) noexcept {
+  if (process_ != process_number()) return;
   backend_->abort(reason);
   if (device_) device_->fail(ErrorCode::aborted, reason);
 }

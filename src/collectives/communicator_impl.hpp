@@ -20,6 +20,7 @@
 #include "collectives/open_group.hpp"
 #include "collectives/validation.hpp"
 #include "core/mpi_members.hpp"
+#include "core/process_number.hpp"
 #include "weft/communicator.hpp"
 #include "weft/error.hpp"
 
@@ -92,6 +93,13 @@ class Communicator::Impl {
 
   void throw_if_failed() { backend_->throw_if_failed(); }
 
+  /// @throws Error{invalid_argument} in a child that was forked from the process whose communicator this is: its
+  /// parent's peers would take the child's calls for the parent's.
+  void check_process(char const* function) const {
+    if (process_ != process_number()) [[unlikely]]
+      refuse_child(function);
+  }
+
   Validator const validator;
   CommunicatorOptions const options;
   std::shared_ptr<MpiMembers const> mpi;  ///< where MPI started the ranks
@@ -121,6 +129,7 @@ class Communicator::Impl {
     std::atomic<bool>& busy_;
   };
   [[noreturn]] void refuse_second_thread(weft::Operation operation) const;
+  [[noreturn]] void refuse_child(char const* function) const;
 
   /// Counts a transfer on a stream as landed when it ends.
   struct Landed {
@@ -185,6 +194,7 @@ class Communicator::Impl {
   [[noreturn]] void throw_with_name(Error const& error) const;
   void execute_on_link(Call const& call, std::function<void(Call const&)> const& body);
 
+  std::uint32_t const process_ = process_number();
   std::unique_ptr<Backend> backend_;
   std::shared_ptr<FlightRecorder> recorder_;
   std::atomic<std::uint64_t> issued_{0};  // by the one calling thread; where streams fuse, under the fusion's lock

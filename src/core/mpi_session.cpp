@@ -1,10 +1,12 @@
 #include "core/mpi_session.hpp"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -25,6 +27,17 @@ struct Current {
 Current& current() {
   static Current the_process;
   return the_process;
+}
+
+using SetYielding = bool (*)(bool);
+
+/// Open MPI's switch for yielding in every look that finds nothing done; null in another MPI.
+SetYielding find_yielding() noexcept {
+  Dl_info mpi;
+  if (dladdr(reinterpret_cast<void*>(&MPI_Init_thread), &mpi) == 0) return nullptr;
+  auto* const library = dlopen(mpi.dli_fname, RTLD_LAZY | RTLD_NOLOAD);  // finds what that needs, too; stays
+  if (library == nullptr) return nullptr;
+  return reinterpret_cast<SetYielding>(dlsym(library, "opal_progress_set_yield_when_idle"));
 }
 
 bool is_finalised() noexcept {
@@ -77,6 +90,20 @@ MpiSession::MpiSession() {
   }
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level_), "MPI_Init_thread");
   owner_ = true;
+  if (std::getenv("OMPI_MCA_mpi_yield_when_idle") == nullptr) set_yielding_ = find_yielding();
+  if (set_yielding_ != nullptr) set_yielding_(false);
+}
+
+MpiSession::Yielding::Yielding(MpiSession& session) : session_(session) {
+  if (session_.set_yielding_ == nullptr) return;
+  std::lock_guard const lock(session_.yielding_mutex_);
+  if (session_.yielding_++ == 0) session_.set_yielding_(true);
+}
+
+MpiSession::Yielding::~Yielding() {
+  if (session_.set_yielding_ == nullptr) return;
+  std::lock_guard const lock(session_.yielding_mutex_);
+  if (--session_.yielding_ == 0) session_.set_yielding_(false);
 }
 
 MpiSession::~MpiSession() {
@@ -85,6 +112,7 @@ MpiSession::~MpiSession() {
   for (sweep(); !remains_.empty() && std::chrono::steady_clock::now() < deadline; sweep()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  Yielding const yielding(*this);
   if (owner_ && std::uncaught_exceptions() == exceptions_) MPI_Finalize();
 }
 
@@ -120,6 +148,7 @@ void MpiSession::sweep() noexcept {
 std::shared_ptr<MpiCommunicator> MpiCommunicator::duplicate_world() {
   auto session = MpiSession::acquire();
   auto const turn = session->enter();
+  MpiSession::Yielding const yielding(*session);
   MPI_Comm handle = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &handle), "MPI_Comm_dup");
   return std::make_shared<MpiCommunicator>(session, handle);
@@ -135,6 +164,7 @@ std::shared_ptr<MpiCommunicator> MpiCommunicator::world() {
 
 std::shared_ptr<MpiCommunicator> MpiCommunicator::of(MpiCommunicator& parent, std::span<int const> ranks, int tag) {
   auto const turn = parent.session().enter();
+  MpiSession::Yielding const yielding(parent.session());
   MPI_Group everybody = MPI_GROUP_NULL;
   MPI_Group some = MPI_GROUP_NULL;
   MPI_Comm handle = MPI_COMM_NULL;

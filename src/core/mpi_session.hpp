@@ -47,6 +47,21 @@ class MpiSession {
   /// Whether the thread level lets this thread call MPI at all.
   [[nodiscard]] bool admits_this_thread() const noexcept;
 
+  /// While one lives MPI yields the core where it waits in a call, as Open MPI does with more ranks than cores.
+  /// Otherwise not, where Weft has started Open MPI: a yield costs a time slice of any program that computes meanwhile,
+  /// and Weft's own waits know when to yield and when to sleep. OMPI_MCA_mpi_yield_when_idle in the environment rules
+  /// all of it out.
+  class Yielding {
+   public:
+    explicit Yielding(MpiSession& session);
+    ~Yielding();
+    Yielding(Yielding const&) = delete;
+    Yielding& operator=(Yielding const&) = delete;
+
+   private:
+    MpiSession& session_;
+  };
+
   /// Keeps what a communicator left behind until MPI has let go of it, or else until after MPI_Finalize.
   void keep(std::unique_ptr<MpiRemains> remains);
   /// Destroys the kept remains that have settled.
@@ -58,6 +73,9 @@ class MpiSession {
   int level_ = MPI_THREAD_SINGLE;
   bool owner_ = false;
   int exceptions_ = std::uncaught_exceptions();
+  bool (*set_yielding_)(bool) = nullptr;
+  std::mutex yielding_mutex_;
+  int yielding_ = 0;
   std::mutex turn_;
   std::mutex remains_mutex_;
   std::vector<std::unique_ptr<MpiRemains>> remains_;

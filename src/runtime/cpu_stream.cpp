@@ -185,6 +185,11 @@ CpuStream::CpuStream(StreamOptions const& options) : queue_(std::make_shared<Que
 }
 
 CpuStream::~CpuStream() {
+  if (process_ != process_number()) {  // a forked child, which has no such thread
+    new auto(std::move(worker_));
+    new auto(std::move(queue_));
+    return;
+  }
   launch_deferred();
   queue_->close();
   if (on_worker()) {

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <thread>
 
+#include "core/process_number.hpp"
 #include "runtime/stream_impl.hpp"
 
 namespace weft {
@@ -28,6 +30,7 @@ class CpuStream final : public Stream::Impl {
  private:
   class Queue;
 
+  std::uint32_t const process_ = process_number();
   std::shared_ptr<Queue> queue_;  ///< shared with the worker, which may outlive this
   std::thread worker_;
 };

@@ -10,10 +10,6 @@ namespace weft {
 
 using Clock = std::chrono::steady_clock;
 
-void Work::State::enqueue() noexcept {
-  timings.enqueued = Clock::now();
-}
-
 void Work::State::start() noexcept {
   timings.started = Clock::now();
 }

@@ -46,7 +46,9 @@ class Work::State {
   /// Makes sure that the operation is launched; false when it cannot be yet. Whoever waits calls this first.
   [[nodiscard]] bool demand() const noexcept;
   /// Stamps timings.enqueued; call before the state is shared.
-  void enqueue() noexcept;
+  void enqueue() noexcept { enqueue(std::chrono::steady_clock::now()); }
+  /// The same of one that knows the time.
+  void enqueue(std::chrono::steady_clock::time_point now) noexcept { timings.enqueued = now; }
   /// Stamps timings.started; only the thread that will complete it.
   void start() noexcept;
   /// Stamps timings.finished and wakes waiters.

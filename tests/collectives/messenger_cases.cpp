@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "weft/error.hpp"
@@ -190,6 +192,34 @@ void take_over_from_another(Communicator& world) {
       sent.wait();
     }
     require_content(world, {left, world.rank(), 0, round, 100}, got);
+    world.barrier();
+  }
+}
+
+void leave_later_messages_to_the_next(Communicator& world) {
+  if (world.size() < 3) return;
+  constexpr std::chrono::seconds kLimit{10};
+  auto const rank = world.rank();
+  auto const last = world.size() - 1;
+  for (auto const& [first, later, size] :
+       {std::tuple(last, 1, 100), std::tuple(last, 1, 5000), std::tuple(1, last, 9)}) {
+    auto const mine = message_content(rank, 0, static_cast<std::size_t>(size));
+    Bytes got(mine.size());
+    std::optional<Messenger> messenger(world);
+    // Only one rank sends, but whoever receives from any has to listen to all.
+    if (rank == 0) messenger->receive(std::span(got), Messenger::kAnyRank).wait();
+    if (rank == first) messenger->send(std::span(mine), 0).wait();
+    world.barrier();
+    std::optional<Messenger::Request> sent;
+    if (rank == later) sent = messenger->send(std::span(mine), 0, 1);
+    for (int i = 0; i < 3; ++i) world.barrier();  // the beginning at least has come
+    if (rank == 0) {
+      messenger.reset();
+      messenger.emplace(world);
+      require(messenger->receive(std::span(got), later, 1).wait_for(kLimit), "a message got lost between messengers");
+      require_content(world, {later, 0, 1, 0, got.size()}, got);
+    }
+    if (sent) sent->wait();
     world.barrier();
   }
 }

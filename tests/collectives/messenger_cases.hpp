@@ -25,6 +25,8 @@ void cross_long_messages(Communicator& world);
 void leave_in_the_background(Communicator& world);
 /// A Messenger whose receives from anybody nothing came for leaves the communicator's other messages alone.
 void take_over_from_another(Communicator& world);
+/// Of two ranks and more that rank 0 received from any of: what one sends it afterwards is its next Messenger's.
+void leave_later_messages_to_the_next(Communicator& world);
 /// Messages of another size fail their receive, and the next come through.
 void drop_what_does_not_fit(Communicator& world);
 

@@ -46,6 +46,10 @@ TEST(Messenger, AnotherFollowsOnTheSameCommunicator) {
   run_thread_ranks(3, take_over_from_another);
 }
 
+TEST(Messenger, WhatComesAfterItsLastReceiveIsTheNexts) {
+  run_thread_ranks(3, leave_later_messages_to_the_next);
+}
+
 TEST(Messenger, ContinuationsRunOnceEvenWhenNobodyWaits) {
   run_thread_ranks(2, [](Communicator& world) {
     Messenger messenger(world);

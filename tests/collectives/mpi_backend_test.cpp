@@ -113,6 +113,14 @@ INSTANTIATE_TEST_SUITE_P(All, Differential,
                                          Setting{"mpi", "aaa"}, Setting{"default", "aba"},
                                          Setting{"hierarchical", "abba"}));
 
+/// More ranks than cores, and other programs besides.
+TEST(MpiCrowd, AWaitGivesWayToProgramsThatComputeAndComesBack) {
+  for (auto const& setting : {Setting{"mpi", "aaaa"}, Setting{"hierarchical", "aaab"}}) {
+    auto const outcome = mpirun("crowded", setting);
+    EXPECT_EQ(0, outcome.code) << setting.backend << ": " << outcome.output;
+  }
+}
+
 TEST(MpiSelection, SharedMemoryIsRefusedAcrossHosts) {
   auto const outcome = mpirun("refuse", {"default", "ab"});
   EXPECT_EQ(0, outcome.code) << outcome.output;

@@ -2,8 +2,11 @@
 // rank: ranks of equal letters are on one host. Exits with 0 when everything was as it should be.
 #include <weft/weft.hpp>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -300,6 +303,7 @@ void messenger(Job const& job) {
   cross_long_messages(world);
   leave_in_the_background(world);
   take_over_from_another(world);
+  leave_later_messages_to_the_next(world);
   drop_what_does_not_fit(world);
   require(all_reduce_one(world) == static_cast<float>(world.size()), "collectives go on");
 }
@@ -337,6 +341,51 @@ void messenger_errors(Job const& job) {
   }
 }
 
+/// As many busy threads as there are cores, for as long as it lives.
+class Crowd {
+ public:
+  Crowd() {
+    for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i) {
+      threads_.emplace_back([this] {
+        while (!over_.load(std::memory_order_relaxed)) {
+        }
+      });
+    }
+  }
+  ~Crowd() {
+    over_.store(true);
+    for (auto& thread : threads_) thread.join();
+  }
+
+ private:
+  std::atomic<bool> over_{false};
+  std::vector<std::thread> threads_;
+};
+
+/// How often this thread has given up its core though it had more to do: by yielding, or because its time was over.
+long displaced() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nivcsw;
+}
+
+/// Who waits beside programs that compute sleeps: each yield would cost it one of their time slices.
+void crowded(Job const& job) {
+  constexpr int kCalls = 300;
+  auto world = job.create();
+  std::unique_ptr<Crowd> crowd;
+  if (world.rank() == 0) crowd = std::make_unique<Crowd>();
+  for (int call = 0; call < kCalls / 4; ++call) all_reduce_one(world);  // in which it finds out
+  long least = kCalls;  // of several turns: what else runs here displaces it, too
+  for (int turn = 0; turn < 3; ++turn) {
+    auto const before = displaced();
+    for (int call = 0; call < kCalls; ++call) all_reduce_one(world);
+    least = std::min(least, displaced() - before);
+  }
+  require(least < kCalls, "displaced once or more in each of " + std::to_string(kCalls) + " calls");
+  world.barrier();
+}
+
 void refuse(Job const& job) {
   auto options = job.options;
   options.config->backend = BackendKind::shm;
@@ -357,6 +406,7 @@ int run(int argc, char** argv) {
                                                                      {"messages", messages},
                                                                      {"messenger", messenger},
                                                                      {"messenger_errors", messenger_errors},
+                                                                     {"crowded", crowded},
                                                                      {"refuse", refuse},
                                                                      {"bitwise", bitwise},
                                                                      {"relaxed", relaxed}};

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <future>
+#include <span>
 
 #include "collectives/shm/fd_passing.hpp"
 #include "collectives/shm/segment.hpp"
@@ -78,6 +80,52 @@ TEST(SymmetricMemory, OnlyTheRootsIsLeft) {
     return 0;
   });
   expect_all_succeeded(exits);
+}
+
+/// What ranks move in one another's buffers has arrived, and was read, when a rank returns that uses its buffer anew:
+/// the root waits for all others, though they do not wait for each other.
+int use_buffers_again_at_once(Communicator& world) {
+  constexpr std::size_t kPart = 300'000;
+  auto const ranks = static_cast<std::size_t>(world.size());
+  auto const rank = static_cast<std::uint32_t>(world.rank());
+  auto const whole = world.allocate(ranks * kPart, DataType::u32);
+  auto const part = world.allocate(kPart, DataType::u32);
+  auto const all = whole.as<std::uint32_t>();
+  auto const own = part.as<std::uint32_t>();
+  auto const value = [](std::uint32_t of, std::size_t i) { return of * 1'000'003 + static_cast<std::uint32_t>(i); };
+  auto const holds = [&](std::span<std::uint32_t> range, std::uint32_t of, std::size_t from) {
+    for (std::size_t i = 0; i < range.size(); ++i) {
+      if (range[i] != value(of, from + i)) return false;
+    }
+    return true;
+  };
+  for (int root = 0; root < 2 * world.size(); ++root) {
+    auto const is_root = world.rank() == root % world.size();
+    auto const turn = static_cast<std::uint32_t>(root);
+    auto const at_root = is_root ? whole.view() : BufferView{nullptr, 0, DataType::u32};
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = value(turn, i);
+    world.scatter(at_root, part.view(), root % world.size());
+    std::fill(all.begin(), all.end(), 0);
+    if (!holds(own, turn, rank * kPart)) return 1;
+    for (std::size_t i = 0; i < kPart; ++i) own[i] = value(turn + 1, rank * kPart + i);
+    world.gather(part.view(), at_root, root % world.size());
+    std::fill(own.begin(), own.end(), 0);
+    if (is_root && !holds(all, turn + 1, 0)) return 2;
+    if (is_root) std::for_each(all.begin(), all.end(), [](std::uint32_t& each) { ++each; });
+    world.broadcast(whole.view(), root % world.size());
+    if (!is_root && (all.front() != value(turn + 1, 0) + 1 || all[kPart] != value(turn + 1, kPart) + 1 ||
+                     all.back() != value(turn + 1, all.size() - 1) + 1))
+      return 3;
+    std::fill(all.begin(), all.end(), 0);
+  }
+  return 0;
+}
+
+TEST(SymmetricMemory, RootsAndOthersUseTheirBuffersAgainAtOnce) {
+  for (int const ranks : {2, 5}) {
+    expect_all_succeeded(run_forked_ranks(ranks, use_buffers_again_at_once));
+  }
+  run_thread_ranks(3, [](Communicator& world) { EXPECT_EQ(0, use_buffers_again_at_once(world)); });
 }
 
 TEST(FdPassing, DeliversTheDescriptorToThoseWhoKnowTheToken) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <filesystem>
 #include <memory>
@@ -42,6 +43,8 @@ class FlightRecorder {
   FlightRecorder(FlightIdentity identity, Config const& config);
 
   void enqueue(Call const& call) noexcept { ring_.enqueue(call); }
+  /// The same where the time is known.
+  void enqueue(Call const& call, std::chrono::steady_clock::time_point now) noexcept { ring_.enqueue(call, now); }
 
   /// The parts of record() by themselves, for calls that run where this process does not see them: one thread, in the
   /// order of their numbers.

@@ -59,14 +59,17 @@ void FlightRing::describe(Slot& slot, Call const& call) noexcept {
 }
 
 void FlightRing::enqueue(Call const& call) noexcept {
-  if (slots_ == nullptr) return;
+  if (slots_ != nullptr) write_enqueue(call, now_for(call));
+}
+
+void FlightRing::write_enqueue(Call const& call, std::uint64_t now) noexcept {
   issued_.store(call.sequence, std::memory_order_release);
   // Every call up to the slot's last owner has ended: nobody else writes to it.
   if (call.sequence > ended_.load(std::memory_order_acquire) + mask_ + 1) return;
   auto& slot = slot_of(call.sequence);
   slot.head.store(head_of(call, FlightState::writing), std::memory_order_relaxed);
   describe(slot, call);
-  slot.enqueued.store(now_for(call), std::memory_order_release);
+  slot.enqueued.store(now, std::memory_order_release);
   slot.started.store(0, std::memory_order_release);
   slot.finished.store(0, std::memory_order_release);
   slot.head.store(head_of(call, FlightState::enqueued), std::memory_order_release);

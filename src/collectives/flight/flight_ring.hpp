@@ -43,6 +43,10 @@ class FlightRing {
   /// A call that waits for its stream, or for calls before it. Left out while the call that its slot still holds has
   /// not ended. The thread that issues calls.
   void enqueue(Call const& call) noexcept;
+  /// The same where the time is known.
+  void enqueue(Call const& call, std::chrono::steady_clock::time_point now) noexcept {
+    if (slots_ != nullptr) write_enqueue(call, static_cast<std::uint64_t>(now.time_since_epoch().count()));
+  }
   /// Calls start and end one after the other, on whichever thread.
   void start(Call const& call) noexcept {
     if (slots_ != nullptr) write_start(call);
@@ -72,6 +76,7 @@ class FlightRing {
     Word finished{0};
   };
 
+  void write_enqueue(Call const& call, std::uint64_t now) noexcept;
   void write_start(Call const& call) noexcept;
   void write_finish(Call const& call, FlightState state) noexcept;
   static void describe(Slot& slot, Call const& call) noexcept;

@@ -52,6 +52,7 @@ Messenger::~Messenger() {
 Messenger::Request Messenger::send(ConstBufferView const& buffer, int to, int tag,
                                    std::optional<std::chrono::milliseconds> timeout) {
   auto const& communicator = *impl_->communicator;
+  communicator.check_process("send");
   auto call = communicator.validator.send(buffer, to);
   Message const message{
       .direction = Message::Direction::send,
@@ -65,6 +66,7 @@ Messenger::Request Messenger::send(ConstBufferView const& buffer, int to, int ta
 Messenger::Request Messenger::receive(BufferView const& buffer, int from, int tag,
                                       std::optional<std::chrono::milliseconds> timeout) {
   auto const& communicator = *impl_->communicator;
+  communicator.check_process("recv");
   auto call = communicator.validator.recv(buffer, from == kAnyRank ? 0 : from);
   Message const message{.direction = Message::Direction::receive,
                         .dtype = buffer.dtype,

@@ -118,7 +118,7 @@ void Messenger::Impl::end_content(int source) {
 
 void Messenger::Impl::drop(int source) {
   auto& from = inbound_[index(source)];
-  // A head that nothing has come of yet is as if it had never been asked for: a later Messenger asks for it again.
+  // A head that nothing was seen of yet is as if it had never been asked for: a later Messenger asks for it again.
   if (from.transit && !from.of_content && from.transit->withdraw()) communicator->take_back(source);
   from.transit.reset();
 }

@@ -10,7 +10,7 @@
 namespace weft::mpi {
 namespace {
 
-constexpr int kBarePolls = 32;     // before the core is offered to others between two polls
+constexpr int kBarePolls = 8;      // before the core is offered to others between two polls
 constexpr int kPollsPerLook = 64;  // looks at the clock and at notices
 constexpr auto kPatience = std::chrono::milliseconds(2);
 constexpr auto kStreamPatience = std::chrono::microseconds(20);  // a communication thread beside computation
@@ -145,18 +145,24 @@ void Channel::await(Call const& call, std::function<bool()> const& ready, int co
   for (int poll = 1; !ready(); ++poll) {
     auto const waited = Clock::now() - start;
     if (progress_) progress_();
-    if (waited < patience) {
-      ::sched_yield();
+    if (waited < patience && yielder_.yield()) {
       if (poll % kPollsPerLook != 0) continue;
     } else {
       std::this_thread::sleep_for(nap);
       nap = std::min<Clock::duration>(nap * 2, kLongestNap);
     }
-    look_around(call, peer, waited);
+    look_around(call, peer, waited, ready);
   }
 }
 
-void Channel::look_around(Call const& call, int peer, Clock::duration waited) {
+bool Channel::has_come_after_all(std::function<bool()> const& ready) {
+  for (int poll = 0; poll < kBarePolls; ++poll) {
+    if (ready()) return true;
+  }
+  return false;
+}
+
+void Channel::look_around(Call const& call, int peer, Clock::duration waited, std::function<bool()> const& ready) {
   auto const limit = Clock::duration(call.timeout);
   auto const is_long = waited >= std::min<Clock::duration>(kLongWait, limit / 4);
   {
@@ -165,6 +171,7 @@ void Channel::look_around(Call const& call, int peer, Clock::duration waited) {
     tell_failure();
     if (is_long && peer == kEverybody && !failed_.load()) say_here(call);
   }
+  if (failed_.load() && has_come_after_all(ready)) return;
   throw_if_failed();
   if (!is_long) return;
   auto const absent = find_absent(call, peer);
@@ -223,21 +230,21 @@ void Channel::hear() noexcept {
   }
 }
 
-bool Channel::cancel(MPI_Request& request) noexcept {
-  if (!communicator_->session().admits_this_thread()) return false;
+Channel::Cancelled Channel::cancel(MPI_Request& request) noexcept {
+  if (!communicator_->session().admits_this_thread()) return Cancelled::no;
   try {
     auto const turn = communicator_->session().enter();
-    if (request == MPI_REQUEST_NULL) return false;  // it came while it was cancelled before
+    if (request == MPI_REQUEST_NULL) return Cancelled::has_come;
     MPI_Status status;
     check_mpi(MPI_Cancel(&request), "MPI_Cancel");
     check_mpi(MPI_Wait(&request, &status), "MPI_Wait");
     int cancelled = 0;
     check_mpi(MPI_Test_cancelled(&status, &cancelled), "MPI_Test_cancelled");
-    return cancelled != 0;
+    return cancelled != 0 ? Cancelled::yes : Cancelled::has_come;
   } catch (Error const& error) {
     std::lock_guard const lock(mutex_);
     note_failure(error.code(), error.what());
-    return false;
+    return Cancelled::no;
   }
 }
 

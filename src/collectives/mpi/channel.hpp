@@ -11,6 +11,7 @@
 #include "collectives/call.hpp"
 #include "collectives/mpi/mpi_memory.hpp"
 #include "core/mpi_session.hpp"
+#include "core/yielder.hpp"
 #include "weft/communicator.hpp"
 #include "weft/error.hpp"
 
@@ -56,8 +57,13 @@ class Channel {
   void await(Call const& call, std::function<bool()> const& ready, int const& peer = kEverybody);
   static constexpr int kEverybody = -1;
 
-  /// Takes back a receive that was started; false when its message has come already.
-  [[nodiscard]] bool cancel(MPI_Request& request) noexcept;
+  enum class Cancelled : std::uint8_t {
+    yes,
+    has_come,  ///< the message was there already, and is where the receive wanted it
+    no,        ///< this thread may not call MPI, or MPI failed: it may come yet
+  };
+  /// Takes back a receive that was started.
+  [[nodiscard]] Cancelled cancel(MPI_Request& request) noexcept;
   /// Whether `peer` has told that it makes no more calls.
   [[nodiscard]] bool has_left(int peer);
 
@@ -76,7 +82,9 @@ class Channel {
   using Clock = std::chrono::steady_clock;
 
   /// What a wait does besides testing: hear notices, tell that this rank is here, give up in the end.
-  void look_around(Call const& call, int peer, Clock::duration waited);
+  void look_around(Call const& call, int peer, Clock::duration waited, std::function<bool()> const& ready);
+  /// Whether a call is complete of which this rank has not looked at the end while it slept, and others failed.
+  [[nodiscard]] static bool has_come_after_all(std::function<bool()> const& ready);
   void say_here(Call const& call) noexcept;
   /// Whom this rank waits for, as far as it is known.
   struct Absence {
@@ -92,7 +100,8 @@ class Channel {
 
   std::shared_ptr<MpiCommunicator> communicator_;
   std::unique_ptr<MpiMemory> memory_;
-  Clock::duration patience_;         // before a wait sleeps
+  Clock::duration patience_;  // before a wait sleeps, which it does at once where other programs want the core
+  Yielder yielder_;
   std::function<void()> progress_;   // another library's, called by waits
   std::uint64_t announced_ = 0;      // the latest call that all ranks have announced
   std::uint64_t latest_ = 0;         // the latest call that this rank has announced

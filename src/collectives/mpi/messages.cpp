@@ -16,14 +16,8 @@ using shm::at;
 
 namespace {
 
-constexpr std::size_t kInEnvelope = std::size_t{2} << 10;
+constexpr std::size_t kInEnvelope = Envelope::kCapacity;
 constexpr std::size_t kMessageBlock = std::size_t{512} << 10;
-
-struct Envelope {
-  std::uint64_t bytes = 0;
-  std::uint64_t dtype = 0;
-  std::array<std::byte, kInEnvelope> payload{};
-};
 
 /// Messages between two ranks are told apart by tags, so that threads may start them in any order. MPI promises tags up
 /// to 32767.
@@ -36,8 +30,12 @@ int tag_of(Message const& message) {
 /// A message on its way, with all that MPI uses of it.
 class MpiBackend::Passage {
  public:
-  Passage(Channel& channel, Call const& call, Message const& message)
-      : channel_(channel), call_(call), message_(message), blocks_(shm::ceil_div(later_bytes(), kMessageBlock)) {
+  Passage(MpiBackend& backend, Call const& call, Message const& message)
+      : channel_(backend.channel_),
+        returned_(backend.returned_envelopes_),
+        call_(call),
+        message_(message),
+        blocks_(shm::ceil_div(later_bytes(), kMessageBlock)) {
     for (std::size_t i = 0; i < std::min<std::size_t>(blocks_, 2); ++i) {
       memory_[i] = Buffer::host(std::min(kMessageBlock, later_bytes()), DataType::u8);
     }
@@ -67,10 +65,15 @@ class MpiBackend::Passage {
     return done_ = true;
   }
 
-  /// Ends a receive of which nothing has come; false when MPI uses something of it.
+  /// Ends a receive of which advance() has seen nothing yet; false when it has, or MPI uses something of it.
   [[nodiscard]] bool withdraw() {
     if (!started_) return true;
-    if (sends() || opened_ || !channel_.cancel(requests_[2])) return false;
+    if (sends() || opened_) return false;
+    switch (channel_.cancel(requests_[2])) {
+      case Channel::Cancelled::yes: break;
+      case Channel::Cancelled::has_come: returned_.put(peer(), message_.number, envelope_); break;
+      case Channel::Cancelled::no: return false;
+    }
     started_ = false;
     return true;
   }
@@ -101,6 +104,7 @@ class MpiBackend::Passage {
   }
 
   void start_envelope() {
+    if (!sends() && returned_.take(peer(), message_.number, envelope_)) return;
     envelope_.bytes = message_.bytes;
     envelope_.dtype = static_cast<std::uint64_t>(message_.dtype);
     if (sends() && message_.bytes > 0) std::memcpy(envelope_.payload.data(), message_.data, now_bytes());
@@ -133,6 +137,7 @@ class MpiBackend::Passage {
   }
 
   Channel& channel_;
+  ReturnedEnvelopes& returned_;
   Call const& call_;
   Message message_;
   std::size_t blocks_;
@@ -148,7 +153,7 @@ class MpiBackend::Passage {
 
 void MpiBackend::transfer(Call const& call, std::span<Message const> messages) {
   auto transits = std::make_shared<std::vector<std::unique_ptr<Passage>>>();
-  for (auto const& message : messages) transits->push_back(std::make_unique<Passage>(channel_, call, message));
+  for (auto const& message : messages) transits->push_back(std::make_unique<Passage>(*this, call, message));
   int waited_for = messages.empty() ? rank() : messages.front().peer;
   auto const throw_if_contradicted = [&] {
     for (auto const& one : *transits) {
@@ -184,8 +189,8 @@ void MpiBackend::transfer(Call const& call, std::span<Message const> messages) {
 /// A message that somebody else moves on; abandoned half-way, what MPI uses of it stays.
 class MpiBackend::KeptPassage final : public Transit {
  public:
-  KeptPassage(Channel& channel, Call const& call, Message const& message)
-      : channel_(channel), call_(call), passage_(std::make_shared<Passage>(channel, call_, message)) {}
+  KeptPassage(MpiBackend& backend, Call const& call, Message const& message)
+      : channel_(backend.channel_), call_(call), passage_(std::make_shared<Passage>(backend, call_, message)) {}
   ~KeptPassage() override {
     if (!passage_->done() && !passage_->withdraw()) channel_.leave_behind(std::move(passage_));
   }
@@ -201,7 +206,7 @@ class MpiBackend::KeptPassage final : public Transit {
 };
 
 std::unique_ptr<Transit> MpiBackend::begin(Call const& call, Message const& message) {
-  return std::make_unique<KeptPassage>(channel_, call, message);
+  return std::make_unique<KeptPassage>(*this, call, message);
 }
 
 void MpiBackend::await(Call const& call, std::function<bool()> const& ready) {

@@ -11,6 +11,7 @@
 #include "collectives/explainer.hpp"
 #include "collectives/host_order.hpp"
 #include "collectives/mpi/channel.hpp"
+#include "collectives/mpi/envelope.hpp"
 #include "core/mpi_members.hpp"
 #include "kernels/cpu/reduce.hpp"
 #include "weft/bootstrap.hpp"
@@ -138,6 +139,7 @@ class MpiBackend final : public Backend {
   std::unique_ptr<Explainer> explainer_;  // rank 0's
   std::vector<double> scales_;
   Channel channel_;
+  ReturnedEnvelopes returned_envelopes_;
   std::vector<std::byte> flat_;  // buffers of merged calls, side by side
 };
 

@@ -12,6 +12,8 @@
 namespace weft::nccl {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 Stream communication_stream(Libraries const& libraries) {
   return Stream(std::make_shared<cuda::CudaStream>(
       cuda::StreamOptions{.device = libraries.device, .high_priority = true}, *libraries.cuda));
@@ -37,7 +39,7 @@ NcclBackend::NcclBackend(std::shared_ptr<NcclCommunicator> communicator, DeviceS
       explains_(setup.options.config->explain && rank_ == 0),
       own_stream_(communication_stream(communicator_->libraries())),
       scratch_(allocate_scratch(communicator_->libraries())),
-      events_(std::make_shared<cuda::EventPool>(device_.index, cudaEventDisableTiming, cuda())),
+      works_(device_.index, cuda()),
       control_(Control::create(setup.bootstrap, *setup.options.config)),
       recorder_(FlightRecorder::create(setup.bootstrap, *setup.options.config,
                                        setup.options.name.empty() ? "nccl" : setup.options.name + "/nccl")),
@@ -72,12 +74,12 @@ bool NcclBackend::follow_last(cuda::CudaStream& on) {
   return captured;
 }
 
-void NcclBackend::announce(Call& call) {
+void NcclBackend::announce(Call& call, Clock::time_point now) {
   call.sequence = ++issued_;
   call.on_stream = true;
   publish(control_->ledger(), call, rank_, size_);
   control_->publish(call.sequence, call.contract);
-  recorder_->enqueue(call);
+  recorder_->enqueue(call, now);
 }
 
 void NcclBackend::require_supported(Call const& call) const {
@@ -107,9 +109,9 @@ void NcclBackend::enqueue(cuda::CudaStream& on, Call const& call, Issue&& issue)
   }
 }
 
-std::shared_ptr<cuda::CudaWork> NcclBackend::mark(cuda::CudaStream& on, bool captured) {
-  auto work = std::make_shared<cuda::CudaWork>(on, events_->take(), watch_->failure(), captured);
-  work->state.enqueue();
+std::shared_ptr<cuda::CudaWork> NcclBackend::mark(cuda::CudaStream& on, bool captured, Clock::time_point now) {
+  auto work = works_.make(on, watch_->failure(), captured);
+  work->state.enqueue(now);
   last_ = {work, on.handle(), capture_};
   return work;
 }
@@ -128,9 +130,10 @@ std::shared_ptr<Work::State> NcclBackend::run(Call& call, Stream const* stream) 
   require_supported(call);
   auto& on = stream_for(stream);
   bool const captured = follow_last(on);
-  announce(call);
+  auto const now = Clock::now();  // once: a look at the clock costs more than most of what follows
+  announce(call, now);
   enqueue(on, call, [&](Issuer& issuer) { issuer.issue(call); });
-  auto work = mark(on, captured);
+  auto work = mark(on, captured, now);
   watch_->add(call, work, captured);
   return hand_out(std::move(work), stream);
 }
@@ -140,7 +143,8 @@ std::shared_ptr<Work::State> NcclBackend::run(Batch const& batch, Stream const* 
   for (auto const& call : batch.calls) require_supported(call);
   auto& on = stream_for(stream);
   bool const captured = follow_last(on);
-  for (auto& call : batch.calls) announce(call);
+  auto const now = Clock::now();
+  for (auto& call : batch.calls) announce(call, now);
   for (auto const& message : batch.messages) publish(control_->ledger(), message, rank_);
   Call transfer = batch.transfer;
   if (!batch.messages.empty()) transfer.sequence = ++transfers_;
@@ -151,7 +155,7 @@ std::shared_ptr<Work::State> NcclBackend::run(Batch const& batch, Stream const* 
     for (auto const& message : batch.messages) issuer.issue(message);
     issuer.end_group();
   });
-  auto work = mark(on, captured);
+  auto work = mark(on, captured, now);
   for (auto const& call : batch.calls) watch_->add(call, work, captured);
   if (!batch.messages.empty()) watch_->add(transfer, work, captured);
   return hand_out(std::move(work), stream);

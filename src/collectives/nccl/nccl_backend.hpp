@@ -13,7 +13,7 @@
 #include "collectives/nccl/nccl_communicator.hpp"
 #include "collectives/nccl/watch.hpp"
 #include "runtime/cuda/cuda_stream.hpp"
-#include "runtime/cuda/event_pool.hpp"
+#include "runtime/cuda/cuda_work.hpp"
 
 namespace weft::nccl {
 
@@ -51,12 +51,12 @@ class NcclBackend final : public DeviceBackend {
   /// @throws Error{unsupported} naming the call.
   void require_supported(Call const& call) const;
   /// Numbers a collective and tells the others of it.
-  void announce(Call& call);
+  void announce(Call& call, std::chrono::steady_clock::time_point now);
   /// `issue(issuer)` makes NCCL's calls; a failure is everybody's.
   template <typename Issue>
   void enqueue(cuda::CudaStream& on, Call const& call, Issue&& issue);
   /// The Work of what was just enqueued.
-  std::shared_ptr<cuda::CudaWork> mark(cuda::CudaStream& on, bool captured);
+  std::shared_ptr<cuda::CudaWork> mark(cuda::CudaStream& on, bool captured, std::chrono::steady_clock::time_point now);
   [[nodiscard]] std::shared_ptr<Work::State> hand_out(std::shared_ptr<cuda::CudaWork> work, Stream const* stream);
   [[nodiscard]] ncclWindow_t register_window(void* memory, std::size_t bytes, Bootstrap& bootstrap);
 
@@ -69,7 +69,7 @@ class NcclBackend final : public DeviceBackend {
   bool const explains_;
   Stream own_stream_;
   std::shared_ptr<void> scratch_;  // device memory of barriers
-  std::shared_ptr<cuda::EventPool> events_;
+  cuda::WorkPool works_;
   std::unique_ptr<Control> control_;
   std::shared_ptr<FlightRecorder> recorder_;
   std::unique_ptr<Watch> watch_;  // uses the above

@@ -77,6 +77,10 @@ class Watch {
   /// Takes away what the GPU is through with.
   void retire();
   void retire_first();
+  /// The oldest pending call has begun.
+  void begin_first();
+  /// Of pending calls [taken, added): behind the last one that the GPU is through with.
+  [[nodiscard]] std::uint64_t end_of_reached(std::uint64_t taken, std::uint64_t added) const;
   void compare_contracts();
   void compare_contract(int peer, std::uint64_t sequence);
   /// What `giver` gives `taker`, one of whom this rank is, is what that one expects.

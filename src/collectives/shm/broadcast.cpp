@@ -1,8 +1,8 @@
 // broadcast over shared memory: the root's B bytes to n ranks.
 //   fed        no synchronisation, unless the root is many slots ahead: it writes B, the others read and write B;
 //   two_level  2 synchronisations a block: one rank of each group reads the root's ring, the others read its;
-//   direct     2 synchronisations: the root writes the first B / n to every other rank, which reads the rest from the
-//              root: each rank moves B (n - 1) / n;
+//   direct     1 synchronisation, then 1 between the root and each other rank: the root writes the first B / n to
+//              every other rank, which reads the rest from the root: each rank moves B (n - 1) / n;
 //   fetched    the same between private buffers, by the kernel.
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
@@ -67,7 +67,7 @@ void ShmBackend::broadcast_direct(Call const& call, Symmetric const* buffers) {
     buffers == nullptr ? push(call, peer, 0, call.send, pushed)
                        : kernels::copy(buffers->send[peer], call.send, pushed, store);
   }
-  channel_.meet();
+  channel_.report_with(root);
 }
 
 }  // namespace weft::shm

@@ -128,6 +128,25 @@ void Channel::meet() {
   });
 }
 
+void Channel::report_to(int root) {
+  ++report_;
+  if (rank_ != root) return post(mine().report, report_);
+  for_each_peer([&](int peer) { await_report(peer); });
+}
+
+void Channel::report_with(int root) {
+  if (swaps_lines()) return meet();  // of two ranks each waits for the other
+  ++report_;
+  post(mine().report, report_);
+  if (rank_ != root) return await_report(root);
+  for_each_peer([&](int peer) { await_report(peer); });
+}
+
+void Channel::await_report(int peer) {
+  auto const& report = control_->ranks[peer].report;
+  await(peer, [&] { return report.load(std::memory_order_acquire) >= report_; });
+}
+
 std::optional<std::size_t> Channel::claim(std::size_t chunks) {
   auto& next = control_->claims[parity_].next;
   auto const tag = call_->sequence << 32U;
@@ -302,21 +321,23 @@ void Channel::examine(Call const& call, int peer, std::function<bool()> const& r
   if (ready()) return;  // whatever it did before it went counts
   if (!is_point_to_point(call.contract.operation)) fail_if_different(peer);
   auto const reached = lines.calls.load();
-  auto const where = fmt::format("{} (it made {} collective call{} on this communicator; rank {} waited)",
-                                 describe(call), reached, reached == 1 ? "" : "s", rank_);
+  auto const where = [&] {  // only told where something is wrong: a wait comes by here after every nap
+    return fmt::format("{} (it made {} collective call{} on this communicator; rank {} waited)", describe(call),
+                       reached, reached == 1 ? "" : "s", rank_);
+  };
   if (state == PeerState::died) {
     fail(ErrorCode::peer_lost, fmt::format("rank {} (pid {}) died before completing {}; see its output for the cause",
-                                           peer, lines.pid, where));
+                                           peer, lines.pid, where()));
   } else if (state == PeerState::left) {
     fail(ErrorCode::peer_lost,
          fmt::format("rank {} left (its communicator was destroyed) before completing {}; every rank must make the "
                      "same calls",
-                     peer, where));
+                     peer, where()));
   } else if (std::chrono::steady_clock::now() >= deadline) {
     fail(ErrorCode::timeout,
          fmt::format("rank {} did not complete {} within {} ms; it is stuck, slow or made fewer calls: look there, or "
                      "raise the time limit (WEFT_TIMEOUT or the call's own)",
-                     peer, where, call.timeout.count()));
+                     peer, where(), call.timeout.count()));
   }
   throw_if_failed(&call);
 }

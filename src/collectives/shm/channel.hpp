@@ -70,6 +70,12 @@ class Channel {
   /// after.
   void meet();
 
+  /// Tells `root` that this rank has done its share of the current call, without waiting for the other ranks' shares;
+  /// the root waits for all. What a rank wrote before, the root sees after.
+  void report_to(int root);
+  /// The same, and the others wait for the root's share, whose writes they see after.
+  void report_with(int root);
+
   /// Takes the next of the current call's chunks that no rank has taken, if any below `chunks` is left. A call that
   /// claims in several rounds counts its chunks on from round to round, here and below.
   [[nodiscard]] std::optional<std::size_t> claim(std::size_t chunks);
@@ -131,6 +137,7 @@ class Channel {
   void ring_doorbell(RankLines& lines) noexcept;
   template <typename Ready>
   void await(int peer, Ready ready);
+  void await_report(int peer);
   /// Whether a rank on this core has yet to begin the current call.
   [[nodiscard]] bool holds_up_others() const noexcept;
   /// Polls for about as long as a change of ranks takes, unless this core is wanted.
@@ -167,6 +174,7 @@ class Channel {
   int parity_ = 0;                // of announced_
   std::uint64_t flag_ = 0;
   std::uint64_t meeting_ = 0;
+  std::uint64_t report_ = 0;
 };
 
 }  // namespace weft::shm

@@ -49,6 +49,7 @@ struct RankLines {
   Announcement announcements[2];
   alignas(kLinePair) Announced announced[2];
   alignas(kLinePair) std::atomic<std::uint64_t> meeting;  ///< meetings this rank has come to, over all calls
+  alignas(kLinePair) std::atomic<std::uint64_t> report;   ///< reports to a root, over all calls
   alignas(
       kLinePair) std::atomic<std::uint32_t> doorbell;  ///< futex word, rung after a publication when somebody sleeps
   std::atomic<std::uint32_t> sleepers;

@@ -119,8 +119,9 @@ bool Mailbox::push(Call const& /*call*/, Message const& message, Progress& progr
   if (length > 0) std::memcpy(slot + sizeof(Head), static_cast<std::byte*>(message.data) + progress.moved, length);
   progress.moved += length;
   progress.done = progress.moved == message.bytes;
-  if (progress.done) lane.sent.store(message.number + 1, std::memory_order_release);
   lane.filled.store(index + 1, std::memory_order_release);
+  // Last: whoever sees its turn, on another thread of this rank, takes the slot after this one.
+  if (progress.done) lane.sent.store(message.number + 1, std::memory_order_release);
   ring(message.peer);
   if (progress.done) ring(channel_.rank());  // another thread's message may be next on this lane
   return true;
@@ -151,8 +152,8 @@ bool Mailbox::pull(Call const& call, Message const& message, Progress& progress)
   if (length > 0) std::memcpy(static_cast<std::byte*>(message.data) + progress.moved, slot + sizeof(Head), length);
   progress.moved += length;
   progress.done = progress.moved == progress.total;
-  if (progress.done) lane.received.store(message.number + 1, std::memory_order_release);
   lane.emptied.store(index + 1, std::memory_order_release);
+  if (progress.done) lane.received.store(message.number + 1, std::memory_order_release);  // last, as above
   ring(message.peer);
   if (progress.done) ring(channel_.rank());
   return true;

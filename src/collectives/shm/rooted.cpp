@@ -1,8 +1,8 @@
 // gather and scatter over shared memory, between the root and n - 1 others, parts of B bytes:
 //   fed      no synchronisation, unless who gives is many slots ahead: it writes what it gives, who gets it reads and
 //            writes that;
-//   direct   2 synchronisations: gather's ranks write to the root's receive buffer, scatter's read the root's send
-//            buffer, all at once; the root alone would take as long as all of them together;
+//   direct   1 synchronisation, then the root waits for the others: gather's ranks write to the root's receive buffer,
+//            scatter's read the root's send buffer, all at once; the root alone would take as long as all together;
 //   fetched  the same with private buffers of the root's, by the kernel.
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
@@ -53,7 +53,7 @@ void ShmBackend::gather_direct(Call const& call, Symmetric const* buffers) {
   } else {
     push(call, root, offset, call.send, call.bytes());
   }
-  channel_.meet();
+  channel_.report_to(root);
 }
 
 void ShmBackend::scatter(Call const& call) {
@@ -100,7 +100,7 @@ void ShmBackend::scatter_direct(Call const& call, Symmetric const* buffers) {
   } else {
     fetch(call, root, offset, call.recv, call.bytes());
   }
-  channel_.meet();  // the root may write its send buffer once all have read it
+  channel_.report_to(root);  // it may write its send buffer once all have read it
 }
 
 }  // namespace weft::shm

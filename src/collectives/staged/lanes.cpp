@@ -34,13 +34,14 @@ Lanes::Lanes(Options const& options)
     : cuda(*options.cuda),
       signals(cuda),
       pool(cuda),
-      events(std::make_shared<cuda::EventPool>(options.device, cudaEventDisableTiming, cuda)),
-      begun(events->take()),
+      events(options.device, cudaEventDisableTiming, cuda),
+      works(options.device, cuda),
+      begun(events.take()),
       out(make_lane(options)),
       in(make_lane(options)),
       among(options.inside ? make_lane(options) : nullptr) {
   for (auto* const of : {&copied, &landed, &ready, &back}) {
-    for (auto& event : *of) event = events->take();
+    for (auto& event : *of) event = events.take();
   }
   require_stream_values(*this);
 }

@@ -7,6 +7,7 @@
 #include "collectives/staged/staged_factory.hpp"
 #include "collectives/staged/staging.hpp"
 #include "runtime/cuda/cuda_stream.hpp"
+#include "runtime/cuda/cuda_work.hpp"
 #include "runtime/cuda/event_pool.hpp"
 
 namespace weft::staged {
@@ -48,7 +49,8 @@ struct Lanes {
   cuda::CudaFunctions const& cuda;
   Signals signals;
   PinnedPool pool;
-  std::shared_ptr<cuda::EventPool> events;
+  cuda::EventPool events;
+  cuda::WorkPool works;
   Event begun;                                ///< the caller's stream is where the call is
   std::array<Event, Staging::kSlots> copied;  ///< of each slot the last step: it is there
   std::array<Event, Staging::kSlots> landed;  ///< and its result is back

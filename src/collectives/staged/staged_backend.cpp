@@ -150,7 +150,7 @@ std::shared_ptr<Work::State> StagedBackend::launch(std::vector<std::shared_ptr<J
   std::shared_ptr<cuda::CudaWork> work;
   try {
     for (auto const& job : jobs) enqueue(*job, on);
-    work = std::make_shared<cuda::CudaWork>(on, lanes_->events->take(), failure, false);
+    work = lanes_->works.make(on, failure, false);
     work->state.enqueue();
   } catch (Error const& error) {
     courier_->fail(error.code(), fmt::format("rank {}: {} on {}, through host memory: {}", rank_,

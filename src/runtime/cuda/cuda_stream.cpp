@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <thread>
+#include <typeinfo>
 #include <utility>
 
 #include "runtime/cuda/check.hpp"
@@ -18,10 +19,7 @@ struct CudaStream::Task {
 };
 
 CudaStream::CudaStream(cudaStream_t handle, int device, CudaFunctions const& cuda)
-    : cuda_(cuda),
-      device_(device),
-      events_(std::make_shared<EventPool>(device, cudaEventBlockingSync, cuda)),
-      handle_(handle) {}
+    : cuda_(cuda), device_(device), events_(device, cudaEventBlockingSync, cuda), handle_(handle) {}
 
 CudaStream::CudaStream(StreamOptions const& options, CudaFunctions const& cuda)
     : CudaStream(nullptr, options.device, cuda) {
@@ -66,7 +64,7 @@ void CudaStream::synchronize() {
 }
 
 std::shared_ptr<EventMark> CudaStream::mark() {
-  return std::make_shared<CudaMark>(*this, events_->take());
+  return std::make_shared<CudaMark>(*this, events_.take());
 }
 
 void CudaStream::copy(void* to, void const* from, std::size_t bytes) {
@@ -90,7 +88,8 @@ void CudaStream::release(Buffer memory) {
 }
 
 CudaStream* as_cuda(Stream const& stream) noexcept {
-  return dynamic_cast<CudaStream*>(&stream.impl());
+  auto& impl = stream.impl();
+  return typeid(impl) == typeid(CudaStream) ? static_cast<CudaStream*>(&impl) : nullptr;  // cheaper than dynamic_cast
 }
 
 Stream make_stream(StreamOptions const& options) {

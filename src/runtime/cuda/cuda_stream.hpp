@@ -46,7 +46,7 @@ class CudaStream final : public Stream::Impl {
 
   CudaFunctions const& cuda_;
   int device_;
-  std::shared_ptr<EventPool> events_;  ///< of marks
+  EventPool events_;  ///< of marks
   bool owned_ = false;
   cudaStream_t handle_ = nullptr;
   /// The thread that is inside a task now; shared with tasks, which may outlive this.

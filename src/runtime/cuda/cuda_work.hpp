@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -8,6 +10,7 @@
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cuda_stream.hpp"
 #include "runtime/cuda/event_pool.hpp"
+#include "runtime/cuda/slot_pool.hpp"
 #include "runtime/work_state.hpp"
 
 namespace weft::cuda {
@@ -35,34 +38,60 @@ class SharedFailure {
 /// An operation is through when an event that was recorded behind it is.
 class CudaCompletion final : public DeviceCompletion {
  public:
-  /// Records `event` on `stream`. `captured`: the stream is under capture.
-  CudaCompletion(CudaStream const& stream, EventPool::Lease event, std::shared_ptr<SharedFailure const> failure,
-                 bool captured);
+  /// Records `event` on `stream`; it is this one's alone, and both outlive it. `captured`: the stream is under capture.
+  CudaCompletion(CudaStream const& stream, cudaEvent_t event, SharedFailure const& failure, bool captured);
 
   /// True also when the stream has failed.
-  [[nodiscard]] bool reached() const noexcept override { return is_reached(cuda_, event_.event()); }
+  [[nodiscard]] bool reached() const noexcept override { return is_reached(cuda_, event_); }
   bool wait_on(Stream const& stream) const override;
   [[nodiscard]] bool is_captured() const noexcept override { return captured_; }
-  [[nodiscard]] std::exception_ptr error() const noexcept override { return failure_->get(); }
-  [[nodiscard]] cudaEvent_t event() const noexcept { return event_.event(); }
+  [[nodiscard]] std::exception_ptr error() const noexcept override { return failure_.get(); }
+  [[nodiscard]] cudaEvent_t event() const noexcept { return event_; }
 
  private:
   CudaFunctions const& cuda_;
-  EventPool::Lease event_;
-  std::shared_ptr<SharedFailure const> failure_;
-  bool captured_;
+  cudaEvent_t const event_;
+  SharedFailure const& failure_;
+  bool const captured_;
 };
 
 /// A Work's state with its completion, in one piece.
 struct CudaWork {
-  CudaWork(CudaStream const& stream, EventPool::Lease event, std::shared_ptr<SharedFailure const> failure,
-           bool captured)
-      : completion(stream, std::move(event), std::move(failure), captured) {
+  CudaWork(CudaStream const& stream, cudaEvent_t event, SharedFailure const& failure, bool captured)
+      : completion(stream, event, failure, captured) {
     state.attach({std::shared_ptr<void>(), &completion});  // lives as long as the state
   }
 
   Work::State state;
   CudaCompletion completion;
+};
+
+/// Makes Works, each with an event, of what earlier ones were made of: they mostly end on another thread than the one
+/// that makes them. Any thread.
+class WorkPool {
+ public:
+  WorkPool(int device, CudaFunctions const& cuda) : device_(device), cuda_(cuda) {}
+
+  /// Of what was enqueued on `stream` so far. It may outlive the pool. @throws Error{system}
+  [[nodiscard]] std::shared_ptr<CudaWork> make(CudaStream const& stream, std::shared_ptr<SharedFailure> const& failure,
+                                               bool captured);
+
+ private:
+  /// What a Work is made of.
+  struct Parts {
+    static constexpr std::size_t kBytes = 224;  ///< a CudaWork and what a shared_ptr counts by
+
+    OwnEvent event;
+    std::shared_ptr<SharedFailure> failure;
+    alignas(std::max_align_t) std::array<std::byte, kBytes> memory;
+  };
+  using Slots = SlotPool<Parts>;
+  template <typename T>
+  struct InSlot;
+
+  int const device_;
+  CudaFunctions const& cuda_;
+  Slots slots_;
 };
 
 }  // namespace weft::cuda
