@@ -12,6 +12,7 @@ namespace weft::kernels::cuda {
 /// kCount elements, computed in f32.
 template <int kCount>
 struct Lanes {
+  static constexpr int kLanes = kCount;
   float x[kCount];
 };
 
@@ -107,8 +108,8 @@ struct Array {
 
   [[nodiscard]] WEFT_KERNEL bool narrow() const { return type != DataType::f32; }
 
-  /// Elements [i, i + kCount), i a multiple of kCount; in one or two accesses of 16 bytes (8 for four narrow ones)
-  /// where the array is aligned for that, else one by one.
+  /// Elements [i, i + kCount), i a multiple of kCount; in accesses of 16 bytes, or 8 (narrow ones), where the array is
+  /// aligned for that, else one by one.
   template <int kCount>
   WEFT_KERNEL RawLanes<kCount> load(std::uint32_t i) const;
   template <int kCount>
@@ -169,17 +170,23 @@ WEFT_KERNEL RawLanes<kCount> Array::load(std::uint32_t i) const {
       }
       return raw;
     }
-    if (narrow() && aligned_to(2 * kCount)) {
-      if constexpr (kCount == 8) {
-        auto const four = load_word<Word16>(halves() + i);
-        raw.word[0] = four.x;
-        raw.word[1] = four.y;
-        raw.word[2] = four.z;
-        raw.word[3] = four.w;
-      } else {
-        auto const two = load_word<Word8>(halves() + i);
-        raw.word[0] = two.x;
-        raw.word[1] = two.y;
+    if constexpr (kCount % 8 == 0) {
+      if (narrow() && aligned_to(16)) {
+        for (int k = 0; k < kCount; k += 8) {
+          auto const four = load_word<Word16>(halves() + i + k);
+          raw.word[k / 2] = four.x;
+          raw.word[k / 2 + 1] = four.y;
+          raw.word[k / 2 + 2] = four.z;
+          raw.word[k / 2 + 3] = four.w;
+        }
+        return raw;
+      }
+    }
+    if (narrow() && aligned_to(8)) {
+      for (int k = 0; k < kCount; k += 4) {
+        auto const two = load_word<Word8>(halves() + i + k);
+        raw.word[k / 2] = two.x;
+        raw.word[k / 2 + 1] = two.y;
       }
       return raw;
     }
@@ -204,12 +211,17 @@ WEFT_KERNEL void Array::store(Lanes<kCount> const& lanes, std::uint32_t i) const
       }
       return;
     }
-    if (narrow() && aligned_to(2 * kCount)) {
-      if constexpr (kCount == 8) {
-        store_word(halves() + i, Word16{raw.word[0], raw.word[1], raw.word[2], raw.word[3]});
-      } else {
-        store_word(halves() + i, Word8{raw.word[0], raw.word[1]});
+    if constexpr (kCount % 8 == 0) {
+      if (narrow() && aligned_to(16)) {
+        for (int k = 0; k < kCount; k += 8) {
+          int const w = k / 2;
+          store_word(halves() + i + k, Word16{raw.word[w], raw.word[w + 1], raw.word[w + 2], raw.word[w + 3]});
+        }
+        return;
       }
+    }
+    if (narrow() && aligned_to(8)) {
+      for (int k = 0; k < kCount; k += 4) store_word(halves() + i + k, Word8{raw.word[k / 2], raw.word[k / 2 + 1]});
       return;
     }
   }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The steps of cuda_kernels_perf as torch takes them: unscale, clip_grad_norm_ and fused AdamW; the fused update alone; and
-10,000 small tensors. One JSON line each, with how much faster Weft was where --weft names cuda_kernels_perf's JSON file."""
+"""The steps of cuda_kernels_perf as torch takes them: unscale, clip_grad_norm_ and fused AdamW; the fused update alone;
+10,000 small tensors; and the layers, whose sizes are those of cuda_kernels_perf. One JSON line each, with how much faster Weft was where --weft names cuda_kernels_perf's JSON file."""
 import argparse
+import itertools
 import json
 import statistics
 import sys
@@ -83,6 +84,33 @@ def cases(torch, options):
                   options, weft_name)
 
 
+def layer_cases(torch, options):
+    """Forward alone, and backward alone by autograd; of bf16."""
+    rows, width, vocabulary = options.rows, options.width, options.vocabulary
+    functional = torch.nn.functional
+
+    def made(*shape):
+        return torch.randn(*shape, device="cuda", dtype=torch.bfloat16).requires_grad_()
+
+    def both(name, elements, forward, inputs, weft_name):
+        yield measure(torch, name, elements, forward, options, weft_name)
+        result = forward()
+        gradient = torch.randn_like(result)
+        yield measure(torch, f"{name}, backward", elements,
+                      lambda: torch.autograd.grad(result, inputs, gradient, retain_graph=True), options, f"{weft_name}, backward")
+
+    x, residual, w, b = made(rows, width), made(rows, width), made(width), made(width)
+    yield from both("layer_norm", x.numel(), lambda: functional.layer_norm(x, (width,), w, b), (x, w, b), "layer norm bf16")
+    yield from both("gelu(x + b)", x.numel(), lambda: functional.gelu(x + b, approximate="tanh"), (x, b), "bias + GELU bf16")
+    yield from both("residual + dropout(x + b)", x.numel(), lambda: residual + functional.dropout(x + b, 0.1), (x, b),
+                    "bias + dropout + add bf16")
+    del x, residual
+    logits = made(rows // 4, vocabulary)
+    targets = torch.randint(0, vocabulary, (rows // 4,), device="cuda")
+    yield from both("cross_entropy", logits.numel(), lambda: functional.cross_entropy(logits, targets), (logits,),
+                    "softmax cross-entropy bf16")
+
+
 def add_weft(row, weft):
     """Times an element, so that the programs may have found room for different counts."""
     own = weft.get(row["weft_name"])
@@ -103,6 +131,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--elements", type=int, default=1_000_000_000)
     parser.add_argument("--tensors", type=int, default=10_000)
+    parser.add_argument("--rows", type=int, default=16384, help="of the layers")
+    parser.add_argument("--width", type=int, default=4096)
+    parser.add_argument("--vocabulary", type=int, default=50304)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--calls", type=int, default=10)
     parser.add_argument("--weft", help="cuda_kernels_perf's JSON lines")
@@ -118,7 +149,7 @@ def main():
         with open(options.weft, encoding="utf-8") as lines:
             weft = {row["name"]: row for row in map(json.loads, lines)}
     passed = True
-    for row in cases(torch, options):
+    for row in itertools.chain(cases(torch, options), layer_cases(torch, options)):
         add_weft(row, weft)
         row["torch"] = torch.__version__
         passed = passed and row.get("holds", True)

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/median.hpp"
 #include "cuda/cases.hpp"
 #include "runtime/cuda/check.hpp"
 #include "weft/error.hpp"
@@ -22,6 +23,7 @@ namespace {
 using namespace weft;
 using perf::Case;
 using perf::CaseMaker;
+using perf::median;
 using Seconds = std::chrono::duration<double>;
 
 struct Options {
@@ -64,12 +66,6 @@ Times time_calls(int calls, Stream& stream, F const& run) {
   after.record(stream);
   after.synchronize();
   return {Seconds(before.elapsed_until(after)).count() / calls, Seconds(enqueued - start).count() / calls};
-}
-
-double median(std::vector<double> values) {
-  auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 /// One row of the table.

@@ -24,7 +24,7 @@ struct BiasAddBody {
     Array const beside = row_of(residual, block.index(), width);
     Array const out = row_of(y, block.index(), width);
     block.each_thread([&](unsigned t) {
-      for_each_group<kThreads, 4>(t, width, [&](auto lanes, std::uint32_t i) {
+      for_each_group<kThreads, kGroup>(t, width, [&](auto lanes, std::uint32_t i) {
         constexpr int kLanes = decltype(lanes)::kLanes;
         auto values = load<kLanes>(in, i);
         auto const others = load<kLanes>(beside, i);

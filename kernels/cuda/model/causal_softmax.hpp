@@ -26,7 +26,7 @@ struct CausalSoftmaxBody {
     Array const out = row_of(p, block.index(), seq);
     block.each_thread([&](unsigned t) {
       float largest = -INFINITY;
-      for_each_group<kThreads, 4>(t, used, [&](auto lanes, std::uint32_t i) {
+      for_each_group<kThreads, kGroup>(t, used, [&](auto lanes, std::uint32_t i) {
         auto const values = load<decltype(lanes)::kLanes>(in, i);
         WEFT_UNROLL for (float const value : values.x) largest = value > largest ? value : largest;
       });
@@ -37,7 +37,7 @@ struct CausalSoftmaxBody {
     block.each_thread([](unsigned /*thread*/) {});  // all have read it
     block.each_thread([&](unsigned t) {
       float sum = 0;
-      for_each_group<kThreads, 4>(t, used, [&](auto lanes, std::uint32_t i) {
+      for_each_group<kThreads, kGroup>(t, used, [&](auto lanes, std::uint32_t i) {
         auto const values = load<decltype(lanes)::kLanes>(in, i);
         WEFT_UNROLL for (float const value : values.x) sum += std::exp(value - largest);
       });
@@ -46,7 +46,7 @@ struct CausalSoftmaxBody {
     combine_all<kThreads>(block, shared.part, [](float one, float other) { return one + other; });
     block.each_thread([&](unsigned t) {
       float const inverse = 1 / shared.part[0];
-      for_each_group<kThreads, 4>(t, seq, [&](auto lanes, std::uint32_t i) {
+      for_each_group<kThreads, kGroup>(t, seq, [&](auto lanes, std::uint32_t i) {
         constexpr int kLanes = decltype(lanes)::kLanes;
         auto values = load<kLanes>(in, i);
         WEFT_UNROLL for (int k = 0; k < kLanes; ++k) {
@@ -76,7 +76,7 @@ struct CausalSoftmaxGradientBody {
     Array const out = row_of(dscores, block.index(), seq);
     block.each_thread([&](unsigned t) {
       float sum = 0;
-      for_each_group<kThreads, 4>(t, used, [&](auto lanes, std::uint32_t i) {
+      for_each_group<kThreads, kGroup>(t, used, [&](auto lanes, std::uint32_t i) {
         constexpr int kLanes = decltype(lanes)::kLanes;
         auto const g = load<kLanes>(gradients, i);
         auto const values = load<kLanes>(probabilities, i);
@@ -87,7 +87,7 @@ struct CausalSoftmaxGradientBody {
     combine_all<kThreads>(block, shared.part, [](float one, float other) { return one + other; });
     block.each_thread([&](unsigned t) {
       float const dot = shared.part[0];
-      for_each_group<kThreads, 4>(t, seq, [&](auto lanes, std::uint32_t i) {
+      for_each_group<kThreads, kGroup>(t, seq, [&](auto lanes, std::uint32_t i) {
         constexpr int kLanes = decltype(lanes)::kLanes;
         auto const g = load<kLanes>(gradients, i);
         auto values = load<kLanes>(probabilities, i);

@@ -7,7 +7,7 @@ namespace weft::kernels::cuda {
 // Sums over all rows, for gradients of weights and biases, in two launches: slabs of rows, then the slabs in their
 // order. The sums' order depends on the matrix's size alone, so bits repeat.
 
-inline constexpr std::uint32_t kSlabRows = 64;
+inline constexpr std::uint32_t kSlabRows = 32;
 
 /// How a launch divides a matrix.
 struct ColumnGrid {
@@ -21,7 +21,7 @@ struct ColumnGrid {
 template <typename Source>
 struct ColumnSumsBody {
   static constexpr unsigned kThreads = 128;
-  static constexpr std::uint32_t kTile = 4 * kThreads;
+  static constexpr std::uint32_t kTile = kGroup * kThreads;
   using Shared = Nothing;
 
   Source source;
@@ -39,8 +39,8 @@ struct ColumnSumsBody {
     std::uint32_t const slab = block.index() / tiles;
     std::uint32_t const first_column = block.index() % tiles * kTile;
     block.each_thread([&](unsigned t) {
-      std::uint32_t const column = first_column + 4 * t;
-      if (column + 4 <= width) return sum<4>(slab, column);
+      std::uint32_t const column = first_column + kGroup * t;
+      if (column + kGroup <= width) return sum<kGroup>(slab, column);
       for (std::uint32_t one = column; one < width; ++one) sum<1>(slab, one);
     });
   }
@@ -59,10 +59,14 @@ struct ColumnSumsBody {
   }
 };
 
-/// out ← keep·out + the slabs' sums; a thread a column.
+/// out ← keep·out + the slabs' sums. Of a block's threads some share a column: each sums every kShares-th slab.
 struct FinishColumnsBody {
-  static constexpr unsigned kThreads = 128;
-  using Shared = Nothing;
+  static constexpr unsigned kColumns = 32;
+  static constexpr unsigned kShares = 8;
+  static constexpr unsigned kThreads = kColumns * kShares;
+  struct Shared {
+    float sum[kThreads];
+  };
 
   float const* parts = nullptr;
   std::uint32_t slabs = 0;
@@ -71,24 +75,35 @@ struct FinishColumnsBody {
   TensorPointer out[2] = {};
   float keep = 0;  ///< 0: what was there does not matter; 1: gradients accumulate
 
-  [[nodiscard]] unsigned blocks() const { return (width + kThreads - 1) / kThreads; }
+  [[nodiscard]] unsigned blocks() const { return (width + kColumns - 1) / kColumns; }
 
   template <typename Block>
-  WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {
-    block.each_thread([&](unsigned t) {
-      std::uint32_t const column = block.index() * kThreads + t;
-      if (column >= width) return;
-      for (std::uint32_t output = 0; output < outputs; ++output) {
-        if (out[output].data == nullptr) continue;
+  WEFT_KERNEL void operator()(Block& block, Shared& shared) const {
+    for (std::uint32_t output = 0; output < outputs; ++output) {
+      if (out[output].data == nullptr) continue;
+      block.each_thread([&](unsigned t) {
+        std::uint32_t const column = block.index() * kColumns + t % kColumns;
+        shared.sum[t] = column < width ? share_of(output, column, t / kColumns) : 0.0F;
+      });
+      block.each_thread([&](unsigned t) {
+        std::uint32_t const column = block.index() * kColumns + t;
+        if (t >= kColumns || column >= width) return;
         float sum = 0;
-        for (std::uint32_t slab = 0; slab < slabs; ++slab) {
-          sum += parts[(std::uint64_t{slab} * outputs + output) * width + column];
-        }
+        WEFT_UNROLL for (unsigned share = 0; share < kShares; ++share) sum += shared.sum[share * kColumns + t];
         Array const to = Array::from(out[output].data, out[output].type, 0);
         if (keep != 0) sum = std::fma(keep, load<1>(to, column).x[0], sum);
         to.store(Lanes<1>{{sum}}, column);
-      }
-    });
+      });
+    }
+  }
+
+ private:
+  [[nodiscard]] WEFT_KERNEL float share_of(std::uint32_t output, std::uint32_t column, std::uint32_t share) const {
+    float sum = 0;
+    for (std::uint32_t slab = share; slab < slabs; slab += kShares) {
+      sum += parts[(std::uint64_t{slab} * outputs + output) * width + column];
+    }
+    return sum;
   }
 };
 

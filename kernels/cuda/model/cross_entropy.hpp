@@ -31,7 +31,7 @@ struct CrossEntropyBody {
     Array const in = row_of(logits, row, vocabulary);
     block.each_thread([&](unsigned t) {
       Sum own{-INFINITY, 0};
-      for_each_group<kThreads, 4>(t, vocabulary, [&](auto lanes, std::uint32_t i) {
+      for_each_group<kThreads, kGroup>(t, vocabulary, [&](auto lanes, std::uint32_t i) {
         auto const values = load<decltype(lanes)::kLanes>(in, i);
         WEFT_UNROLL for (float const value : values.x) own = combined(own, {value, 1});
       });
@@ -118,7 +118,7 @@ struct CrossEntropyGradientBody {
     float const factor = target < 0 ? 0.0F : share * scale.get() * *inverse_rows;
     float const log_sum = log_sums[row];
     block.each_thread([&](unsigned t) {
-      for_each_group<kThreads, 4>(t, vocabulary, [&](auto lanes, std::uint32_t i) {
+      for_each_group<kThreads, kGroup>(t, vocabulary, [&](auto lanes, std::uint32_t i) {
         constexpr int kLanes = decltype(lanes)::kLanes;
         auto values = load<kLanes>(in, i);
         WEFT_UNROLL for (int k = 0; k < kLanes; ++k) {

@@ -23,6 +23,15 @@ struct Dropout {
   template <int kLanes>
   WEFT_KERNEL Lanes<kLanes> factors(std::uint64_t e) const {
     Lanes<kLanes> lanes;
+    if constexpr (kLanes % 4 == 0) {
+      if (e % 4 == 0) {  // no group is cut
+        WEFT_UNROLL for (int k = 0; k < kLanes; k += 4) {
+          Random4 const words = draw(e / 4 + k / 4);
+          WEFT_UNROLL for (int i = 0; i < 4; ++i) lanes.x[k + i] = words.word[i] >= threshold ? scale : 0.0F;
+        }
+        return lanes;
+      }
+    }
     std::uint64_t group = e / 4;
     Random4 words = draw(group);
     WEFT_UNROLL for (int k = 0; k < kLanes; ++k) {
@@ -62,7 +71,7 @@ struct BiasDropoutAddBody {
     Array const beside = row_of(residual, row, width);
     Array const out = row_of(y, row, width);
     block.each_thread([&](unsigned t) {
-      for_each_group<kThreads, 4>(t, width, [&](auto lanes, std::uint32_t i) {
+      for_each_group<kThreads, kGroup>(t, width, [&](auto lanes, std::uint32_t i) {
         constexpr int kLanes = decltype(lanes)::kLanes;
         auto values = load<kLanes>(in, i);
         auto const others = load<kLanes>(beside, i);

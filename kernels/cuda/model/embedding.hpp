@@ -22,7 +22,7 @@ struct EmbeddingBody {
     Array const position = row_of(positions, block.index() % seq, width);
     Array const out = row_of(x, block.index(), width);
     block.each_thread([&](unsigned t) {
-      for_each_group<kThreads, 4>(t, width, [&](auto lanes, std::uint32_t i) {
+      for_each_group<kThreads, kGroup>(t, width, [&](auto lanes, std::uint32_t i) {
         constexpr int kLanes = decltype(lanes)::kLanes;
         auto values = load<kLanes>(token, i);
         auto const others = load<kLanes>(position, i);
@@ -50,7 +50,7 @@ struct EmbeddingGradientBody {
   WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {
     Array const to = row_of(out, block.index(), width);
     block.each_thread([&](unsigned t) {
-      for_each_group<kThreads, 4>(t, width, [&](auto lanes, std::uint32_t i) {
+      for_each_group<kThreads, kGroup>(t, width, [&](auto lanes, std::uint32_t i) {
         constexpr int kLanes = decltype(lanes)::kLanes;
         Lanes<kLanes> sum{};
         for (std::uint32_t row = first_row(block.index()); row < rows; row += ids != nullptr ? 1 : seq) {

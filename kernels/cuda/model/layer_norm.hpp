@@ -6,8 +6,7 @@
 
 namespace weft::kernels::cuda {
 
-/// y = (x − mean)·rstd·w + b per row, rstd = 1/√(variance + eps); one block a row. The row is read three times, from
-/// memory once.
+/// y = (x − mean)·rstd·w + b per row, rstd = 1/√(variance + eps); one block a row.
 struct LayerNormBody {
   static constexpr unsigned kThreads = 128;
   struct Shared {
@@ -25,43 +24,39 @@ struct LayerNormBody {
     std::uint64_t const row = block.index();
     Array const in = row_of(x, row, width);
     Array const out = row_of(y, row, width);
-    float const own_mean = sum_over(block, shared, in, [](float value) { return value; }) / static_cast<float>(width);
-    float const squares =
-        sum_over(block, shared, in, [&](float value) { return (value - own_mean) * (value - own_mean); });
+    typename Block::template PerThread<RowShare<kThreads>> values;
+    block.each_thread([&](unsigned t) { values[t].load_first(in, t, width); });
+    auto const sum_over = [&](auto const& f) {
+      block.each_thread([&](unsigned t) {
+        float sum = 0;
+        values[t].each(in, t, width, [&](auto const& lanes, std::uint32_t /*element*/) {
+          WEFT_UNROLL for (float const value : lanes.x) sum += f(value);
+        });
+        shared.sum[t] = sum;
+      });
+      combine_all<kThreads>(block, shared.sum, [](float one, float other) { return one + other; });
+      float const sum = shared.sum[0];
+      block.each_thread([](unsigned /*thread*/) {});  // all have read it
+      return sum;
+    };
+    float const own_mean = sum_over([](float value) { return value; }) / static_cast<float>(width);
+    float const squares = sum_over([&](float value) { return (value - own_mean) * (value - own_mean); });
     float const own_rstd = 1 / std::sqrt(squares / static_cast<float>(width) + eps);
     block.each_thread([&](unsigned t) {
-      for_each_group<kThreads, 4>(t, width, [&](auto lanes, std::uint32_t i) {
+      values[t].each(in, t, width, [&](auto lanes, std::uint32_t i) {
         constexpr int kLanes = decltype(lanes)::kLanes;
-        auto values = load<kLanes>(in, i);
         auto const weights = load_or_zero<kLanes>(w, i);
         auto const biases = load_or_zero<kLanes>(b, i);
         WEFT_UNROLL for (int k = 0; k < kLanes; ++k) {
-          values.x[k] = std::fma((values.x[k] - own_mean) * own_rstd, weights.x[k], biases.x[k]);
+          lanes.x[k] = std::fma((lanes.x[k] - own_mean) * own_rstd, weights.x[k], biases.x[k]);
         }
-        out.store(values, i);
+        out.store(lanes, i);
       });
       if (t == 0) {
         mean[row] = own_mean;
         rstd[row] = own_rstd;
       }
     });
-  }
-
- private:
-  template <typename Block, typename F>
-  WEFT_KERNEL float sum_over(Block& block, Shared& shared, Array const& in, F const& f) const {
-    block.each_thread([&](unsigned t) {
-      float sum = 0;
-      for_each_group<kThreads, 4>(t, width, [&](auto lanes, std::uint32_t i) {
-        auto const values = load<decltype(lanes)::kLanes>(in, i);
-        WEFT_UNROLL for (float const value : values.x) sum += f(value);
-      });
-      shared.sum[t] = sum;
-    });
-    combine_all<kThreads>(block, shared.sum, [](float one, float other) { return one + other; });
-    float const sum = shared.sum[0];
-    block.each_thread([](unsigned /*thread*/) {});  // all have read it
-    return sum;
   }
 };
 
@@ -84,11 +79,16 @@ struct LayerNormInputBody {
   template <typename Block>
   WEFT_KERNEL void operator()(Block& block, Shared& shared) const {
     std::uint64_t const row = block.index();
+    Array const gradients = row_of(dy, row, width);
+    Array const in = row_of(x, row, width);
     Array const out = row_of(dx, row, width);
+    typename Block::template PerThread<RowShare<kThreads>> gradient;
     block.each_thread([&](unsigned t) {
+      gradient[t].load_first(gradients, t, width);
       Sums own{0, 0};
-      each(t, row, [&](auto const& g, auto const& x_hat, std::uint32_t /*element*/) {
-        WEFT_UNROLL for (unsigned k = 0; k < sizeof(g.x) / sizeof(float); ++k) {
+      gradient[t].each(gradients, t, width, [&](auto g, std::uint32_t i) {
+        auto const x_hat = scale(g, in, row, i);
+        WEFT_UNROLL for (int k = 0; k < decltype(g)::kLanes; ++k) {
           own.plain += g.x[k];
           own.with_x = std::fma(g.x[k], x_hat.x[k], own.with_x);
         }
@@ -101,8 +101,9 @@ struct LayerNormInputBody {
     block.each_thread([&](unsigned t) {
       float const plain = shared.sum[0].plain / static_cast<float>(width);
       float const with_x = shared.sum[0].with_x / static_cast<float>(width);
-      each(t, row, [&](auto const& g, auto const& x_hat, std::uint32_t i) {
-        constexpr int kLanes = sizeof(g.x) / sizeof(float);
+      gradient[t].each(gradients, t, width, [&](auto g, std::uint32_t i) {
+        constexpr int kLanes = decltype(g)::kLanes;
+        auto const x_hat = scale(g, in, row, i);
         Lanes<kLanes> result{};
         if (add) result = load<kLanes>(out, i);
         WEFT_UNROLL for (int k = 0; k < kLanes; ++k) {
@@ -114,22 +115,16 @@ struct LayerNormInputBody {
   }
 
  private:
-  /// f(dy·w, x̂, first element) of `thread`'s elements.
-  template <typename F>
-  WEFT_KERNEL void each(unsigned thread, std::uint64_t row, F const& f) const {
-    Array const gradients = row_of(dy, row, width);
-    Array const in = row_of(x, row, width);
-    for_each_group<kThreads, 4>(thread, width, [&](auto lanes, std::uint32_t i) {
-      constexpr int kLanes = decltype(lanes)::kLanes;
-      auto g = load<kLanes>(gradients, i);
-      auto x_hat = load<kLanes>(in, i);
-      auto const weights = load_or_zero<kLanes>(w, i);
-      WEFT_UNROLL for (int k = 0; k < kLanes; ++k) {
-        g.x[k] *= weights.x[k];
-        x_hat.x[k] = (x_hat.x[k] - mean[row]) * rstd[row];
-      }
-      f(g, x_hat, i);
-    });
+  /// Multiplies g by w's elements from i on; x̂ of the same elements.
+  template <int kLanes>
+  WEFT_KERNEL Lanes<kLanes> scale(Lanes<kLanes>& g, Array const& in, std::uint64_t row, std::uint32_t i) const {
+    auto x_hat = load<kLanes>(in, i);  // the second time from the cache
+    auto const weights = load_or_zero<kLanes>(w, i);
+    WEFT_UNROLL for (int k = 0; k < kLanes; ++k) {
+      g.x[k] *= weights.x[k];
+      x_hat.x[k] = (x_hat.x[k] - mean[row]) * rstd[row];
+    }
+    return x_hat;
   }
 };
 

@@ -10,6 +10,7 @@ WEFT_INSTANTIATE(PackedUpdateBody<LambMomentsRule>);
 WEFT_INSTANTIATE(UpdateBody<LambApplyRule>);
 WEFT_INSTANTIATE(PackedUpdateBody<LambApplyRule>);
 WEFT_INSTANTIATE(TensorNormsBody);
+WEFT_INSTANTIATE(MoveNormsBody);
 WEFT_INSTANTIATE(SetNormsBody);
 
 }  // namespace weft::kernels::cuda

@@ -38,6 +38,31 @@ struct TensorNormsBody {
   }
 };
 
+/// Takes the norms of tensors to where all tensors of a model have theirs, or back from there.
+struct MoveNormsBody {
+  static constexpr unsigned kMost = 240;
+  static constexpr unsigned kThreads = 256;
+  using Shared = Nothing;
+
+  LambNorms* here = nullptr;  ///< of `count` neighbours of the table
+  LambNorms* all = nullptr;
+  bool back = false;
+  unsigned count = 0;
+  std::uint32_t places[kMost];  ///< among all, of each
+
+  template <typename Block>
+  WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {
+    block.each_thread([&](unsigned t) {
+      if (t >= count) return;
+      if (back) {
+        here[t] = all[places[t]];
+      } else {
+        all[places[t]] = here[t];
+      }
+    });
+  }
+};
+
 /// Sets one tensor's.
 struct SetNormsBody {
   static constexpr unsigned kThreads = 1;

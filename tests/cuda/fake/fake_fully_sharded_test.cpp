@@ -27,6 +27,17 @@ TEST_F(FakeFullySharded, HasTheBitsOfTheCpuWithoutWaiting) {
   }
 }
 
+TEST_F(FakeFullySharded, LambIsThatOfTheCpuWithoutWaiting) {
+  Training const training{
+      .specs = awkward(), .first = LambOptions{.lr = 0.01, .weight_decay = 0.1}, .second = AdamWOptions{.lr = 0.01}};
+  for (int const shard_size : {0, 2}) {
+    run_ranks(4, [&](Communicator& world) {
+      FullyShardedOptions const options{.shard_size = shard_size};
+      expect_near(train_on_gpu(world, gpu, training, options), train_on_host(world, gpu, training, options), 1e-6);
+    });
+  }
+}
+
 TEST_F(FakeFullySharded, ShardsWithinGroupsOfReplicas) {
   Training const training{
       .specs = units_with_types(false), .first = AdamWOptions{.lr = 0.01}, .second = LionOptions{.lr = 0.01}};
@@ -293,7 +304,6 @@ TEST_F(FakeFullySharded, WhatIsNotThereOnAGpuIsNamed) {
                              FullyShardedOptions const& options, std::string const& word) {
       expect_refused([&] { FullySharded const model(world, {{"only", {{parameters, optimizer}}}}, options); }, word);
     };
-    refused({memory.view()}, LambOptions{}, {}, "Lamb");
     refused({memory.view(), host.view()}, AdamWOptions{}, {}, "parameter 1");
     refused({memory.view()}, AdamWOptions{}, {.compute = Stream::cpu()}, "options.compute");
     FullyShardedOptions scaled;

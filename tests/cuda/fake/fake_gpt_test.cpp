@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "cuda/fake/fake_gpu.hpp"
+#include "cuda/fake/on_fake_gpu.hpp"
 #include "device/gpt_on_device.hpp"
 #include "examples/gpt_reference.hpp"
 #include "gpt_parameters.hpp"
@@ -108,10 +108,8 @@ struct Sequences {
   DeviceBatch batch;
 };
 
-class FakeGpt : public ::testing::Test {
+class FakeGpt : public OnFakeGpu {
  protected:
-  void TearDown() override { EXPECT_EQ(gpu.violations(), std::vector<std::string>{}); }
-
   /// Forward and backward; the loss.
   float run(GptOnDevice& model, Sequences const& sequences, RandomTensors& tensors, float share = 1,
             ConstBufferView scale = {}) {
@@ -121,7 +119,6 @@ class FakeGpt : public ::testing::Test {
     return in_f32(loss.view(), stream)[0];
   }
 
-  FakeGpu gpu;
   Stream stream = cuda::make_stream();
 };
 

@@ -12,8 +12,7 @@ namespace weft::test {
 namespace {
 
 TEST_F(FakeNcclFailures, AStuckGpuIsNamed) {
-  run_thread_ranks(2, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(2, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     std::vector<float> values(4, 1.0F);
     if (world.rank() == 1) gpu.hold(stream);
@@ -26,8 +25,7 @@ TEST_F(FakeNcclFailures, AStuckGpuIsNamed) {
 }
 
 TEST_F(FakeNcclFailures, AbortReachesEveryRank) {
-  run_thread_ranks(2, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(2, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     std::vector<float> values(4, 1.0F);
     if (world.rank() == 1) {
@@ -43,8 +41,7 @@ TEST_F(FakeNcclFailures, AbortReachesEveryRank) {
 
 // A stream that is stuck before NCCL's kernel: revoking does not end it, so NCCL is aborted before the Work fails.
 TEST_F(FakeNcclFailures, AWorkOfAStuckStreamFailsOnlyOnceNcclWasAborted) {
-  run_thread_ranks(2, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(2, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     std::vector<float> values(4, 1.0F);
     if (world.rank() == 1) {

@@ -9,25 +9,16 @@
 #include <vector>
 #include "collectives/device_access.hpp"
 #include "collectives/nccl/nccl_communicator.hpp"
-#include "cuda/fake/fake_nccl.hpp"
+#include "cuda/fake/on_fake_nccl.hpp"
 #include "harness/ranks.hpp"
 #include "weft/error.hpp"
 
 namespace weft::test {
 
 using namespace std::chrono_literals;
-inline constexpr Device kGpu{DeviceType::cuda, 0};
-
 /// Calls on a fake GPU over a fake NCCL, which may fail.
-class FakeNcclFailures : public ::testing::Test {
+class FakeNcclFailures : public OnFakeNccl {
  protected:
-  void TearDown() override {
-    EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
-    // Nobody waits long for an abort.
-    for (int waited = 0; nccl.live() > 0 && waited < 2000; ++waited) std::this_thread::sleep_for(1ms);
-    EXPECT_EQ(nccl.live(), 0U) << "communicators that were not ended";
-  }
-
   static BufferView on_gpu(std::vector<float>& values) { return {values.data(), values.size(), DataType::f32, kGpu}; }
   static Work reduce(Communicator& world, std::vector<float>& values, Stream const& stream) {
     return world.all_reduce(on_gpu(values), on_gpu(values), ReduceOp::sum, {.stream = stream});
@@ -71,9 +62,6 @@ class FakeNcclFailures : public ::testing::Test {
     config.timeout = timeout;
     return {.config = config};
   }
-
-  FakeGpu gpu;
-  FakeNccl nccl;
 };
 
 }  // namespace weft::test

@@ -19,8 +19,7 @@ namespace {
 
 // The others may not have heard of it when they split: all go by what the ranks say of themselves.
 TEST_F(FakeNcclFailures, SplitAfterAFailureThatOneRankKnowsOfBeginsAnew) {
-  run_thread_ranks(3, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(3, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     world.barrier();
     if (world.rank() == 1) DeviceAccess::backend(world)->fail(ErrorCode::aborted, "enough");
@@ -65,8 +64,7 @@ TEST_F(FakeNcclFailures, CallsThatDifferNameBothAndTheRanksCanConnectAgain) {
 }
 
 TEST_F(FakeNcclFailures, ATimeoutNamesTheRankThatDidNotMakeTheCall) {
-  run_thread_ranks(2, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(2, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     std::vector<float> values(4, 1.0F);
     if (world.rank() == 0) {
@@ -81,8 +79,7 @@ TEST_F(FakeNcclFailures, ATimeoutNamesTheRankThatDidNotMakeTheCall) {
 }
 
 TEST_F(FakeNcclFailures, ARankThatLeavesIsNamed) {
-  run_thread_ranks(3, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(3, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     std::vector<float> values(4, 1.0F);
     reduce(world, values, stream).wait();
@@ -93,8 +90,7 @@ TEST_F(FakeNcclFailures, ARankThatLeavesIsNamed) {
 }
 
 TEST_F(FakeNcclFailures, NcclsAsynchronousErrorsFailAllRanks) {
-  run_thread_ranks(2, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(2, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     std::vector<float> values(4, 1.0F);
     if (world.rank() == 0) {
@@ -114,8 +110,7 @@ TEST_F(FakeNcclFailures, NcclsAsynchronousErrorsFailAllRanks) {
 }
 
 TEST_F(FakeNcclFailures, ACallThatNcclRefusesFailsAllRanksAndNamesIt) {
-  run_thread_ranks(2, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(2, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     std::vector<float> values(4, 1.0F);
     std::vector<float> all(4);
@@ -182,8 +177,7 @@ TEST_F(FakeNcclFailures, ACreationThatFailsOrHangsFailsOnEveryRank) {
 }
 
 TEST_F(FakeNcclFailures, MessagesThatDifferNameBothSides) {
-  run_thread_ranks(3, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(3, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     std::vector<float> values(8, 1.0F);
     auto const some = on_gpu(values).slice(0, world.rank() == 0 ? 4 : 5);
@@ -246,8 +240,7 @@ TEST_F(FakeNcclFailures, PartsThatDifferNameWhoGivesAndWhoExpects) {
 }
 
 TEST_F(FakeNcclFailures, ATimeoutOfAMessageNamesWhoDidNotMakeTheOtherSide) {
-  run_thread_ranks(3, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(3, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     std::vector<float> values(4, 1.0F);
     if (world.rank() == 0) {
@@ -260,8 +253,7 @@ TEST_F(FakeNcclFailures, ATimeoutOfAMessageNamesWhoDidNotMakeTheOtherSide) {
 }
 
 TEST_F(FakeNcclFailures, WhatIsRefusedNamesRankAndCall) {
-  run_thread_ranks(2, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(2, [&](Communicator& world) {
     std::vector<float> values(4, 1.0F);
     world.all_reduce(on_gpu(values), on_gpu(values), ReduceOp::sum);
     std::vector<std::int32_t> whole(4, 1);

@@ -94,8 +94,7 @@ TEST_F(FakeNcclFailures, RanksThatAreLeftShrinkAgainWhenTheNextIsLost) {
 
 TEST_F(FakeNcclFailures, CallsThatArePendingEndWhenTheRanksShrink) {
   constexpr std::size_t kPending = 8;
-  run_thread_ranks(3, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(3, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     if (world.rank() == 0) return;
     std::vector<std::vector<float>> values(kPending, std::vector<float>(4, 1.0F));

@@ -4,13 +4,15 @@
 #include <sys/resource.h>
 
 #include <array>
+#include <map>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "collectives/cases/attempt.hpp"
 #include "collectives/device_access.hpp"
 #include "cuda/device_cases.hpp"
-#include "cuda/fake/fake_nccl.hpp"
+#include "cuda/fake/on_fake_nccl.hpp"
 #include "harness/ranks.hpp"
 #include "weft/error.hpp"
 #include "weft/event.hpp"
@@ -19,30 +21,9 @@
 namespace weft::test {
 namespace {
 
-constexpr Device kGpu{DeviceType::cuda, 0};
-
-class FakeNcclTest : public ::testing::Test {
+class FakeNcclTest : public OnFakeNccl {
  protected:
-  void TearDown() override {
-    EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
-    EXPECT_EQ(nccl.live(), 0U) << "communicators that were not destroyed";
-  }
-
-  /// Ranks that are connected by the fake.
-  void run(int ranks, std::function<void(Communicator&)> const& body, CommunicatorOptions const& options = {}) {
-    run_thread_ranks(
-        ranks,
-        [&](Communicator& world) {
-          FakeNccl::connect(world);
-          body(world);
-        },
-        options);
-  }
-
   static BufferView on_gpu(std::vector<float>& values) { return {values.data(), values.size(), DataType::f32, kGpu}; }
-
-  FakeGpu gpu;
-  FakeNccl nccl;
 };
 
 /// Whether NCCL can do a case, with results that do not depend on the order of additions (the fake adds as Weft does).
@@ -82,7 +63,7 @@ void run_cases(FakeGpu const& gpu, Communicator& world, std::uint64_t seed, int 
 
 TEST_F(FakeNcclTest, EveryCallGivesTheSerialResult) {
   for (int const ranks : {1, 2, 3, 4}) {
-    run(ranks, [&](Communicator& world) { run_cases(gpu, world, 20 + static_cast<std::uint64_t>(ranks), 250); });
+    run_ranks(ranks, [&](Communicator& world) { run_cases(gpu, world, 20 + static_cast<std::uint64_t>(ranks), 250); });
   }
   for (auto const* name :
        {"ncclAllReduce", "ncclReduce", "ncclReduceScatter", "ncclAllGather", "ncclBroadcast", "ncclAlltoAll",
@@ -94,12 +75,12 @@ TEST_F(FakeNcclTest, EveryCallGivesTheSerialResult) {
 // What cuda_nccl_test does on a GPU.
 TEST_F(FakeNcclTest, CallsGiveWhatTheyGiveOnTheHost) {
   for (int const ranks : {1, 3}) {
-    run(ranks, [](Communicator& world) { expect_as_on_host(world, kGpu); });
+    run_ranks(ranks, [](Communicator& world) { expect_as_on_host(world, kGpu); });
   }
 }
 
 TEST_F(FakeNcclTest, ACallIsOneOfNcclsOnTheCallersStreamAndNobodyWaits) {
-  run(2, [&](Communicator& world) {
+  run_ranks(2, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     std::vector<float> values(100, 1.0F);
     auto const before = gpu.host_waits_here();
@@ -117,10 +98,40 @@ TEST_F(FakeNcclTest, ACallIsOneOfNcclsOnTheCallersStreamAndNobodyWaits) {
   });
 }
 
+// What earlier calls were made of is used again, wherever their Works ended.
+TEST_F(FakeNcclTest, ACallIsNcclsAndOneEventRecord) {
+  run_ranks(2, [&](Communicator& world) {
+    Stream stream = gpu.make_stream();
+    std::vector<float> values(8, 1.0F);
+    auto const make_calls = [&](int calls) {
+      for (int i = 0; i < calls; ++i) {
+        static_cast<void>(world.all_reduce(on_gpu(values), on_gpu(values), ReduceOp::max, {.stream = stream}));
+        if (i % 50 == 49) {
+          stream.synchronize();
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the watch takes away what is through
+        }
+      }
+    };
+    make_calls(400);
+    world.barrier();
+    if (world.rank() == 0) gpu.forget_calls();
+    world.barrier();
+    make_calls(100);
+    std::map<std::string, int> calls;
+    for (auto const& call : gpu.calls()) {
+      if (call.thread == std::this_thread::get_id()) ++calls[call.name];
+    }
+    calls.erase("cudaEventCreateWithFlags");  // there have to be more where the watch is late
+    EXPECT_EQ(calls, (std::map<std::string, int>{
+                         {"ncclAllReduce", 100}, {"cudaEventRecord", 100}, {"cudaStreamSynchronize", 2}}));
+    world.barrier();
+  });
+}
+
 // The fake reports a second thread.
 TEST_F(FakeNcclTest, TheWatchStaysOutWhileACallIsMade) {
   nccl.answers_slowly = true;
-  run(2, [&](Communicator& world) {
+  run_ranks(2, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     std::vector<float> values(8, 1.0F);
     for (int i = 0; i < 200; ++i)
@@ -131,7 +142,7 @@ TEST_F(FakeNcclTest, TheWatchStaysOutWhileACallIsMade) {
 }
 
 TEST_F(FakeNcclTest, WhatNcclLaunchesSoonIsAwaitedWithoutANap) {
-  run(2, [&](Communicator& world) {
+  run_ranks(2, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     std::vector<float> values(8, 1.0F);
     auto const naps = [] {
@@ -148,7 +159,7 @@ TEST_F(FakeNcclTest, WhatNcclLaunchesSoonIsAwaitedWithoutANap) {
 }
 
 TEST_F(FakeNcclTest, WorksOrderStreamsAndCallsKeepTheirOrderOnAny) {
-  run(2, [&](Communicator& world) {
+  run_ranks(2, [&](Communicator& world) {
     Stream const communication = gpu.make_stream(true);
     Stream const other = gpu.make_stream();
     Stream compute = gpu.make_stream();
@@ -170,7 +181,7 @@ TEST_F(FakeNcclTest, WorksOrderStreamsAndCallsKeepTheirOrderOnAny) {
 }
 
 TEST_F(FakeNcclTest, AGroupIsOneLaunch) {
-  run(3, [&](Communicator& world) {
+  run_ranks(3, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     std::vector<float> a(10, 1.0F);
     std::vector<float> b(7, 2.0F);
@@ -202,7 +213,7 @@ TEST_F(FakeNcclTest, AGroupIsOneLaunch) {
 }
 
 TEST_F(FakeNcclTest, WhatNcclCannotDoIsNamedAndNothingIsSent) {
-  run(2, [&](Communicator& world) {
+  run_ranks(2, [&](Communicator& world) {
     std::vector<std::int32_t> values(8, 3);
     BufferView const view(values.data(), 8, DataType::i32, kGpu);
     auto const refused = [&](std::vector<std::string> const& words, auto const& body, ErrorCode code) {
@@ -245,7 +256,7 @@ TEST_F(FakeNcclTest, WhatNcclCannotDoIsNamedAndNothingIsSent) {
   });
   CommunicatorOptions options;
   options.reproducibility = Reproducibility::bitwise;
-  run(
+  run_ranks(
       2,
       [&](Communicator& world) {
         std::vector<float> values(4, 1.0F);
@@ -262,7 +273,7 @@ TEST_F(FakeNcclTest, SymmetricMemoryIsAWindowWhereNcclGivesOne) {
   for (bool const with_windows : {true, false}) {
     nccl.without_windows = !with_windows;
     gpu.forget_calls();
-    run(2, [&](Communicator& world) {
+    run_ranks(2, [&](Communicator& world) {
       {
         Buffer const buffer = world.allocate(1000, DataType::f32, kGpu);
         EXPECT_EQ(buffer.view().device, kGpu);
@@ -280,7 +291,7 @@ TEST_F(FakeNcclTest, SymmetricMemoryIsAWindowWhereNcclGivesOne) {
   }
   // One rank has no more memory: all are told, and go on.
   nccl.without_windows = false;
-  run(2, [&](Communicator& world) {
+  run_ranks(2, [&](Communicator& world) {
     world.barrier();
     if (world.rank() == 0) nccl.fail_next("ncclMemAlloc", ncclUnhandledCudaError);
     world.barrier();
@@ -295,7 +306,7 @@ TEST_F(FakeNcclTest, SymmetricMemoryIsAWindowWhereNcclGivesOne) {
 }
 
 TEST_F(FakeNcclTest, SplitMakesConnectedCommunicatorsByNcclsOwnSplit) {
-  run(4, [&](Communicator& world) {
+  run_ranks(4, [&](Communicator& world) {
     auto half = world.split(world.rank() == 3 ? Communicator::kNoColor : world.rank() % 2, -world.rank());
     EXPECT_EQ(gpu.count_here("ncclCommSplit"), 1U);
     if (!half) return;
@@ -307,7 +318,7 @@ TEST_F(FakeNcclTest, SplitMakesConnectedCommunicatorsByNcclsOwnSplit) {
 }
 
 TEST_F(FakeNcclTest, CapturedCallsAskTheGpuNothingAndRunWithTheGraph) {
-  run(1, [&](Communicator& world) {
+  run_ranks(1, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     Stream const side = gpu.make_stream(true);
     std::vector<float> values(4, 1.0F);

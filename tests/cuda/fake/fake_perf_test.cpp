@@ -11,7 +11,7 @@
 
 #include "common/weft_calls.hpp"
 #include "cuda/device_sweep.hpp"
-#include "cuda/fake/fake_nccl.hpp"
+#include "cuda/fake/on_fake_nccl.hpp"
 #include "harness/ranks.hpp"
 #include "weft/error.hpp"
 
@@ -22,13 +22,8 @@ using namespace std::chrono_literals;
 using test::FakeGpu;
 using test::FakeNccl;
 
-class FakePerf : public ::testing::Test {
+class FakePerf : public test::OnFakeNccl {
  protected:
-  void TearDown() override {
-    EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
-    EXPECT_EQ(nccl.live(), 0U);
-  }
-
   static Options parsed(Case const& what, std::string const& line) {
     std::istringstream words("program --device cuda -b 8 -e 512 -f 4 -n 3 -w 1 --rounds 2 " + line);
     std::vector<std::string> arguments;
@@ -65,9 +60,6 @@ class FakePerf : public ::testing::Test {
     }
     return outcome;
   }
-
-  FakeGpu gpu;
-  FakeNccl nccl;
 };
 
 TEST_F(FakePerf, EveryOperationHasNcclTestsRowsAndRightResultsBesideRawNccl) {

@@ -7,33 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "cuda/fake/fake_nccl.hpp"
+#include "cuda/fake/on_fake_nccl.hpp"
 #include "harness/ranks.hpp"
 #include "weft/error.hpp"
 #include "weft/sharded_optimizer.hpp"
 
 namespace weft::test {
 
-inline constexpr Device kGpu{DeviceType::cuda, 0};
-
 /// Ranks that share a GPU in host memory.
-class FakeSharded : public ::testing::Test {
- protected:
-  void TearDown() override {
-    EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
-    EXPECT_EQ(nccl.live(), 0U);
-    EXPECT_EQ(gpu.live_graphs(), 0U);
-  }
-  static void run_ranks(int ranks, std::function<void(Communicator&)> const& body) {
-    run_thread_ranks(ranks, [&](Communicator& world) {
-      FakeNccl::connect(world);
-      body(world);
-    });
-  }
-
-  FakeGpu gpu;
-  FakeNccl nccl;
-};
+using FakeSharded = OnFakeNccl;
 
 /// A copy of values on the host, in memory that `memory` gets.
 inline BufferView copied_to(FakeGpu const& gpu, std::vector<Buffer>& memory, BufferView const& from) {

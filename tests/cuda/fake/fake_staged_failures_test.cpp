@@ -9,7 +9,7 @@
 
 #include "collectives/device_access.hpp"
 #include "collectives/staged/staged_factory.hpp"
-#include "cuda/fake/fake_gpu.hpp"
+#include "cuda/fake/on_fake_gpu.hpp"
 #include "harness/ranks.hpp"
 #include "weft/error.hpp"
 
@@ -17,12 +17,8 @@ namespace weft::test {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr Device kGpu{DeviceType::cuda, 0};
-
-class FakeStagedFailures : public ::testing::Test {
+class FakeStagedFailures : public OnFakeGpu {
  protected:
-  void TearDown() override { EXPECT_EQ(gpu.violations(), std::vector<std::string>{}); }
-
   static void connect(Communicator& world) {
     auto const factory = staged::factory({.cuda = &FakeGpu::functions(), .chunk_bytes = 4096});
     DeviceAccess::connect(world, *factory);
@@ -48,8 +44,6 @@ class FakeStagedFailures : public ::testing::Test {
     std::vector<float> values(4);
     EXPECT_THROW(reduce(world, values, stream).wait(), Error);
   }
-
-  FakeGpu gpu;
 };
 
 TEST_F(FakeStagedFailures, CallsThatDifferNameBothAndTheRanksCanConnectAgain) {

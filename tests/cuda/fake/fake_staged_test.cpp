@@ -11,7 +11,7 @@
 #include "collectives/device_access.hpp"
 #include "collectives/staged/staged_factory.hpp"
 #include "cuda/device_cases.hpp"
-#include "cuda/fake/fake_gpu.hpp"
+#include "cuda/fake/on_fake_gpu.hpp"
 #include "harness/ranks.hpp"
 #include "weft/error.hpp"
 #include "weft/group.hpp"
@@ -20,12 +20,8 @@ namespace weft::test {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr Device kGpu{DeviceType::cuda, 0};
-
-class FakeStagedTest : public ::testing::Test {
+class FakeStagedTest : public OnFakeGpu {
  protected:
-  void TearDown() override { EXPECT_EQ(gpu.violations(), std::vector<std::string>{}); }
-
   /// Ranks that are connected through host memory, by chunks of so many bytes.
   void run(int ranks, std::size_t chunk_bytes, std::function<void(Communicator&)> const& body,
            CommunicatorOptions const& options = {}) {
@@ -40,8 +36,6 @@ class FakeStagedTest : public ::testing::Test {
   }
 
   static BufferView on_gpu(std::vector<float>& values) { return {values.data(), values.size(), DataType::f32, kGpu}; }
-
-  FakeGpu gpu;
 };
 
 void run_cases(FakeGpu const& gpu, Communicator& world, std::uint64_t seed, int cases) {

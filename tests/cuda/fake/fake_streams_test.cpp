@@ -3,12 +3,17 @@
 
 #include <atomic>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <stdexcept>
 #include <thread>
+#include <utility>
+#include <vector>
 
-#include "cuda/fake/fake_gpu.hpp"
+#include "cuda/fake/on_fake_gpu.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cuda_stream.hpp"
+#include "runtime/cuda/event_pool.hpp"
 #include "runtime/cuda/memory_pool.hpp"
 #include "weft/cuda_graph.hpp"
 #include "weft/error.hpp"
@@ -20,11 +25,57 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class FakeStreams : public ::testing::Test {
- protected:
-  void TearDown() override { EXPECT_EQ(gpu.violations(), std::vector<std::string>{}); }
-  FakeGpu gpu;
-};
+using FakeStreams = OnFakeGpu;
+
+TEST_F(FakeStreams, EventsAreUsedAgainAndMayOutliveTheirPool) {
+  constexpr std::size_t kMany = 700;  // more than a pool keeps
+  std::vector<cuda::EventPool::Lease> held;
+  {
+    cuda::EventPool pool(0, cudaEventDisableTiming, FakeGpu::functions());
+    for (int i = 0; i < 2000; ++i) static_cast<void>(pool.take());
+    EXPECT_LE(gpu.live_events(), 4U);
+    std::set<cudaEvent_t> different;
+    for (std::size_t i = 0; i < kMany; ++i) different.insert(held.emplace_back(pool.take()).event());
+    EXPECT_EQ(different.size(), kMany);
+    held.resize(kMany / 2);
+  }
+  EXPECT_GE(gpu.live_events(), kMany / 2);
+  held.clear();
+  EXPECT_EQ(gpu.live_events(), 0U);
+}
+
+TEST_F(FakeStreams, NoTwoThreadsHaveAnEventOfAPool) {
+  constexpr int kThreads = 4;
+  std::mutex mutex;
+  std::set<cudaEvent_t> taken;
+  std::vector<cuda::EventPool::Lease> left(kThreads);
+  {
+    cuda::EventPool pool(0, cudaEventDisableTiming, FakeGpu::functions());
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 500; ++i) {
+          auto mine = pool.take();
+          {
+            std::scoped_lock const lock(mutex);
+            EXPECT_TRUE(taken.insert(mine.event()).second);
+          }
+          std::this_thread::yield();
+          {
+            std::scoped_lock const lock(mutex);
+            taken.erase(mine.event());
+          }
+          if (i == 499) left[static_cast<std::size_t>(t)] = std::move(mine);
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+  std::vector<std::thread> last;
+  for (auto& lease : left) last.emplace_back([mine = std::move(lease)] {});
+  for (auto& thread : last) thread.join();
+  EXPECT_EQ(gpu.live_events(), 0U);
+}
 
 TEST_F(FakeStreams, OneStreamWaitsForAnotherWithoutTheHost) {
   Stream first = gpu.make_stream();

@@ -2,14 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "cuda/fake/fake_nccl.hpp"
+#include "cuda/fake/on_fake_nccl.hpp"
 #include "data.hpp"
 #include "harness/ranks.hpp"
 #include "strategies/strategy.hpp"
@@ -50,14 +52,8 @@ struct Training {
   std::vector<bool> applied;
 };
 
-class FakeTrainer : public ::testing::Test {
+class FakeTrainer : public OnFakeNccl {
  protected:
-  void TearDown() override {
-    EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
-    EXPECT_EQ(nccl.live(), 0U);
-    EXPECT_EQ(gpu.live_graphs(), 0U);
-  }
-
   static void train(Strategy& strategy, Communicator const& world, Options const& options, int steps, Training& run) {
     BatchSampler const sampler(some_text(), options.model.seq, options.batch, options.seed, world.rank(), world.size());
     for (int step = 0; step < steps; ++step) {
@@ -89,9 +85,6 @@ class FakeTrainer : public ::testing::Test {
     });
     return run;
   }
-
-  FakeGpu gpu;
-  FakeNccl nccl;
 };
 
 void expect_close(std::vector<float> const& got, std::vector<float> const& expected, double tolerance) {
@@ -120,6 +113,9 @@ constexpr Case kCases[]{
     {"Zero1", [](Options& o) { o.strategy = "zero1"; }, 1e-3, 2},
     {"Zero1Fp16Clip", [](Options& o) { o.strategy = "zero1", o.precision = "fp16", o.clip = 0.5; }, 1e-2, 2},
     {"Zero1Passes", [](Options& o) { o.strategy = "zero1", o.accumulate = 2, o.clip = 0.5; }, 1e-3, 2},
+    {"Zero1Optimal", [](Options& o) { o.strategy = "zero1", o.bucket_policy = "optimal"; }, 1e-3, 2},
+    {"Zero2Optimal", [](Options& o) { o.strategy = "zero2", o.bucket_policy = "optimal"; }, 1e-3, 2},
+    {"Zero1Lamb", [](Options& o) { o.strategy = "zero1", o.optimizer = "lamb"; }, 1e-3, 2},
     {"Zero2", [](Options& o) { o.strategy = "zero2"; }, 1e-3, 2},
     {"Zero2Fp16Clip", [](Options& o) { o.strategy = "zero2", o.precision = "fp16", o.clip = 0.5; }, 1e-2, 2},
     {"Zero2Passes", [](Options& o) { o.strategy = "zero2", o.accumulate = 2, o.clip = 0.5; }, 1e-3, 2},
@@ -127,9 +123,12 @@ constexpr Case kCases[]{
     {"Zero3Fp16Clip", [](Options& o) { o.strategy = "zero3", o.precision = "fp16", o.clip = 0.5; }, 1e-2, 2},
     {"Zero3Bf16", [](Options& o) { o.strategy = "zero3", o.precision = "bf16"; }, 5e-2, 2},
     {"Zero3Passes", [](Options& o) { o.strategy = "zero3", o.accumulate = 2, o.clip = 0.5, o.prefetch = 0; }, 1e-3, 2},
+    {"Zero3LambFp16", [](Options& o) { o.strategy = "zero3", o.optimizer = "lamb", o.precision = "fp16"; }, 1e-2, 2},
     {"HsdpFp16", [](Options& o) { o.strategy = "hsdp", o.precision = "fp16"; }, 1e-2, 4},
     {"HsdpClipRecompute", [](Options& o) { o.strategy = "hsdp", o.clip = 0.5, o.recompute = true; }, 1e-3, 4},
     {"TwoRanks", [](Options&) {}, 1e-3, 2},
+    {"TwoRanksOptimal", [](Options& o) { o.bucket_policy = "optimal"; }, 1e-3, 2},
+    {"TwoRanksOptimalCompress", [](Options& o) { o.bucket_policy = "optimal", o.compress = "bf16"; }, 1e-3, 2},
     {"TwoRanksCompress", [](Options& o) { o.compress = "bf16", o.error_feedback = true; }, 1e-3, 2},
     {"Zero2Compress", [](Options& o) { o.strategy = "zero2", o.compress = "bf16"; }, 1e-3, 2},
     {"TwoRanksBf16Passes", [](Options& o) { o.precision = "bf16", o.accumulate = 2; }, 5e-2, 2},
@@ -166,7 +165,8 @@ TEST_P(FakeTrainerGraphs, AGraphHasTheBitsOfTheEagerStep) {
   auto const graph = on_gpu(changed, 6, GetParam().ranks);
   EXPECT_EQ(graph.losses, eager.losses);
   EXPECT_TRUE(graph.values == eager.values);
-  EXPECT_EQ(gpu.count("cudaGraphLaunch") - launches, static_cast<std::size_t>(5 * GetParam().ranks));
+  int const launched = changed.bucket_policy == "optimal" ? 4 : 5;
+  EXPECT_EQ(gpu.count("cudaGraphLaunch") - launches, static_cast<std::size_t>(launched * GetParam().ranks));
 }
 
 TEST_P(FakeTrainerCases, TheHostWaitsForTheLossOnly) {
@@ -370,6 +370,52 @@ TEST_F(FakeTrainer, CommunicationIsTimedInTheGpusTime) {
       EXPECT_GT(report.compute_ms, 0);
     }
   });
+}
+
+TEST_F(FakeTrainer, GathersReductionsAndUpdatesOfShardsAreTimedToo) {
+  for (std::string const strategy : {"zero1", "zero2", "zero3", "hsdp"}) {
+    auto options = small();
+    options.strategy = strategy;
+    options.clip = strategy == "zero2" || strategy == "zero3" ? 0.5 : 0;
+    run_thread_ranks(4, [&](Communicator& world) {
+      GptParameters const parameters(options.model);
+      auto const made = make_on_device(world.duplicate(world.options()), options, parameters);
+      BatchSampler const sampler(some_text(), options.model.seq, options.batch, 1, world.rank(), world.size());
+      auto last_end = std::chrono::steady_clock::time_point::min();
+      for (int step = 0; step < 4; ++step) {
+        auto const times = made->step(sampler.sample(step, 1), 1e-3);
+        auto const traffic = made->traffic();
+        ASSERT_EQ(traffic.size(), 2U);
+        if (step < 2) continue;  // the first one moves buckets, and nothing came before it
+        std::map<std::string, std::size_t> bytes;
+        for (auto const& kind : traffic) {
+          for (BucketTiming const& bucket : kind.buckets) {
+            bytes[kind.name] += bucket.bytes;
+            EXPECT_LE(bucket.ready, bucket.started) << strategy << ' ' << kind.name;
+            EXPECT_LE(bucket.started, bucket.finished) << strategy << ' ' << kind.name;
+            EXPECT_GE(bucket.started, times.start) << strategy << ' ' << kind.name;
+            EXPECT_LE(bucket.finished, times.end) << strategy << ' ' << kind.name;
+          }
+        }
+        EXPECT_GT(bytes["reduce_scatter"], parameters.count() * sizeof(float) * 9 / 10) << strategy;
+        ASSERT_FALSE(times.optimizer.empty());
+        // Nothing is updated before all of it is known, where a norm is asked for; and never before it has come.
+        auto const reduced = [](auto const& a, auto const& b) { return a.finished < b.finished; };
+        auto const& reductions = traffic[1].buckets;
+        auto const first = std::min_element(reductions.begin(), reductions.end(), reduced)->finished;
+        auto const last = std::max_element(reductions.begin(), reductions.end(), reduced)->finished;
+        EXPECT_GE(times.optimizer.front().start, options.clip > 0 ? last : first) << strategy;
+        EXPECT_GT(times.forward.size(), 2U) << strategy;  // waits are between
+        for (std::size_t i = 1; i < times.forward.size(); ++i)
+          EXPECT_LE(times.forward[i - 1].end, times.forward[i].start) << strategy;
+        EXPECT_GT(times.start, last_end);
+        last_end = times.end;
+        auto const report = overlap_of(times, traffic);
+        EXPECT_GT(report.communication_ms, 0) << strategy;
+        EXPECT_GT(report.compute_ms, 0) << strategy;
+      }
+    });
+  }
 }
 
 TEST_F(FakeTrainer, ScoresTheNextByteAsTheCpuDoes) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bucketing/gradients.hpp"
-#include "cuda/fake/fake_nccl.hpp"
+#include "cuda/fake/on_fake_nccl.hpp"
 #include "harness/ranks.hpp"
 #include "weft/data_parallel.hpp"
 #include "weft/error.hpp"
@@ -17,18 +17,9 @@
 namespace weft::test {
 namespace {
 
-constexpr Device kGpu{DeviceType::cuda, 0};
 constexpr std::size_t kTensors = 9;
 
-class FakeTraining : public ::testing::Test {
- protected:
-  void TearDown() override {
-    EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
-    EXPECT_EQ(nccl.live(), 0U);
-  }
-  FakeGpu gpu;
-  FakeNccl nccl;
-};
+using FakeTraining = OnFakeNccl;
 
 /// A model whose parameters differ on every rank at first.
 struct Model {
@@ -74,8 +65,7 @@ void expect_averages(Communicator const& world, DataParallel& ddp, int step) {
 }
 
 TEST_F(FakeTraining, AStepMakesNoHostSynchronisation) {
-  run_thread_ranks(3, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(3, [&](Communicator& world) {
     Stream compute = gpu.make_stream();
     Model const model(gpu, world.rank());
     DataParallel ddp(world, model.views, {.limits = {.first_bytes = 1000, .bytes = 2000}, .compute = compute});
@@ -101,8 +91,7 @@ TEST_F(FakeTraining, AStepMakesNoHostSynchronisation) {
 }
 
 TEST_F(FakeTraining, BucketsLeaveWhileBackwardGoesOnAndOnlyAfterTheirGradients) {
-  run_thread_ranks(2, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(2, [&](Communicator& world) {
     Stream compute = gpu.make_stream();
     Model const model(gpu, world.rank());
     DataParallel ddp(world, model.views,
@@ -121,8 +110,7 @@ TEST_F(FakeTraining, BucketsLeaveWhileBackwardGoesOnAndOnlyAfterTheirGradients) 
 
 TEST_F(FakeTraining, BucketsAreTimedWithoutAskingTheGpu) {
   constexpr auto kLate = std::chrono::milliseconds(20);
-  run_thread_ranks(2, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(2, [&](Communicator& world) {
     Stream compute = gpu.make_stream();
     Stream const communication = gpu.make_stream();
     Model const model(gpu, world.rank());
@@ -165,8 +153,7 @@ TEST_F(FakeTraining, BucketsAreTimedWithoutAskingTheGpu) {
 }
 
 TEST_F(FakeTraining, AStepCanBeCapturedAndGivesTheSameBits) {
-  run_thread_ranks(1, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(1, [&](Communicator& world) {
     Stream compute = gpu.make_stream();
     Model const model(gpu, world.rank());
     DataParallel ddp(world, model.views,
@@ -229,8 +216,7 @@ std::vector<float> compressed(Communicator& world, CompressionOptions const& how
 }
 
 TEST_F(FakeTraining, CompressedBucketsHaveTheBitsOfTheCpus) {
-  run_thread_ranks(2, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(2, [&](Communicator& world) {
     Stream compute = gpu.make_stream();
     for (DataType const wire : {DataType::bf16, DataType::f16}) {
       for (bool const feedback : {false, true}) {
@@ -247,8 +233,7 @@ TEST_F(FakeTraining, CompressedBucketsHaveTheBitsOfTheCpus) {
 }
 
 TEST_F(FakeTraining, AHooksKernelsAreBehindTheGradientsAndBeforeWhatFollows) {
-  run_thread_ranks(2, [&](Communicator& world) {
-    FakeNccl::connect(world);
+  run_ranks(2, [&](Communicator& world) {
     Stream compute = gpu.make_stream();
     BucketHook const twice = [](GradientBucket const& bucket) {
       Work sum = bucket.communicator.all_reduce(bucket.whole, bucket.whole, ReduceOp::sum, {bucket.stream, {}});
@@ -271,21 +256,58 @@ TEST_F(FakeTraining, AHooksKernelsAreBehindTheGradientsAndBeforeWhatFollows) {
   });
 }
 
-TEST_F(FakeTraining, WhatIsNotThereOnAGpuIsNamed) {
-  run_thread_ranks(1, [&](Communicator& world) {
-    FakeNccl::connect(world);
-    std::vector<TensorSpec> const specs{{100, DataType::f32}};
-    auto const refused = [&](BucketerOptions options, std::string const& word) {
-      options.device = kGpu;
-      try {
-        Bucketer const bucketer(world, specs, options);
-        ADD_FAILURE() << word;
-      } catch (Error const& error) {
-        EXPECT_EQ(error.code(), ErrorCode::unsupported);
-        EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+// The host marks all of them within microseconds.
+TEST_F(FakeTraining, OptimalBucketsAreOfTheGpusTimes) {
+  constexpr auto kKernel = std::chrono::milliseconds(10);
+  for (bool const overlap : {true, false}) {
+    run_ranks(2, [&](Communicator& world) {
+      Stream compute = gpu.make_stream();
+      Model const model(gpu, world.rank());
+      DataParallel ddp(world, model.views,
+                       {.overlap = overlap,
+                        .policy = BucketPolicy::optimal,
+                        .transfer_cost = TransferCost{.seconds = 0.001, .seconds_per_byte = 4e-6},
+                        .compute = compute});
+      EXPECT_EQ(ddp.bucketer().plan().buckets.size(), 1U);
+      for (int step = 0; step < 3; ++step) {
+        auto const waits = gpu.host_waits_here();
+        for (std::size_t i = kTensors; i-- > 0;) {
+          auto const mine = static_cast<float>(step * 100 + world.rank());
+          launch(compute, ddp.gradient(i), [=](float, std::size_t e) {
+            if (e == 0 && step == 0) std::this_thread::sleep_for(kKernel);
+            return mine + static_cast<float>(e + i);
+          });
+          ddp.mark_ready(i);
+        }
+        ddp.finish();
+        EXPECT_TRUE(step == 0 || gpu.host_waits_here() == waits) << "step " << step;
+        compute.synchronize();
+        if (step != 1) expect_averages(world, ddp, step);  // odd ones leave a tensor out there
       }
-    };
-    refused({.policy = BucketPolicy::optimal}, "policy");
+      // By the host's times one bucket would be best: more cost more, and nothing hides them.
+      EXPECT_GT(ddp.bucketer().plan().buckets.size(), 1U);
+      EXPECT_EQ(ddp.bucketer().plan().buckets.back().slots.size(), 1U);  // what comes last waits for nothing else
+      EXPECT_TRUE(ddp.bucketer().timings_since(Event(), {}).empty());
+    });
+  }
+}
+
+TEST_F(FakeTraining, WhatTransfersCostIsMeasuredInTheGpusTime) {
+  run_ranks(2, [&](Communicator& world) {
+    Stream compute = gpu.make_stream();
+    Model const model(gpu, world.rank());
+    for (auto const collective : {BucketCollective::all_reduce, BucketCollective::reduce_scatter}) {
+      Bucketer bucketer(
+          world, std::vector<TensorSpec>(4, TensorSpec{1000, DataType::f32}),
+          {.collective = collective, .policy = BucketPolicy::optimal, .device = kGpu, .compute = compute});
+      for (std::size_t i = 4; i-- > 0;) bucketer.mark_ready(i);
+      bucketer.finish();
+      auto const cost = bucketer.transfer_cost();
+      ASSERT_TRUE(cost.has_value());
+      EXPECT_GT(cost->seconds + cost->seconds_per_byte * 16'000, 1e-7);  // a stream's task takes that long
+      EXPECT_LT(cost->seconds + cost->seconds_per_byte * 16'000, 1);     // of no clock's zero
+      compute.synchronize();
+    }
   });
 }
 

@@ -12,7 +12,7 @@
 #include "collectives/device_access.hpp"
 #include "collectives/two_level/two_level_factory.hpp"
 #include "cuda/device_cases.hpp"
-#include "cuda/fake/fake_nccl.hpp"
+#include "cuda/fake/on_fake_nccl.hpp"
 #include "harness/ranks.hpp"
 #include "weft/error.hpp"
 #include "weft/group.hpp"
@@ -20,15 +20,8 @@
 namespace weft::test {
 namespace {
 
-constexpr Device kGpu{DeviceType::cuda, 0};
-
-class FakeTwoLevelTest : public ::testing::Test {
+class FakeTwoLevelTest : public OnFakeNccl {
  protected:
-  void TearDown() override {
-    EXPECT_EQ(gpu.violations(), std::vector<std::string>{});
-    EXPECT_EQ(nccl.live(), 0U) << "communicators that were not destroyed";
-  }
-
   /// A rank for each letter, on the host of that name; no call is too small for two levels.
   void run(std::string const& hosts, std::size_t chunk_bytes, std::function<void(Communicator&)> const& body,
            CommunicatorOptions const& options = {}, bool spans = false) {
@@ -47,9 +40,6 @@ class FakeTwoLevelTest : public ::testing::Test {
   }
 
   static BufferView on_gpu(std::vector<float>& values) { return {values.data(), values.size(), DataType::f32, kGpu}; }
-
-  FakeGpu gpu;
-  FakeNccl nccl;
 };
 
 /// Whether results are the reference's but for the order of additions. NCCL rounds scales to the data type, takes truth

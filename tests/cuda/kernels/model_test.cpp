@@ -20,7 +20,9 @@ namespace kc = kernels::cuda;
 struct Shape {
   std::size_t rows, width;
 };
-constexpr Shape kShapes[] = {{1, 1}, {3, 4}, {5, 3}, {2, 64}, {130, 37}, {66, 515}, {3, 1030}};
+// Narrow rows aligned for accesses of 16 bytes, of 8 and not; more rows than a slab, more than registers hold.
+constexpr Shape kShapes[] = {{1, 1},    {3, 4},   {5, 3},    {2, 64},   {3, 20},
+                             {130, 37}, {300, 8}, {66, 515}, {3, 1030}, {2, 5003}};
 constexpr DataType kTypes[] = {DataType::f32, DataType::bf16, DataType::f16};
 
 /// What rounding to a type may change, relative to values of about 1.

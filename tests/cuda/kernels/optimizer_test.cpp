@@ -300,6 +300,51 @@ TYPED_TEST(DeviceOptimizerTest, LambOfATensorInTwoPartsIsThatOfTheWhole) {
   EXPECT_TRUE(near(parts.get(), whole.get(), 1e-6));
 }
 
+TYPED_TEST(DeviceOptimizerTest, NormsOfManyTensorsAreTakenToTheirPlacesAndBack) {
+  constexpr std::size_t kTensors = 500;  // more than a launch moves
+  auto const machine = this->make();
+  std::mt19937_64 random(10);
+  std::vector<GuardedTensor<TypeParam>> whole;
+  std::vector<GuardedTensor<TypeParam>> parts;
+  std::vector<BufferView> views, lamb, adam;
+  std::vector<std::size_t> indices, places;
+  for (std::size_t i = 0; i < kTensors; ++i) {
+    auto const start = random_floats(10 + i % 7, random);
+    whole.emplace_back(machine, start, DataType::f32);
+    parts.emplace_back(machine, start, DataType::f32);
+    views.push_back(whole.back().view());
+    (i == 300 ? adam : lamb).push_back(parts.back().view());
+    indices.push_back(i == 300 ? kTensors - 1 : i < 300 ? i : i - 1);
+    places.push_back(kTensors - 1 - i);
+  }
+  LambOptions const options{.lr = 0.01, .weight_decay = 0.1};
+  AdamWOptions const other{.lr = 0.01};
+  cuda::DeviceOptimizer<TypeParam> one(machine, {{views, options}}, {});
+  cuda::DeviceOptimizer<TypeParam> two(machine, {{lamb, options}, {adam, other}}, {});
+  Buffer const norms = machine.allocate(kTensors * sizeof(kernels::LambNorms));
+  auto* const all = static_cast<kernels::LambNorms*>(norms.data());
+  for (int step = 0; step < 3; ++step) {
+    std::vector<GuardedTensor<TypeParam>> memory;
+    std::vector<BufferView> gradients;
+    for (auto const& view : views) {
+      memory.emplace_back(machine, random_floats(view.count, random), DataType::f32);
+      gradients.push_back(memory.back().view());
+    }
+    one.step(gradients, {});
+    two.begin_step({});
+    two.update_moments(indices, gradients, {places, all});
+    two.apply(indices, {places, all});
+    machine.synchronize();
+  }
+  for (std::size_t i = 0; i < kTensors; ++i) {
+    if (i != 300) {
+      ASSERT_TRUE(near(parts[i].get(), whole[i].get(), 0)) << i;
+    }
+  }
+  EXPECT_EQ(cuda::download<kernels::LambNorms>(machine, all + places[300]).parameter, 0);
+  EXPECT_GT(cuda::download<kernels::LambNorms>(machine, all + places[301]).parameter, 0);
+}
+
 TYPED_TEST(DeviceOptimizerTest, MixesOptimizersAndManyGroups) {
   auto const machine = this->make();
   std::mt19937_64 random(3);
