@@ -11,17 +11,9 @@ namespace weft {
 
 namespace {
 
-void check_for_device(BucketerOptions const& options) {
-  if (options.policy == BucketPolicy::caps) return;
-  throw Error(ErrorCode::unsupported,
-              fmt::format("bucketer: options.policy is for gradients in host memory so far, not on {}",
-                          to_string(options.device)));
-}
-
 /// Where gradients are written, on a GPU.
 std::optional<Stream> compute_stream(Communicator& communicator, BucketerOptions const& options) {
   if (options.device.type == DeviceType::cpu) return std::nullopt;
-  check_for_device(options);
   communicator.connect(options.device);
   auto const stream = options.compute ? *options.compute : DeviceAccess::backend(communicator)->default_stream();
   if (stream.device() == options.device) return stream;
@@ -88,8 +80,11 @@ BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t 
   BufferView const part = this->part(storage, index);
   Sent sent;
   if (compute_ && timed_) sent.timing.emplace(*compute_);
-  if (compute_) follow(stream(), *compute_);
-  if (sent.timing) sent.timing->start(stream());
+  if (sent.timing) {
+    sent.timing->start(stream());
+  } else if (compute_) {
+    follow(stream(), *compute_);
+  }
   if (has_hook()) {
     if (!compute_) sent.begun = enqueue_work(stream(), [] {});
     sent.done = call_hook(storage.plan(), index, whole, part);

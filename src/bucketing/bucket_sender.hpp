@@ -13,13 +13,14 @@ namespace weft {
 /// How a bucket is sent, whatever is in it and whenever that is.
 class BucketSender {
  public:
-  /// Starts a stream where the options have none. `communicator` must outlive this. On a GPU collective, and
-  /// @throws Error{unsupported} for options that are not for there.
+  /// Starts a stream where the options have none. `communicator` must outlive this. On a GPU collective.
   BucketSender(Communicator& communicator, BucketerOptions const& options);
 
   [[nodiscard]] bool sharded() const noexcept { return collective_ != BucketCollective::all_reduce; }
   /// Equal parts that buckets are planned for.
   [[nodiscard]] std::size_t shards() const noexcept;
+  /// Whether buckets are timed from now on, on a GPU.
+  void set_timed(bool timed) noexcept { timed_ = timed; }
   [[nodiscard]] bool has_hook() const noexcept { return static_cast<bool>(hook_); }
   [[nodiscard]] Stream& stream() noexcept { return *call_.stream; }
   /// Where gradients on a GPU are written and used; none on the host.

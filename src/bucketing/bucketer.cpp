@@ -59,7 +59,7 @@ Bucketer::Impl::Impl(Communicator& communicator, std::vector<TensorSpec> specs, 
       unused_(presence_, specs_.size()),
       rebuild_pending_(options.rebuild && specs_.size() > 1) {
   resize_per_bucket();
-  tracker_.note_times(rebuild_pending_ && options.policy == BucketPolicy::optimal);
+  note_times();
 }
 
 Bucketer::Bucketer(Communicator& communicator, std::vector<TensorSpec> specs, BucketerOptions const& options)

@@ -15,6 +15,7 @@
 #include "bucketing/unused_tensors.hpp"
 #include "core/fails_once.hpp"
 #include "weft/bucketer.hpp"
+#include "weft/event.hpp"
 
 namespace weft {
 
@@ -67,6 +68,11 @@ class Bucketer::Impl final : FailsOnce {
   void learn_unused();
   void check_may_change(BucketSettings const& settings) const;
   [[nodiscard]] Observation observation() const;
+  void observe_device(Observation& seen) const;
+  [[nodiscard]] bool plans_optimally() const noexcept {
+    return rebuild_pending_ && options_.policy == BucketPolicy::optimal;
+  }
+  void note_times();
   void rebuild(Observation seen);
   void rebuild_before_sending();
   [[nodiscard]] BucketStorage allocate(BucketPlan plan) const;
@@ -89,6 +95,7 @@ class Bucketer::Impl final : FailsOnce {
   std::vector<std::uint8_t> divided_;     ///< by bucket: divide_by_active() came
   std::vector<Clock::time_point> ready_;  ///< by bucket
   std::vector<BucketTiming> timings_;
+  std::vector<Event> marked_at_;      ///< by tensor, where compute was; empty unless the GPU's times are noted
   Clock::time_point gave_up_;         ///< when finish_launching() took what was not marked for missing
   std::optional<TransferCost> cost_;  ///< what the plan was made with
   std::size_t launched_ = 0;          ///< buckets launched in this step: always the first ones of the plan

@@ -14,10 +14,43 @@ void Bucketer::Impl::resize_per_bucket() {
   timings_.reserve(storage_.bucket_count());
 }
 
+// What an optimal plan is made of.
+void Bucketer::Impl::note_times() {
+  bool const wanted = plans_optimally();
+  if (sender_.compute()) {
+    marked_at_ = std::vector<Event>(wanted ? specs_.size() : 0);  // copies would be of one event
+    sender_.set_timed(options_.timed || wanted);
+  } else {
+    tracker_.note_times(wanted);
+  }
+}
+
+// Waits for the GPU, and so for all events that compute was given, or made to wait for.
+void Bucketer::Impl::observe_device(Observation& seen) const {
+  Event now;
+  now.record(*sender_.compute());
+  now.synchronize();
+  seen.ready.assign(specs_.size(), 0);
+  auto const first = static_cast<std::size_t>(seen.order.front());
+  for (std::size_t tensor = 0; tensor < specs_.size() && tracker_.is_marked(first); ++tensor) {
+    Event const& ready = tracker_.is_marked(tensor) ? marked_at_[tensor] : now;
+    seen.ready[tensor] = std::chrono::duration<double>(marked_at_[first].elapsed_until(ready)).count();
+  }
+  for (std::size_t bucket = 0; bucket < launched_; ++bucket) {
+    if (!sent_[bucket].timing) continue;
+    seen.bytes.push_back(storage_.plan().buckets[bucket].bytes());
+    seen.seconds.push_back(sent_[bucket].timing->seconds());
+  }
+}
+
 // timings_ are this step's, or none where nothing has been sent.
 Observation Bucketer::Impl::observation() const {
   Observation seen{tracker_.observed_order(), {}, {}, {}};
   if (options_.policy != BucketPolicy::optimal) return seen;
+  if (sender_.compute()) {
+    observe_device(seen);
+    return seen;
+  }
   seen.ready = tracker_.observed_times(gave_up_);
   for (std::size_t bucket = 0; bucket < launched_; ++bucket) {
     if (storage_.bucket(bucket).count == 0) continue;
@@ -31,7 +64,7 @@ Observation Bucketer::Impl::observation() const {
 void Bucketer::Impl::rebuild(Observation seen) {
   rebuild_pending_ = false;
   ordered_ = true;
-  tracker_.note_times(false);
+  note_times();
   try {
     BucketPlan plan = replan(communicator_, sender_, specs_, options_, std::move(seen), cost_);
     if (plan != storage_.plan()) move_to(std::move(plan));

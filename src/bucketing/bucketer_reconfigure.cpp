@@ -54,7 +54,7 @@ void Bucketer::Impl::reconfigure(BucketSettings const& settings) {
   options_.overlap = settings.overlap;
   bool const replans = settings.policy == BucketPolicy::optimal || !ordered_;
   rebuild_pending_ = options_.rebuild && specs_.size() > 1 && replans;
-  tracker_.note_times(rebuild_pending_ && settings.policy == BucketPolicy::optimal);
+  note_times();
 }
 
 }  // namespace weft

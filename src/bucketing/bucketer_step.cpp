@@ -65,6 +65,7 @@ void Bucketer::Impl::mark(std::size_t index, bool with_gradient) {
   }
   if (join_ && sync_ && !join_->announced()) announce_step();
   bool const full = tracker_.mark(index, with_gradient);
+  if (!marked_at_.empty()) marked_at_[index].record(*sender_.compute());
   storage_.note_whole(tracker_.bucket_of(index));
   if (!full) return;
   ready_[tracker_.bucket_of(index)] = Clock::now();

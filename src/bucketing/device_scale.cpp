@@ -1,6 +1,6 @@
 #include "bucketing/device_scale.hpp"
 
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
 #include "runtime/stream_impl.hpp"
 #include "weft/cuda.hpp"
 #endif
@@ -8,7 +8,7 @@
 
 namespace weft {
 
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
 class DeviceScale::Impl {
  public:
   void scale(BufferView const& memory, float factor, Stream const& stream) {

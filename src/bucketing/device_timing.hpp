@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <vector>
 
 #include "weft/bucketer.hpp"
 #include "weft/event.hpp"
@@ -13,11 +14,19 @@ class DeviceTiming {
  public:
   /// What it sends is ready where `compute` is now.
   explicit DeviceTiming(Stream const& compute) { ready_.record(compute); }
-  void start(Stream const& stream) { started_.record(stream); }
+  /// What comes to `stream` next waits until it is ready, and starts then, not before.
+  void start(Stream const& stream) {
+    ready_.wait_on(stream);
+    started_.record(stream);
+  }
   void finish(Stream const& stream) { finished_.record(stream); }
   /// What comes to `stream` from now on comes after all three: who has waited for that may read.
   void wait_on(Stream const& stream) const { finished_.wait_on(stream); }
 
+  /// From start() to finish(), as the GPU took it. @throws as read() does.
+  [[nodiscard]] double seconds() const {
+    return std::chrono::duration<double>(started_.elapsed_until(finished_)).count();
+  }
   /// `origin` was reached at `at`. @throws Error{invalid_argument} where one of them is not reached.
   [[nodiscard]] BucketTiming read(std::size_t bytes, Event const& origin,
                                   std::chrono::steady_clock::time_point at) const {
@@ -28,5 +37,19 @@ class DeviceTiming {
  private:
   Event ready_, started_, finished_;
 };
+
+/// What was timed.
+struct TimedTransfer {
+  std::size_t bytes;
+  DeviceTiming timing;
+};
+
+/// See DeviceTiming::read().
+[[nodiscard]] inline std::vector<BucketTiming> read_all(std::vector<TimedTransfer> const& transfers,
+                                                        Event const& origin, std::chrono::steady_clock::time_point at) {
+  std::vector<BucketTiming> timings;
+  for (TimedTransfer const& one : transfers) timings.push_back(one.timing.read(one.bytes, origin, at));
+  return timings;
+}
 
 }  // namespace weft

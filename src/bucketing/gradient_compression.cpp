@@ -72,7 +72,7 @@ class GradientCompressor::Impl : public std::enable_shared_from_this<Impl> {
   // All of it is on the stream: before the collective one kernel, or one for each tensor that has residuals, and one
   // behind it.
   Work send_on_device([[maybe_unused]] GradientBucket const& bucket) {
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
     if (options_.poison) {
       throw Error(ErrorCode::unsupported, "compress_gradients: options.poison is for gradients in host memory");
     }
@@ -93,7 +93,7 @@ class GradientCompressor::Impl : public std::enable_shared_from_this<Impl> {
 #endif
   }
 
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
   void compress_on_device(GradientBucket const& bucket, BufferView const& wire) {
     stream_ = bucket.stream;
     std::vector<BucketSlot> const& slots = bucket.plan.buckets[bucket.index].slots;

@@ -31,6 +31,8 @@ class ReadyTracker {
   [[nodiscard]] bool awaits_any(std::size_t bucket) const noexcept { return sizes_[bucket] != 0; }
 
   [[nodiscard]] bool is_full(std::size_t bucket) const noexcept { return missing_[bucket] == 0; }
+  /// Marked in this pass.
+  [[nodiscard]] bool is_marked(std::size_t tensor) const noexcept { return marked_[tensor] != 0; }
   /// Marked in any pass of this step.
   [[nodiscard]] bool has_gradient(std::size_t tensor) const noexcept { return has_gradient_[tensor] != 0; }
   /// The same of all tensors.

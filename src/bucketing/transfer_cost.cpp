@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <limits>
+
+#include "weft/event.hpp"
 
 namespace weft {
 namespace {
@@ -33,6 +36,24 @@ double seconds_each(BucketSender& sender, BufferView const& whole) {
   return *std::min_element(seconds.begin(), seconds.end());
 }
 
+/// The same in the GPU's time.
+double seconds_each_on_gpu(BucketSender& sender, BufferView const& whole) {
+  std::array<Work, kRepetitions + 1> works;
+  std::array<Event, kRepetitions + 1> finished;
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    works[i] = sender.send(whole);
+    works[i].wait_on(sender.stream());  // whatever a hook did elsewhere
+    finished[i].record(sender.stream());
+  }
+  finished.back().synchronize();
+  for (Work const& work : works) work.wait();  // throws what failed
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < kRepetitions; ++i) {
+    least = std::min(least, std::chrono::duration<double>(finished[i].elapsed_until(finished[i + 1])).count());
+  }
+  return least;
+}
+
 }  // namespace
 
 TransferCost measure_transfer_cost(Communicator& communicator, BucketSender& sender, DataType dtype,
@@ -41,11 +62,15 @@ TransferCost measure_transfer_cost(Communicator& communicator, BucketSender& sen
   auto const rounded = [&](std::size_t size) { return std::max<std::size_t>(size / unit, 1) * unit; };
   std::size_t const large = std::max(rounded(std::min(bytes / 8, kMostBytes)), 2 * unit);
   std::size_t const small = rounded(large / kRatio);
-  Buffer const scratch = communicator.allocate(large / size_of(dtype), dtype);
-  std::array<double, 2> seconds{seconds_each(sender, scratch.view().slice(0, small / size_of(dtype))),
-                                seconds_each(sender, scratch.view())};
+  auto const& compute = sender.compute();
+  Buffer const scratch = communicator.allocate(large / size_of(dtype), dtype, compute ? compute->device() : Device{});
+  auto const measure = compute ? seconds_each_on_gpu : seconds_each;
+  std::array<double, 2> seconds{measure(sender, scratch.view().slice(0, small / size_of(dtype))),
+                                measure(sender, scratch.view())};
   std::span<double> const agreed(seconds);
-  communicator.all_reduce(agreed, agreed, ReduceOp::max, {sender.stream(), {}}).wait();
+  CollectiveOptions how;
+  if (!compute) how.stream = sender.stream();  // these are in host memory
+  communicator.all_reduce(agreed, agreed, ReduceOp::max, how).wait();
   TransferCost cost;
   cost.seconds_per_byte = std::max(0.0, seconds[1] - seconds[0]) / static_cast<double>(large - small);
   cost.seconds = std::max(0.0, seconds[0] - cost.seconds_per_byte * static_cast<double>(small));

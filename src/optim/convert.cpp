@@ -69,7 +69,7 @@ void convert_through_f32(ConstBufferView const& from, BufferView const& to) {
 }  // namespace
 
 void convert(ConstBufferView from, BufferView to) {
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
   if (from.device.type == DeviceType::cuda || to.device.type == DeviceType::cuda) {
     // Only read.
     return cuda::on_gpu::convert({const_cast<void*>(from.data), from.count, from.dtype, from.device}, to);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "optim/optimizer_impl.hpp"
@@ -16,20 +17,14 @@ float value_or(float const* pointer, float otherwise) noexcept {
 
 class CpuOptimizer final : public Optimizer::Impl {
  public:
-  CpuOptimizer(std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings)
+  CpuOptimizer(std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings,
+               std::vector<ParameterMemory> const* memory)
       : Impl(groups, settings, Device{}) {
-    std::size_t values = 0;
-    for (std::size_t i = 0; i < parameter_count(); ++i) {
-      values += ParameterState::memory_needed(parameter(i), options_of(i), settings);
-    }
-    // In one piece, so that small tensors' arrays lie on huge pages as well.
-    MemoryScope const scope(MemoryKind::optimizer);
-    memory_ = Buffer::host(values, DataType::f32);
     states_.reserve(parameter_count());
-    auto* next = static_cast<float*>(memory_.data());
-    for (std::size_t i = 0; i < parameter_count(); ++i) {
-      states_.emplace_back(parameter(i), options_of(i), settings, next);
-      next += ParameterState::memory_needed(parameter(i), options_of(i), settings);
+    if (memory != nullptr) {
+      borrow(*memory);
+    } else {
+      allocate();
     }
   }
 
@@ -53,6 +48,51 @@ class CpuOptimizer final : public Optimizer::Impl {
   }
 
  private:
+  /// In one piece, so that small tensors' arrays lie on huge pages as well.
+  void allocate() {
+    std::size_t values = 0;
+    for (std::size_t i = 0; i < parameter_count(); ++i) {
+      values += ParameterState::memory_needed(parameter(i), options_of(i), settings());
+    }
+    MemoryScope const scope(MemoryKind::optimizer);
+    memory_ = Buffer::host(values, DataType::f32);
+    auto* next = static_cast<float*>(memory_.data());
+    for (std::size_t i = 0; i < parameter_count(); ++i) {
+      states_.emplace_back(parameter(i), options_of(i), settings(), next);
+      next += ParameterState::memory_needed(parameter(i), options_of(i), settings());
+    }
+  }
+
+  void borrow(std::vector<ParameterMemory> const& memory) {
+    if (settings().state != StateType::f32) {
+      throw Error(ErrorCode::unsupported, "Optimizer: packed states lie in memory of the optimizer's own");
+    }
+    if (memory.size() != parameter_count()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("Optimizer: memory for {} parameters, there are {}", memory.size(), parameter_count()));
+    }
+    for (std::size_t i = 0; i < parameter_count(); ++i) {
+      check_fit(i, memory[i]);
+      states_.emplace_back(parameter(i), memory[i]);
+    }
+  }
+
+  void check_fit(std::size_t index, ParameterMemory const& memory) const {
+    auto const& view = parameter(index);
+    auto const fits = [&](BufferView const& part) {
+      return part.dtype == DataType::f32 && part.count == view.count && part.device == view.device &&
+             (part.data != nullptr || part.count == 0);
+    };
+    auto const names = state_names(options_of(index));
+    bool const wants_master = settings().master_weights && view.dtype != DataType::f32;
+    bool const good = memory.states.size() == names.size() && std::ranges::all_of(memory.states, fits) &&
+                      (wants_master ? fits(memory.master) : memory.master.data == nullptr);
+    if (good) return;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("Optimizer: parameter {} of {} elements wants {} f32 states of as many and {} f32 original",
+                            index, view.count, names.size(), wants_master ? "an" : "no"));
+  }
+
   void begin(StepInputs const& inputs) override {
     check_step_number("Optimizer::begin_step", inputs);
     auto const next = inputs.step != nullptr ? *inputs.step : step_ + 1;
@@ -100,7 +140,7 @@ class CpuOptimizer final : public Optimizer::Impl {
     return sign * value_or(inputs_.inv_scale, 1) * value_or(inputs_.clip, 1);
   }
 
-  Buffer memory_;  // states and f32 originals
+  Buffer memory_;  // states and f32 originals, unless they are the caller's
   std::vector<ParameterState> states_;
   StepInputs inputs_;
   std::int64_t step_ = 0;
@@ -109,8 +149,9 @@ class CpuOptimizer final : public Optimizer::Impl {
 }  // namespace
 
 std::unique_ptr<Optimizer::Impl> make_cpu_optimizer(std::vector<ParameterGroup> const& groups,
-                                                    OptimizerSettings const& settings) {
-  return std::make_unique<CpuOptimizer>(groups, settings);
+                                                    OptimizerSettings const& settings,
+                                                    std::vector<ParameterMemory> const* memory) {
+  return std::make_unique<CpuOptimizer>(groups, settings, memory);
 }
 
 }  // namespace weft

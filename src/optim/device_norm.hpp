@@ -44,7 +44,7 @@ class DeviceNorm {
   [[nodiscard]] virtual GradientNorm read() const = 0;
 };
 
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
 /// Of tensors of f32, bf16 or f16 on `device`, which outlive it. Blocks.
 [[nodiscard]] std::unique_ptr<DeviceNorm> make_cuda_norm(std::span<BufferView const> tensors, Device device);
 #endif

@@ -22,6 +22,16 @@ void check_scale(double scale) {
           "above 0 and finite, and so must be its inverse");
 }
 
+void check_options(GradScalerOptions const& options) {
+  check_scale(options.init_scale);
+  require(options.growth_factor > 1 && std::isfinite(options.growth_factor), "growth_factor", options.growth_factor,
+          "above 1 and finite");
+  require(options.backoff_factor > 0 && options.backoff_factor < 1, "backoff_factor", options.backoff_factor,
+          "between 0 and 1");
+  require(options.growth_interval >= 1, "growth_interval", options.growth_interval, "at least 1");
+  require(options.hysteresis >= 1, "hysteresis", options.hysteresis, "at least 1");
+}
+
 class HostScaler final : public GradScaler::Impl {
  public:
   [[nodiscard]] kernels::LossScale read() const override { return state_; }
@@ -36,7 +46,7 @@ class HostScaler final : public GradScaler::Impl {
 
 std::unique_ptr<GradScaler::Impl> make_scaler(Device device) {
   if (device.type == DeviceType::cpu) return std::make_unique<HostScaler>();
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
   return make_cuda_scaler(device.index);
 #else
   throw Error(ErrorCode::unsupported,
@@ -47,13 +57,7 @@ std::unique_ptr<GradScaler::Impl> make_scaler(Device device) {
 }  // namespace
 
 GradScaler::GradScaler(GradScalerOptions const& options, Device device) : options_(options) {
-  check_scale(options.init_scale);
-  require(options.growth_factor > 1 && std::isfinite(options.growth_factor), "growth_factor", options.growth_factor,
-          "above 1 and finite");
-  require(options.backoff_factor > 0 && options.backoff_factor < 1, "backoff_factor", options.backoff_factor,
-          "between 0 and 1");
-  require(options.growth_interval >= 1, "growth_interval", options.growth_interval, "at least 1");
-  require(options.hysteresis >= 1, "hysteresis", options.hysteresis, "at least 1");
+  check_options(options);
   impl_ = make_scaler(device);
   kernels::LossScale state;
   state.hysteresis_left = options.hysteresis;
@@ -91,6 +95,12 @@ void GradScaler::update(Stream const* stream) {
   impl_->update({options_.growth_factor, options_.backoff_factor, options_.growth_interval, options_.hysteresis,
                  options_.enabled},
                 stream);
+}
+
+void GradScaler::set_options(GradScalerOptions const& options) {
+  check_options(options);
+  require(options.enabled == options_.enabled, "enabled", options.enabled ? 1 : 0, "what it was at construction");
+  options_ = options;
 }
 
 GradScaler::State GradScaler::state() const {

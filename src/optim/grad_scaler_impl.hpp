@@ -24,7 +24,7 @@ class GradScaler::Impl {
   virtual void update(kernels::LossScaleRule const& rule, Stream const* stream) = 0;
 };
 
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
 [[nodiscard]] std::unique_ptr<GradScaler::Impl> make_cuda_scaler(int device);
 #endif
 

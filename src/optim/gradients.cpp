@@ -45,7 +45,7 @@ void add(NormParts& parts, NormParts const& more, NormType type) noexcept {
 }
 
 NormParts measure_parts(std::span<BufferView const> gradients, NormType type, float factor) {
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
   if (cuda::on_gpu::takes(gradients)) return cuda::on_gpu::measure_parts(gradients, type, factor);
 #endif
   check_gradients(gradients);
@@ -61,7 +61,7 @@ GradientNorm norm_of(NormParts const& parts, NormType type) {
 void scale_by_clip(std::span<BufferView const> gradients, GradientNorm const& norm, double max_norm) {
   float const factor = clip_factor(norm.norm, max_norm);
   if (!norm.finite || factor == 1) return;
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
   if (cuda::on_gpu::takes(gradients)) return cuda::on_gpu::scale(gradients, factor);
 #endif
   for (auto const& gradient : gradients) kernels::scale(gradient.data, gradient.count, gradient.dtype, factor);
@@ -89,7 +89,7 @@ void clip_grad_value(std::span<BufferView const> gradients, float limit) {
   if (!(limit >= 0)) {
     throw Error(ErrorCode::invalid_argument, fmt::format("clipping: limit is {}; it must be at least 0", limit));
   }
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
   if (cuda::on_gpu::takes(gradients)) return cuda::on_gpu::clamp(gradients, limit);
 #endif
   check_gradients(gradients);
@@ -97,7 +97,7 @@ void clip_grad_value(std::span<BufferView const> gradients, float limit) {
 }
 
 void unscale_and_check(std::span<BufferView const> gradients, float inv_scale, float& found_inf) {
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
   if (cuda::on_gpu::takes(gradients)) return cuda::on_gpu::unscale_and_check(gradients, inv_scale, found_inf);
 #endif
   check_gradients(gradients);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "optim/optimizer_impl.hpp"
@@ -21,7 +22,7 @@ Device device_of(std::vector<ParameterGroup> const& groups) {
 
 std::unique_ptr<Optimizer::Impl> make_optimizer(std::vector<ParameterGroup> const& groups,
                                                 OptimizerSettings const& settings) {
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
   auto const device = device_of(groups);
   if (device.type == DeviceType::cuda) return make_cuda_optimizer(groups, settings, device.index);
 #else
@@ -44,6 +45,9 @@ Optimizer::Optimizer(std::vector<ParameterGroup> const& groups, OptimizerSetting
 Optimizer::Optimizer(std::vector<BufferView> parameters, OptimizerOptions const& options,
                      OptimizerSettings const& settings)
     : Optimizer(std::vector<ParameterGroup>{{std::move(parameters), options}}, settings) {}
+Optimizer::Optimizer(std::vector<ParameterGroup> const& groups, std::vector<ParameterMemory> const& memory,
+                     OptimizerSettings const& settings)
+    : impl_(make_cpu_optimizer(groups, settings, &memory)) {}
 Optimizer::~Optimizer() = default;
 Optimizer::Optimizer(Optimizer&&) noexcept = default;
 Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
@@ -76,6 +80,33 @@ void Optimizer::apply(std::size_t index, Norms const& whole) {
   impl_->apply(index, {whole.parameter, whole.direction});
 }
 
+namespace {
+
+void check_norms(char const* call, std::size_t indices, std::span<std::size_t const> places, BufferView const& norms) {
+  bool fits = places.size() == indices && norms.dtype == DataType::f64;
+  for (std::size_t const place : places) fits = fits && 2 * place + 2 <= norms.count;
+  if (fits) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("Optimizer::{}: {} places in {} {} for the norms of {} parameters; two f64 each are needed",
+                          call, places.size(), norms.count, to_string(norms.dtype), indices));
+}
+
+}  // namespace
+
+void Optimizer::update_moments(std::span<std::size_t const> indices, std::span<BufferView const> gradients,
+                               std::span<std::size_t const> places, BufferView norms) {
+  if (gradients.size() != indices.size()) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("Optimizer::update_moments: {} gradients for {} parameters",
+                                                         gradients.size(), indices.size()));
+  }
+  check_norms("update_moments", indices.size(), places, norms);
+  impl_->update_moments(indices, gradients, {places, static_cast<kernels::LambNorms*>(norms.data)});
+}
+void Optimizer::apply(std::span<std::size_t const> indices, std::span<std::size_t const> places, BufferView norms) {
+  check_norms("apply", indices.size(), places, norms);
+  impl_->apply(indices, {places, static_cast<kernels::LambNorms*>(norms.data)});
+}
+
 std::size_t Optimizer::parameter_count() const noexcept {
   return impl_->parameter_count();
 }
@@ -102,6 +133,19 @@ void Optimizer::set_lr(double lr) {
 }
 void Optimizer::set_lr(std::size_t group, double lr) {
   weft::set_lr(impl_->group(group, "set_lr"), lr);
+}
+void Optimizer::set_options(std::size_t group, OptimizerOptions const& options) {
+  auto& current = impl_->group(group, "set_options");
+  check(options);
+  if (options.index() != current.index() ||
+      !std::ranges::equal(weft::state_names(options), weft::state_names(current))) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("Optimizer::set_options: group {} is {} with {} states, the options are {}'s with {}; make "
+                            "another optimizer",
+                            group, name_of(current), weft::state_names(current).size(), name_of(options),
+                            weft::state_names(options).size()));
+  }
+  current = options;
 }
 
 std::int64_t Optimizer::step_count() const {

@@ -82,6 +82,35 @@ void Optimizer::Impl::apply(std::size_t index, kernels::LambNorms const& norms) 
   if (needs_norms(options_of(index))) apply_to_one(index, norms);
 }
 
+void Optimizer::Impl::update_moments(std::span<std::size_t const> indices, std::span<BufferView const> gradients,
+                                     PlacedNorms const& norms) {
+  for (std::size_t i = 0; i < indices.size(); ++i) begin_update(indices[i], gradients[i]);
+  moments_of_some(indices, gradients, norms);
+}
+
+void Optimizer::Impl::apply(std::span<std::size_t const> indices, PlacedNorms const& norms) {
+  for (std::size_t const index : indices) check_index(index, "apply");
+  check_begun("apply");
+  apply_to_some(indices, norms);
+}
+
+void Optimizer::Impl::moments_of_some(std::span<std::size_t const> indices, std::span<BufferView const> gradients,
+                                      PlacedNorms const& norms) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (needs_norms(options_of(indices[i]))) {
+      norms.all[norms.places[i]] = moments_of_one(indices[i], gradients[i]);
+    } else {
+      update_one(indices[i], gradients[i]);
+    }
+  }
+}
+
+void Optimizer::Impl::apply_to_some(std::span<std::size_t const> indices, PlacedNorms const& norms) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (needs_norms(options_of(indices[i]))) apply_to_one(indices[i], norms.all[norms.places[i]]);
+  }
+}
+
 void Optimizer::Impl::step(std::span<BufferView const> gradients, StepInputs const& inputs) {
   begin_step(inputs);
   for (std::size_t i = 0; i < gradients.size(); ++i) begin_update(i, gradients[i]);

@@ -27,6 +27,15 @@ class Optimizer::Impl {
   void update(std::span<std::size_t const> indices, std::span<BufferView const> gradients);
   [[nodiscard]] kernels::LambNorms update_moments(std::size_t index, BufferView gradient);
   void apply(std::size_t index, kernels::LambNorms const& norms);
+  /// Where parameters' norms lie, on their device: that of the ith given one at all[places[i]].
+  struct PlacedNorms {
+    std::span<std::size_t const> places;
+    kernels::LambNorms* all;
+  };
+  /// Of as many.
+  void update_moments(std::span<std::size_t const> indices, std::span<BufferView const> gradients,
+                      PlacedNorms const& norms);
+  void apply(std::span<std::size_t const> indices, PlacedNorms const& norms);
   /// As many as parameters.
   void step(std::span<BufferView const> gradients, StepInputs const& inputs);
 
@@ -55,6 +64,10 @@ class Optimizer::Impl {
   [[nodiscard]] virtual kernels::LambNorms moments_of_one(std::size_t index, BufferView gradient) = 0;
   /// Only of optimizers that need_norms().
   virtual void apply_to_one(std::size_t index, kernels::LambNorms const& norms) = 0;
+  /// The same of several, those that need no norms included.
+  virtual void moments_of_some(std::span<std::size_t const> indices, std::span<BufferView const> gradients,
+                               PlacedNorms const& norms);
+  virtual void apply_to_some(std::span<std::size_t const> indices, PlacedNorms const& norms);
   /// Some parameters' updates, and all, of checked gradients.
   virtual void update_some(std::span<std::size_t const> indices, std::span<BufferView const> gradients);
   virtual void update_all(std::span<BufferView const> gradients);
@@ -78,10 +91,11 @@ class Optimizer::Impl {
   std::uint64_t begun_ = 0;  // calls of begin_step()
 };
 
-/// Where kernels/cpu/optim computes.
+/// Where kernels/cpu/optim computes. `memory`: the caller's for each parameter, null for memory of its own.
 [[nodiscard]] std::unique_ptr<Optimizer::Impl> make_cpu_optimizer(std::vector<ParameterGroup> const& groups,
-                                                                  OptimizerSettings const& settings);
-#ifdef WEFT_WITH_CUDA
+                                                                  OptimizerSettings const& settings,
+                                                                  std::vector<ParameterMemory> const* memory = nullptr);
+#ifdef WEFT_CUDA_TRAINING
 /// Where kernels/cuda/optim computes.
 [[nodiscard]] std::unique_ptr<Optimizer::Impl> make_cuda_optimizer(std::vector<ParameterGroup> const& groups,
                                                                    OptimizerSettings const& settings, int device);

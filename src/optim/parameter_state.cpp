@@ -52,6 +52,11 @@ ParameterState::ParameterState(BufferView parameter, OptimizerOptions const& opt
   }
 }
 
+ParameterState::ParameterState(BufferView parameter, ParameterMemory const& memory)
+    : parameter_(parameter), master_(memory.master), packs_(false) {
+  for (auto const& state : memory.states) states_.emplace_back(static_cast<float*>(state.data), state.count);
+}
+
 void ParameterState::refresh_master() {
   if (master_.data != nullptr) {
     kernels::convert(parameter_.data, parameter_.dtype, master_.data, DataType::f32, parameter_.count);

@@ -23,6 +23,8 @@ class ParameterState {
   /// `memory`: zeros on a cache line, which must outlive this.
   ParameterState(BufferView parameter, OptimizerOptions const& options, OptimizerSettings const& settings,
                  float* memory);
+  /// In memory of the caller's, as it is.
+  ParameterState(BufferView parameter, ParameterMemory const& memory);
 
   [[nodiscard]] BufferView parameter() const noexcept { return parameter_; }
   [[nodiscard]] BufferView master() const noexcept { return master_.data != nullptr ? master_ : parameter_; }

@@ -19,7 +19,7 @@ void DeviceJudge::check(GradientPolicy const& policy, Device device) {
 DeviceJudge::DeviceJudge(GradientPolicy const& policy, [[maybe_unused]] std::vector<BufferView> const& shards,
                          [[maybe_unused]] Device device)
     : policy_(policy) {
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
   norm_ = make_cuda_norm(shards, device);
 #endif
 }

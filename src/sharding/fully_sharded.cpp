@@ -69,13 +69,18 @@ UnitGatherer::Options gatherer_options(ShardGroups const& groups, UnitLayout con
                                        FullyShardedOptions const& options, GatherSettings const& settings,
                                        ComputeSide const& side) {
   return {policy_for(layout, settings), stream_for(groups.gathers, options.gather_stream, side, "weft-gather"),
-          options.poison, side};
+          options.poison, side, options.timed};
 }
 
 UnitReducer::Options reducer_options(ShardGroups const& groups, FullyShardedOptions const& options,
                                      ComputeSide const& side, std::function<void(std::size_t)> on_shard) {
-  return {options.gradient_units, stream_for(groups.reductions, options.reduce_stream, side, "weft-reduce"),
-          options.poison, std::move(on_shard), side};
+  return {options.gradient_units,
+          options.gradient_cap,
+          stream_for(groups.reductions, options.reduce_stream, side, "weft-reduce"),
+          options.poison,
+          std::move(on_shard),
+          side,
+          options.timed};
 }
 
 }  // namespace
@@ -95,6 +100,7 @@ FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& un
       units_(units.size()),
       updated_(units.size()) {
   compute_ = side_.stream();
+  timed_ = compute_ && options.timed;
   shards_.use_device(compute_);
   shards_.use_plan(layout_.plan(), groups_.shard_rank, groups_.shard_size);
   std::vector<BufferView> views;
@@ -233,6 +239,14 @@ std::span<BucketTiming const> FullySharded::gathers() const noexcept {
 }
 std::span<BucketTiming const> FullySharded::reductions() const noexcept {
   return impl().reducer().timings();
+}
+std::vector<BucketTiming> FullySharded::gathers_since(Event const& origin,
+                                                      std::chrono::steady_clock::time_point at) const {
+  return impl().gatherer().timings_since(origin, at);
+}
+std::vector<BucketTiming> FullySharded::reductions_since(Event const& origin,
+                                                         std::chrono::steady_clock::time_point at) const {
+  return impl().reducer().timings_since(origin, at);
 }
 
 }  // namespace weft

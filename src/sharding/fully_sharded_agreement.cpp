@@ -44,24 +44,13 @@ void check_parameter(int rank, ShardedUnit const& unit, std::size_t index, Buffe
   }
 }
 
-// What is for host memory so far.
-void check_for_device(int rank, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options,
-                      Device device) {
+void check_for_device(int rank, FullyShardedOptions const& options, Device device) {
   DeviceJudge::check(options.gradients, device);
   if (options.compute && options.compute->device() != device) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("rank {}: fully sharded: options.compute is on {}, parameters are on {}", rank,
                             to_string(options.compute->device()), to_string(device)));
   }
-  char const* what = nullptr;
-  for (ShardedUnit const& unit : units) {
-    for (ParameterGroup const& group : unit.groups) {
-      if (needs_norms(group.options)) what = "Lamb, whose norms are of whole tensors; take AdamW";
-    }
-  }
-  if (what == nullptr) return;
-  throw Error(ErrorCode::unsupported, fmt::format("rank {}: fully sharded: parameters are on {}, where there is no {}",
-                                                  rank, to_string(device), what));
 }
 
 // Errors call units by their names.
@@ -106,6 +95,7 @@ Facts facts_of(FullyShardedOptions const& options, Device device) {
           {"gather_cap", std::to_string(options.gather_cap)},
           {"reshard_after_forward", fmt::format("{}", options.reshard_after_forward)},
           {"gradient_units", std::to_string(options.gradient_units)},
+          {"gradient_cap", std::to_string(options.gradient_cap)},
           {"shard_size", std::to_string(options.shard_size)},
           {"hybrid_sum", options.hybrid_sum == HybridSum::by_group ? "by_group" : "rank_order"},
           {"unused", name_of(options.unused)},
@@ -161,7 +151,7 @@ void check_units(int rank, std::vector<ShardedUnit> const& units, FullyShardedOp
         check_parameter(rank, unit, index++, parameter, needs_memory, device);
     }
   }
-  if (device.type != DeviceType::cpu) check_for_device(rank, units, options, device);
+  if (device.type != DeviceType::cpu) check_for_device(rank, options, device);
   if (needs_memory) check_apart(rank, units);
 }
 

@@ -67,7 +67,7 @@ void FullySharded::Impl::step(StepInputs const& inputs) {
     }
     gatherer_.release_all();
     shards_.begin_step(judges ? judged(inputs) : judge_.without_judging(inputs));
-    updates_.clear();
+    forget_updates();
     std::fill(updated_.begin(), updated_.end(), 0);
     gatherer_.end_step();
     if (shards_.needs_norms()) {

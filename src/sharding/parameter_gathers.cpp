@@ -27,9 +27,16 @@ void ParameterGathers::launch(BucketStorage const& parameters, std::size_t bucke
   if (whole.count == 0) return;
   BufferView const mine = parameters.shard(bucket, communicator_.rank(), communicator_.size());
   CollectiveOptions const how{.stream = stream_, .timeout = {}, .tag = launched_.empty() ? tag : 0};
-  launched_.push_back({bucket, whole.bytes(), std::chrono::steady_clock::now()});
-  if (compute_) follow(stream_, *compute_);
+  launched_.push_back({bucket, whole.bytes(), std::chrono::steady_clock::now(), {}});
+  auto& timing = launched_.back().timing;
+  if (timed_) timing.emplace(*compute_);
+  if (timing) {
+    timing->start(stream_);
+  } else if (compute_) {
+    follow(stream_, *compute_);
+  }
   works_[bucket] = communicator_.all_gather(mine, whole, how);
+  if (timing) timing->finish(stream_);
 }
 
 void ParameterGathers::wait_for(std::size_t bucket) const {
@@ -41,6 +48,9 @@ void ParameterGathers::wait_for_one(std::size_t bucket) const {
   try {
     if (compute_) {
       works_[bucket].wait_on(*compute_);
+      for (Launched const& one : launched_) {
+        if (one.bucket == bucket && one.timing) one.timing->wait_on(*compute_);
+      }
       if (auto const failure = DeviceAccess::backend(communicator_)->failure()) std::rethrow_exception(failure);
       return;
     }
@@ -55,7 +65,9 @@ void ParameterGathers::wait_for_all() {
   if (launched_.empty()) return;
   for (Launched const& one : launched_) wait_for(one.bucket);
   timings_.clear();
+  device_timings_.clear();
   for (Launched const& one : launched_) {
+    if (one.timing) device_timings_.push_back({one.bytes, *one.timing});
     if (compute_) {  // to ask a GPU is to wait for it; and what is recorded next may not wait for what was not
       works_[one.bucket] = Work();
       continue;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bucketing/bucket_storage.hpp"
+#include "bucketing/device_timing.hpp"
 #include "weft/bucketer.hpp"
 #include "weft/communicator.hpp"
 
@@ -17,9 +18,12 @@ namespace weft {
 class ParameterGathers {
  public:
   /// `communicator` must outlive it. On a GPU `compute` is where parameters are written and used: it waits, and the
-  /// host does not.
-  ParameterGathers(Communicator& communicator, Stream stream, std::optional<Stream> compute)
-      : communicator_(communicator), stream_(std::move(stream)), compute_(std::move(compute)) {}
+  /// host does not. There `timed` has gathers timed by events.
+  ParameterGathers(Communicator& communicator, Stream stream, std::optional<Stream> compute, bool timed)
+      : communicator_(communicator),
+        stream_(std::move(stream)),
+        compute_(std::move(compute)),
+        timed_(compute_ && timed) {}
 
   /// Of the buckets of a plan; those of an earlier one have been waited for.
   void use(BucketPlan const& plan);
@@ -36,6 +40,11 @@ class ParameterGathers {
   void wait_for_all();
   /// In launch order; `ready` is when each was launched.
   [[nodiscard]] std::span<BucketTiming const> timings() const noexcept { return timings_; }
+  /// Of a GPU, see Bucketer::timings_since().
+  [[nodiscard]] std::vector<BucketTiming> timings_since(Event const& origin,
+                                                        std::chrono::steady_clock::time_point at) const {
+    return read_all(device_timings_, origin, at);
+  }
 
   /// For a destructor: waits for what is under way, and logs a failure where asked to.
   void drain(bool log_failures) const;
@@ -46,15 +55,18 @@ class ParameterGathers {
   Communicator& communicator_;
   Stream stream_;
   std::optional<Stream> compute_;
+  bool timed_;
   std::vector<Work> works_;         ///< by bucket
   std::vector<std::string> names_;  ///< by bucket: its parameters
   struct Launched {
     std::size_t bucket;
     std::size_t bytes;
     std::chrono::steady_clock::time_point at;
+    std::optional<DeviceTiming> timing;
   };
   std::vector<Launched> launched_;  ///< of this step, in launch order; none once all were waited for
   std::vector<BucketTiming> timings_;
+  std::vector<TimedTransfer> device_timings_;  ///< of the last step
 };
 
 }  // namespace weft

@@ -75,6 +75,7 @@ void PieceOptimizer::fix(std::span<BufferView const> pieces) {
   }
   optimizer_.emplace(groups, settings_);
   indices_.reserve(pieces_.size());
+  places_.reserve(pieces_.size());
   optimizer_->set_step_count(first_step_);
 }
 
@@ -82,6 +83,26 @@ void PieceOptimizer::update(std::span<ShardPiece const> pieces, std::span<Buffer
   indices_.clear();
   for (ShardPiece const& piece : pieces) indices_.push_back(index_of(piece));
   optimizer_->update(indices_, gradients);
+}
+
+void PieceOptimizer::note_places(std::span<ShardPiece const> pieces) {
+  indices_.clear();
+  places_.clear();
+  for (ShardPiece const& piece : pieces) {
+    indices_.push_back(index_of(piece));
+    places_.push_back(piece.tensor);
+  }
+}
+
+void PieceOptimizer::update_moments(std::span<ShardPiece const> pieces, std::span<BufferView const> gradients,
+                                    BufferView norms) {
+  note_places(pieces);
+  optimizer_->update_moments(indices_, gradients, places_, norms);
+}
+
+void PieceOptimizer::apply(std::span<ShardPiece const> pieces, BufferView norms) {
+  note_places(pieces);
+  optimizer_->apply(indices_, places_, norms);
 }
 
 void PieceOptimizer::check_group(char const* call, std::size_t group) const {

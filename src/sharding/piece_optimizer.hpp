@@ -69,6 +69,9 @@ class PieceOptimizer {
     return optimizer_->update_moments(index_of(piece), gradient);
   }
   void apply(ShardPiece const& piece, Optimizer::Norms const& whole) { optimizer_->apply(index_of(piece), whole); }
+  /// The same of several, without waiting for a GPU: norms lie at 2·tensor of `norms`, f64 there.
+  void update_moments(std::span<ShardPiece const> pieces, std::span<BufferView const> gradients, BufferView norms);
+  void apply(std::span<ShardPiece const> pieces, BufferView norms);
 
   // What this rank keeps of a parameter, as f32, once fixed; empty where it owns nothing of it.
   // @throws Error{invalid_argument} naming `call` on a wrong count or state, and before shards are fixed.
@@ -87,6 +90,7 @@ class PieceOptimizer {
 
  private:
   [[nodiscard]] std::size_t index_of(ShardPiece const& piece) const noexcept { return optimized_as_[piece.tensor]; }
+  void note_places(std::span<ShardPiece const> pieces);
   void check_group(char const* call, std::size_t group) const;
   void check_count(char const* call, std::size_t index, std::size_t count) const;
 
@@ -104,7 +108,8 @@ class PieceOptimizer {
   std::optional<Optimizer> optimizer_;                  ///< of the pieces; none before shards are fixed
   std::vector<std::size_t> optimized_as_;               ///< by parameter: its piece's index in optimizer_, or kNone
   std::optional<Stream> compute_;                       ///< on a GPU
-  std::vector<std::size_t> indices_;                    ///< scratch of update()
+  std::vector<std::size_t> indices_;                    ///< scratch of update(), as the next
+  std::vector<std::size_t> places_;
   std::int64_t first_step_ = 0;
 };
 

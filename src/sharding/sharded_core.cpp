@@ -6,8 +6,10 @@
 
 #include "optim/rule.hpp"
 #include "optim/step_inputs.hpp"
+#include "runtime/stream_impl.hpp"
 #include "sharding/device_values.hpp"
 #include "weft/error.hpp"
+#include "weft/memory.hpp"
 
 namespace weft {
 namespace {
@@ -135,6 +137,24 @@ void ShardedOptimizer::Core::set_master_shard(std::size_t index, std::span<float
   shards_.set_master("set_master_shard", index, values);
 }
 
+std::vector<Interval> ShardedOptimizer::Core::updates_since(Event const& origin, Clock::time_point at) const {
+  std::vector<Interval> intervals;
+  for (Stretch const& one : device_updates_) {
+    intervals.push_back({at + origin.elapsed_until(one.from), at + origin.elapsed_until(one.to)});
+  }
+  return intervals;
+}
+
+template <typename Update>
+void ShardedOptimizer::Core::time(Update const& enqueue) {
+  if (!timed_) return enqueue();
+  Stretch stretch;
+  stretch.from.record(*compute_);
+  enqueue();
+  stretch.to.record(*compute_);
+  device_updates_.push_back(stretch);
+}
+
 void ShardedOptimizer::Core::update(std::span<ShardPiece const> pieces) {
   Clock::time_point const start = Clock::now();
   updated_.clear();
@@ -144,11 +164,35 @@ void ShardedOptimizer::Core::update(std::span<ShardPiece const> pieces) {
     updated_.push_back(piece);
     gradients_.push_back(gradient_of(piece));
   }
+  if (compute_) return time([&] { shards_.update(updated_, gradients_); });
   shards_.update(updated_, gradients_);
-  if (!compute_) updates_.push_back({start, Clock::now()});
+  updates_.push_back({start, Clock::now()});
+}
+
+// Nobody waits for the Work: what follows is on the same stream.
+void ShardedOptimizer::Core::update_with_norms_on_device() {
+  updated_.clear();
+  gradients_.clear();
+  for (ShardPiece const& piece : shards_.pieces()) {
+    wait_for_gradient(piece);
+    if (!has_gradient(piece)) continue;
+    updated_.push_back(piece);
+    gradients_.push_back(gradient_of(piece));
+  }
+  if (norms_.count() == 0) {
+    MemoryScope const scope(MemoryKind::optimizer);
+    norms_ = compute_->impl().allocate(2 * shards_.parameter_count(), DataType::f64);
+  } else {
+    compute_->impl().zero(norms_.data(), norms_.view().bytes());  // of what others own too
+  }
+  BufferView const norms = norms_.view();
+  time([&] { shards_.update_moments(updated_, gradients_, norms); });
+  static_cast<void>(owners().communicator.all_reduce(norms, norms, ReduceOp::sum, {compute_, {}}));
+  time([&] { shards_.apply(updated_, norms); });
 }
 
 void ShardedOptimizer::Core::update_with_norms(CollectiveOptions const& how) {
+  if (compute_) return update_with_norms_on_device();
   std::vector<double> norms(2 * shards_.parameter_count(), 0);
   for (ShardPiece const& piece : shards_.pieces()) {
     wait_for_gradient(piece);

@@ -10,6 +10,7 @@
 #include "sharding/piece_optimizer.hpp"
 #include "sharding/step_settings.hpp"
 #include "weft/communicator.hpp"
+#include "weft/event.hpp"
 #include "weft/sharded_optimizer.hpp"
 
 namespace weft {
@@ -31,6 +32,8 @@ class ShardedOptimizer::Core : protected FailsOnce {
   /// What the last step's judge found; on a GPU waits for it.
   [[nodiscard]] GradientNorm norm() const { return device_judge_ ? device_judge_->norm() : judge_.norm(); }
   [[nodiscard]] std::span<Interval const> updates() const noexcept { return updates_; }
+  [[nodiscard]] std::vector<Interval> updates_since(Event const& origin,
+                                                    std::chrono::steady_clock::time_point at) const;
   /// @throws Error{invalid_argument} naming `call`, as the next two.
   void check_index(std::size_t index, char const* call) const;
   [[nodiscard]] ShardRange fixed_shard(std::size_t index, char const* call) const;
@@ -65,8 +68,13 @@ class ShardedOptimizer::Core : protected FailsOnce {
   void check_inputs(StepInputs const& inputs) const;
   /// Pieces whose gradients are there. On a GPU enqueued.
   void update(std::span<ShardPiece const> pieces);
+  /// The last step's are over: this one's follow.
+  void forget_updates() {
+    updates_.clear();
+    device_updates_.clear();
+  }
   /// All pieces, once they are there. Lamb scales a whole tensor by its norms, and its parts are on several ranks.
-  /// Collective.
+  /// Collective; on a GPU enqueued on compute_.
   void update_with_norms(CollectiveOptions const& how);
 
   /// Who owns what: parts of `plan`, by rank of `communicator`.
@@ -92,6 +100,10 @@ class ShardedOptimizer::Core : protected FailsOnce {
   };
 
   [[nodiscard]] std::vector<float> whole_of(Asked const& asked, std::span<float const> mine);
+  void update_with_norms_on_device();
+  /// Enqueues an update, timed if that is wanted.
+  template <typename Update>
+  void time(Update const& enqueue);
   void check_whole(char const* call, std::size_t index, std::size_t count) const;
 
   char const* who_;
@@ -104,10 +116,16 @@ class ShardedOptimizer::Core : protected FailsOnce {
   std::optional<Stream> compute_;            ///< on a GPU: where parameters and gradients are written and used
   std::optional<DeviceJudge> device_judge_;  ///< there, if the policy asks for anything, once shards are fixed
   std::vector<Interval> updates_;            ///< on the host
+  bool timed_ = false;                       ///< on a GPU updates are, by events
 
  private:
   std::vector<ShardPiece> updated_;  ///< scratch of update(), as the next
   std::vector<BufferView> gradients_;
+  struct Stretch {
+    Event from, to;
+  };
+  std::vector<Stretch> device_updates_;  ///< of the last step
+  Buffer norms_;                         ///< on a GPU, of all parameters: two f64 each, once they are needed
 };
 
 }  // namespace weft

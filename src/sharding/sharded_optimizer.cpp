@@ -58,6 +58,10 @@ GradientNorm ShardedOptimizer::gradient_norm() const {
 std::span<Interval const> ShardedOptimizer::updates() const noexcept {
   return core_->updates();
 }
+std::vector<Interval> ShardedOptimizer::updates_since(Event const& origin,
+                                                      std::chrono::steady_clock::time_point at) const {
+  return core_->updates_since(origin, at);
+}
 std::span<std::string_view const> ShardedOptimizer::state_names(std::size_t index) const {
   core_->check_index(index, "state_names");
   return weft::state_names(core_->shards().options_of(index));

@@ -30,7 +30,8 @@ UnitGatherer::UnitGatherer(Communicator& communicator, UnitLayout const& layout,
       planner_(planned(layout, owns_all()), options_.policy),
       pool_(allocate_bytes(communicator, owns_all() ? 0 : options_.policy.capacity, MemoryKind::communication,
                            options_.compute.device())),
-      works_(layout.flat_count()) {
+      works_(layout.flat_count()),
+      arriving_(layout.flat_count()) {
   auto const parts = static_cast<std::size_t>(communicator.size());
   std::size_t bytes = 0;
   for (std::size_t flat = 0; flat < layout.flat_count(); ++flat) {
@@ -61,9 +62,19 @@ void UnitGatherer::launch(Use const& use, std::size_t offset) {
   options_.compute.lead(options_.stream);  // what was here has been used, and shards are updated
   for (std::size_t flat = layout_.first_flat(use.unit); flat < layout_.last_flat(use.unit); ++flat) {
     if (layout_.count(flat) == 0) continue;
-    works_[flat] = communicator_.all_gather(shards_[flat], flat_at(flat, offset), how);
-    launches_.push_back({flat, works_[flat]});
+    gather(flat, flat_at(flat, offset), how);
   }
+}
+
+void UnitGatherer::gather(std::size_t flat, BufferView const& to, CollectiveOptions const& how) {
+  auto& timing = arriving_[flat];
+  if (options_.timed && options_.compute.is_gpu()) {
+    timing.emplace(*options_.compute.stream());
+    timing->start(options_.stream);
+  }
+  works_[flat] = communicator_.all_gather(shards_[flat], to, how);
+  if (timing) timing->finish(options_.stream);
+  launches_.push_back({flat, works_[flat], timing});
 }
 
 // On the stream: the unit may still be on its way here, and what comes to this place next comes by the same stream.
@@ -102,6 +113,8 @@ void UnitGatherer::wait_for(std::size_t unit) {
   for (std::size_t flat = layout_.first_flat(unit); flat < layout_.last_flat(unit); ++flat) {
     try {
       options_.compute.wait_for(works_[flat], communicator_);
+      if (arriving_[flat]) arriving_[flat]->wait_on(*options_.compute.stream());
+      arriving_[flat].reset();
       if (options_.compute.is_gpu()) works_[flat] = Work();  // what is recorded next may not wait for what was not
     } catch (Error const& error) {
       throw Error(error.code(),
@@ -152,10 +165,13 @@ void UnitGatherer::use(GatherPolicy const& policy) {
 
 void UnitGatherer::end_step() {
   timings_.clear();
+  device_timings_.clear();
   for (Launch const& launched : launches_) {
-    if (options_.compute.is_gpu()) break;  // to ask a GPU is to wait for it
+    std::size_t const bytes = layout_.plan().buckets[launched.flat].bytes();
+    if (launched.timing) device_timings_.push_back({bytes, *launched.timing});
+    if (options_.compute.is_gpu()) continue;  // to ask a GPU is to wait for it
     WorkTimings const times = launched.work.timings();
-    timings_.push_back({layout_.plan().buckets[launched.flat].bytes(), times.enqueued, times.started, times.finished});
+    timings_.push_back({bytes, times.enqueued, times.started, times.finished});
   }
   launches_.clear();
   planner_.end_step();

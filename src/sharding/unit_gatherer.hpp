@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "bucketing/device_timing.hpp"
 #include "sharding/compute_side.hpp"
 #include "sharding/gather_planner.hpp"
 #include "sharding/unit_layout.hpp"
@@ -23,6 +25,7 @@ class UnitGatherer {
     Stream stream;
     bool poison = false;
     ComputeSide compute{};
+    bool timed = false;  ///< on a GPU, by events
   };
 
   /// Collective. Layout and communicator must outlive it.
@@ -61,17 +64,24 @@ class UnitGatherer {
   [[nodiscard]] std::size_t shard_bytes() const noexcept { return shard_memory_.view().bytes(); }
   /// Of the last step; on a GPU empty.
   [[nodiscard]] std::span<BucketTiming const> timings() const noexcept { return timings_; }
+  /// On a GPU, see Bucketer::timings_since().
+  [[nodiscard]] std::vector<BucketTiming> timings_since(Event const& origin,
+                                                        std::chrono::steady_clock::time_point at) const {
+    return read_all(device_timings_, origin, at);
+  }
 
  private:
   struct Launch {
     std::size_t flat;
     Work work;
+    std::optional<DeviceTiming> timing;
   };
 
   [[nodiscard]] bool owns_all() const noexcept { return communicator_.size() == 1; }
   void carry_out();
   void carry_out(GatherAction const& action);
   void launch(Use const& use, std::size_t offset);
+  void gather(std::size_t flat, BufferView const& to, CollectiveOptions const& how);
   void poison(std::size_t unit, std::size_t offset);
   [[nodiscard]] BufferView flat_at(std::size_t flat, std::size_t unit_offset) const noexcept;
 
@@ -82,10 +92,12 @@ class UnitGatherer {
   std::size_t carried_out_ = 0;  ///< of the planner's actions
   Buffer pool_;
   Buffer shard_memory_;
-  std::vector<BufferView> shards_;     ///< by flat
-  std::vector<Work> works_;            ///< by flat: its last gather; on a GPU until the compute side waits for it
-  std::vector<Launch> launches_;       ///< since the step began
-  std::vector<BucketTiming> timings_;  ///< of the last step
+  std::vector<BufferView> shards_;  ///< by flat
+  std::vector<Work> works_;         ///< by flat: its last gather; on a GPU until the compute side waits for it
+  std::vector<std::optional<DeviceTiming>> arriving_;  ///< by flat: that of the same
+  std::vector<Launch> launches_;                       ///< since the step began
+  std::vector<BucketTiming> timings_;                  ///< of the last step
+  std::vector<TimedTransfer> device_timings_;
 };
 
 }  // namespace weft

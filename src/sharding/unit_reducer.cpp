@@ -21,7 +21,7 @@ UnitReducer::UnitReducer(ShardGroups& groups, UnitLayout const& layout, Options 
     : groups_(groups),
       layout_(layout),
       options_(std::move(options)),
-      map_(pool_capacity(options_.units)),
+      map_(pool_capacity()),
       pool_(allocate_bytes(groups.reductions, map_.capacity(), MemoryKind::communication, options_.compute.device())),
       states_(layout.unit_count()) {
   auto const parts = static_cast<std::size_t>(groups.shard_size);
@@ -43,11 +43,11 @@ UnitReducer::UnitReducer(ShardGroups& groups, UnitLayout const& layout, Options 
   }
 }
 
-std::size_t UnitReducer::pool_capacity(std::size_t units) const {
-  std::size_t most = 0;
+std::size_t UnitReducer::pool_capacity() const {
+  std::size_t most = (options_.cap + kCacheLine - 1) / kCacheLine * kCacheLine;
   for (std::size_t first = 0; first < layout_.unit_count(); ++first) {
     std::size_t bytes = 0;
-    for (std::size_t u = first; u < std::min(first + units, layout_.unit_count()); ++u) {
+    for (std::size_t u = first; u < std::min(first + options_.units, layout_.unit_count()); ++u) {
       bytes += layout_.gradient_bytes(u);
     }
     most = std::max(most, bytes);
@@ -103,7 +103,7 @@ void UnitReducer::begin(std::size_t unit, bool hold) {
     if (sending_.empty()) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("fully sharded: no room for the gradients of unit '{}': others are being written; end "
-                              "their backward first or raise gradient_units",
+                              "their backward first or raise gradient_units or gradient_cap",
                               layout_.name(unit)));
     }
     retire_oldest();
@@ -166,7 +166,14 @@ void UnitReducer::send_flat(std::size_t unit, std::size_t flat) {
   // What comes on top of an earlier micro-step's average is reduced in place first.
   BufferView const part = whole.slice(static_cast<std::size_t>(groups_.shard_rank) * shard.count, shard.count);
   CollectiveOptions const on{.stream = options_.stream, .timeout = {}, .tag = tag_of({unit, Phase::backward})};
-  Launch const launch = reduce(flat, whole, state.summed ? part : shard, on);
+  std::optional<DeviceTiming> timing;
+  if (options_.timed && options_.compute.is_gpu()) {
+    timing.emplace(*options_.compute.stream());
+    timing->start(options_.stream);
+  }
+  Launch launch = reduce(flat, whole, state.summed ? part : shard, on);
+  if (timing) timing->finish(options_.stream);
+  launch.timing = std::move(timing);
   if (options_.compute.is_gpu()) {
     settle(flat, state.summed, part);
     poison(written, whole);
@@ -183,7 +190,7 @@ void UnitReducer::send_flat(std::size_t unit, std::size_t flat) {
 }
 
 void UnitReducer::convert(BufferView const& from, BufferView const& to) const {
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
   if (options_.compute.is_gpu()) return cuda::on_gpu::convert(from, to, options_.stream);
 #endif
   Stream(options_.stream).enqueue([from, to] { kernels::convert(from.data, from.dtype, to.data, to.dtype, to.count); });
@@ -196,7 +203,7 @@ void UnitReducer::settle(std::size_t flat, bool add, BufferView const& part) con
 }
 
 void UnitReducer::sum_up(BufferView const& shard, BufferView const& part) const {
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
   if (options_.compute.is_gpu()) return cuda::on_gpu::add(part, shard, options_.stream);
 #endif
   std::array<void* const, 1> const to{shard.data};
@@ -263,12 +270,13 @@ void UnitReducer::end_step() {
   while (!sending_.empty()) retire_oldest();
   held_turns_.end_step(layout_);
   timings_.clear();
+  device_timings_.clear();
   for (Launch const& launched : launches_) {
-    if (options_.compute.is_gpu()) break;  // to ask a GPU is to wait for it
+    std::size_t const bytes = layout_.count(launched.flat) * size_of(layout_.types(launched.flat).reduced);
+    if (launched.timing) device_timings_.push_back({bytes, *launched.timing});
+    if (options_.compute.is_gpu()) continue;  // to ask a GPU is to wait for it
     WorkTimings const first = launched.first.timings();
-    FlatTypes const& types = layout_.types(launched.flat);
-    timings_.push_back({layout_.count(launched.flat) * size_of(types.reduced), first.enqueued, first.started,
-                        launched.last.timings().finished});
+    timings_.push_back({bytes, first.enqueued, first.started, launched.last.timings().finished});
   }
   launches_.clear();
   sent_.clear();

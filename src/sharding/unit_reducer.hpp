@@ -3,9 +3,11 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "bucketing/device_timing.hpp"
 #include "bucketing/gradient_presence.hpp"
 #include "sharding/block_map.hpp"
 #include "sharding/compute_side.hpp"
@@ -24,12 +26,14 @@ class UnitReducer {
  public:
   struct Options {
     std::size_t units = 2;  ///< in memory at once
+    std::size_t cap = 0;    ///< at least so many bytes for them
     Stream stream;
     bool poison = false;
     /// Called on the stream each time a flat's shard has changed, right behind that, unless it failed. Must not throw.
     /// On a GPU on the host, to enqueue on the stream what comes right behind that.
     std::function<void(std::size_t flat)> on_shard{};
     ComputeSide compute{};
+    bool timed = false;  ///< on a GPU, by events
   };
 
   /// Collective. Layout and groups must outlive it.
@@ -74,6 +78,11 @@ class UnitReducer {
   [[nodiscard]] std::size_t held_bytes() const noexcept { return held_memory_.view().bytes(); }
   /// Of the last step; on a GPU empty.
   [[nodiscard]] std::span<BucketTiming const> timings() const noexcept { return timings_; }
+  /// On a GPU, see Bucketer::timings_since().
+  [[nodiscard]] std::vector<BucketTiming> timings_since(Event const& origin,
+                                                        std::chrono::steady_clock::time_point at) const {
+    return read_all(device_timings_, origin, at);
+  }
 
  private:
   struct State {
@@ -93,9 +102,10 @@ class UnitReducer {
     std::size_t flat;
     Work first;
     Work last;
+    std::optional<DeviceTiming> timing{};
   };
 
-  [[nodiscard]] std::size_t pool_capacity(std::size_t units) const;
+  [[nodiscard]] std::size_t pool_capacity() const;
   void compare(Communicator& communicator, GradientPresence& presence);
   void send(std::size_t unit);
   void send_flat(std::size_t unit, std::size_t flat);
@@ -127,6 +137,7 @@ class UnitReducer {
   std::vector<std::size_t> sent_;
   std::vector<Launch> launches_;
   std::vector<BucketTiming> timings_;
+  std::vector<TimedTransfer> device_timings_;  ///< of the last step
 };
 
 }  // namespace weft

@@ -27,17 +27,6 @@ void check_apart(int rank, std::vector<ParameterGroup> const& groups) {
                           overlap->first, overlap->second));
 }
 
-void check_for_device(int rank, std::vector<ParameterGroup> const& groups, ZeroOptions const& options, Device device) {
-  DeviceJudge::check(options.gradients, device);
-  char const* what = nullptr;
-  for (ParameterGroup const& group : groups) {
-    if (needs_norms(group.options)) what = "Lamb, whose norms are of whole tensors; take AdamW";
-  }
-  if (what == nullptr) return;
-  throw Error(ErrorCode::unsupported, fmt::format("rank {}: zero optimizer: parameters are on {}, where there is no {}",
-                                                  rank, to_string(device), what));
-}
-
 std::string describe(GradScaler const* scaler) {
   return scaler == nullptr ? "none" : fmt::format("of scale {}", scaler->scale());
 }
@@ -95,7 +84,7 @@ void check_groups(int rank, std::vector<ParameterGroup> const& groups, ZeroOptio
     }
   }
   check_apart(rank, groups);
-  if (device.type != DeviceType::cpu) check_for_device(rank, groups, options, device);
+  if (device.type != DeviceType::cpu) DeviceJudge::check(options.gradients, device);
 }
 
 void check_agreement(Communicator& communicator, std::vector<ParameterGroup> const& groups,

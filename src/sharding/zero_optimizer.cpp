@@ -66,7 +66,8 @@ ZeroOptimizer::Impl::Impl(Communicator& communicator, std::vector<ParameterGroup
       parameter_dtype_(parameter_dtype(groups, options)),
       bucketer_(communicator, gradient_specs(groups, options), with_judge(options_)),
       parameters_(communicator, parameter_plan(bucketer_.plan()), MemoryKind::parameters, options_.compute),
-      gathers_(communicator, *options_.stream, options_.compute) {
+      gathers_(communicator, *options_.stream, options_.compute, options_.timed) {
+  timed_ = options_.timed;
   compute_ = options_.compute;
   shards_.use_device(compute_);
   take_values(groups);
@@ -179,6 +180,14 @@ std::span<BucketTiming const> ZeroOptimizer::reductions() const noexcept {
 }
 std::span<BucketTiming const> ZeroOptimizer::gathers() const noexcept {
   return impl().gathers().timings();
+}
+std::vector<BucketTiming> ZeroOptimizer::reductions_since(Event const& origin,
+                                                          std::chrono::steady_clock::time_point at) const {
+  return impl().bucketer().timings_since(origin, at);
+}
+std::vector<BucketTiming> ZeroOptimizer::gathers_since(Event const& origin,
+                                                       std::chrono::steady_clock::time_point at) const {
+  return impl().gathers().timings_since(origin, at);
 }
 BucketPlan const& ZeroOptimizer::plan() const noexcept {
   return std::as_const(impl()).bucketer().plan();

@@ -116,7 +116,7 @@ void ZeroOptimizer::Impl::step(StepInputs const& inputs) {
     }
     if (!compute_) settings_.take(shards_, policy_.scaler, inputs);
     shards_.begin_step(judges ? judged(inputs, again) : judge_.without_judging(inputs));
-    updates_.clear();
+    forget_updates();
     if (judges && options_.overlap && !shards_.needs_norms()) {
       update_and_gather_from_the_last();
     } else {

@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <numeric>
+#include <vector>
 
+#include "harness/sanitizers.hpp"
 #include "kernels/cpu/reduce.hpp"
 #include "kernels/reduce_reference.hpp"
 #include "kernels/simd_targets.hpp"
@@ -36,8 +38,9 @@ TYPED_TEST(NarrowFloatTest, EveryValuePlusEveryOtherScaleRoundsToNearestEven) {
   auto const values = this->every_value();
   for (std::int64_t const target : runnable_targets()) {
     UseTarget const use(target);
+    // Pairs near in size make ties, far ones sticky bits.
     for (unsigned const step :
-         {1U, 17U, 1024U, 4095U, 32768U, 40001U}) {  // pairs near in size make ties, far ones sticky bits
+         unless_sanitized<std::vector<unsigned>>({1U, 17U, 1024U, 4095U, 32768U, 40001U}, {1U, 4095U, 40001U})) {
       std::vector<TypeParam> others(values.size());
       for (std::size_t i = 0; i < others.size(); ++i) others[i].bits = static_cast<decltype(TypeParam::bits)>(i + step);
       for (ReduceOp const op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::prod}) {

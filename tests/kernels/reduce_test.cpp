@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <random>
+#include <vector>
 
+#include "harness/sanitizers.hpp"
 #include "kernels/reduce_reference.hpp"
 #include "kernels/simd_targets.hpp"
 
@@ -121,7 +123,7 @@ TYPED_TEST(ReduceTest, MatchesTheDefinitionOnEveryTarget) {
   for (std::int64_t const target : runnable_targets()) {
     UseTarget const use(target);
     for (ReduceOp const op : ops_of<TypeParam>()) {
-      for (std::size_t const sources : {1, 2, 3, 4, 5, 8}) {
+      for (std::size_t const sources : unless_sanitized<std::vector<std::size_t>>({1, 2, 3, 4, 5, 8}, {1, 4})) {
         for (std::size_t const count : kCounts) {
           auto srcs = this->make_sources(sources, count);
           auto const want = this->expected(srcs, count, op);
@@ -147,7 +149,7 @@ TYPED_TEST(ReduceTest, BitsDoNotDependOnSplitsAlignmentOrStores) {
   for (std::int64_t const target : runnable_targets()) {
     UseTarget const use(target);
     for (ReduceOp const op : ops_of<TypeParam>()) {
-      for (std::size_t const sources : {2, 3, 7}) {
+      for (std::size_t const sources : unless_sanitized<std::vector<std::size_t>>({2, 3, 7}, {3})) {
         auto srcs = this->make_sources(sources, kCount);
         this->expected(srcs, 0, op);  // draws scales
         Array<TypeParam> whole(kCount, 0);

@@ -65,6 +65,20 @@ TEST(GradScalerTest, DisabledItChangesNothing) {
   EXPECT_EQ(scaler.inv_scale(), 1);
 }
 
+TEST(GradScalerTest, OptionsChangeWithoutMovingTheScale) {
+  GradScaler scaler({.init_scale = 1024, .growth_interval = 2});
+  float const* const there = scaler.inputs().inv_scale;
+  finish_step(scaler, false);
+  scaler.set_options({.growth_factor = 4, .growth_interval = 3});
+  finish_step(scaler, false);
+  EXPECT_EQ(scaler.scale(), 1024);
+  finish_step(scaler, false);
+  EXPECT_EQ(scaler.scale(), 4096);
+  EXPECT_EQ(scaler.inputs().inv_scale, there);
+  EXPECT_THROW(scaler.set_options({.growth_factor = 0.5}), Error);
+  EXPECT_THROW(scaler.set_options({.enabled = false}), Error);
+}
+
 TEST(GradScalerTest, ResumesFromItsState) {
   GradScalerOptions const options{.init_scale = 64, .growth_interval = 4, .hysteresis = 2};
   GradScaler one(options);

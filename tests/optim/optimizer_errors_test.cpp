@@ -110,6 +110,40 @@ TEST(OptimizerErrorsTest, ATensorIsUpdatedOnceAStep) {
   EXPECT_EQ(b, a);
 }
 
+TEST(OptimizerErrorsTest, RefusesMemoryThatDoesNotFit) {
+  std::vector<float> parameter(10);
+  std::vector<float> state(10);
+  std::vector<float> shorter(9);
+  std::vector<ParameterGroup> const groups{{{BufferView(std::span(parameter))}, LionOptions{}}};
+  auto const with = [&](std::vector<ParameterMemory> const& memory) { Optimizer(groups, memory, {}).begin_step(); };
+  with({{{}, {BufferView(std::span(state))}}});
+  auto const code = ErrorCode::invalid_argument;
+  expect_error([&] { with({}); }, code, "memory for 0 parameters, there are 1");
+  expect_error([&] { with({{}}); }, code, "parameter 0 of 10 elements wants 1 f32 states");
+  expect_error([&] { with({{{}, {BufferView(std::span(shorter))}}}); }, code, "wants 1 f32 states");
+  expect_error(
+      [&] {
+        with({{BufferView(std::span(state)), {BufferView(std::span(state))}}});
+      },
+      code, "no f32 original");
+  expect_error([&] { with({{{}, {BufferView(nullptr, 10, DataType::f32)}}}); }, code, "wants 1 f32 states");
+  expect_error(
+      [&] {
+        Optimizer(groups, {{{}, {BufferView(std::span(state))}}}, {.state = StateType::block8}).begin_step();
+      },
+      ErrorCode::unsupported, "packed states");
+}
+
+TEST(OptimizerErrorsTest, RefusesOptionsOfAnotherKind) {
+  std::vector<float> parameter(10);
+  Optimizer optimizer({BufferView(std::span(parameter))}, SgdOptions{});
+  auto const code = ErrorCode::invalid_argument;
+  expect_error([&] { optimizer.set_options(0, LionOptions{}); }, code, "group 0 is SGD with 0 states");
+  expect_error([&] { optimizer.set_options(0, SgdOptions{.momentum = 0.9}); }, code, "SGD's with 1");
+  expect_error([&] { optimizer.set_options(0, SgdOptions{.lr = -1}); }, code, "lr");
+  expect_error([&] { optimizer.set_options(1, SgdOptions{}); }, code, "group 1 of 1");
+}
+
 TEST(OptimizerErrorsTest, RefusesParametersThatShareMemory) {
   std::vector<float> memory(40);
   BufferView const all{std::span(memory)};

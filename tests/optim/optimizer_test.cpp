@@ -126,6 +126,59 @@ TEST(OptimizerTest, NarrowParametersWithoutMastersRoundOncePerStep) {
   for (auto const& one : cases()) expect_follows_reference<Half, Half>(one, {.master_weights = false}, 0.02);
 }
 
+/// A narrow tensor given in two parts, its states and original in memory of the caller's, beside the whole one.
+TEST(OptimizerTest, PartsInTheCallersMemoryAreTheWhole) {
+  constexpr std::size_t kCount = 1000;
+  constexpr std::size_t kFirst = 384;
+  std::mt19937_64 random(11);
+  for (auto const& one : cases()) {
+    if (std::holds_alternative<LambOptions>(one.options)) continue;
+    std::vector<BFloat16> whole;
+    for (float const value : random_vector(kCount, random, 1)) whole.push_back(to_bfloat16(value));
+    auto parts = whole;
+    Optimizer reference({BufferView(std::span(whole))}, one.options);
+    std::vector<float> master(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) master[i] = to_float(parts[i]);
+    std::vector<std::vector<float>> states;
+    std::vector<ParameterMemory> memory(2);
+    for (std::size_t which = 0; which < reference.state_names(0).size(); ++which) {
+      states.push_back(reference.state(0, which));
+    }
+    auto const part = [&](auto& values, std::size_t index) {
+      BufferView const all{std::span(values)};
+      return index == 0 ? all.slice(0, kFirst) : all.slice(kFirst, kCount - kFirst);
+    };
+    for (std::size_t i = 0; i < 2; ++i) {
+      memory[i].master = part(master, i);
+      for (auto& state : states) memory[i].states.push_back(part(state, i));
+    }
+    Optimizer optimizer({{{part(parts, 0), part(parts, 1)}, one.options}}, memory, {});
+    for (int step = 0; step < 5; ++step) {
+      auto gradient = random_vector(kCount, random, 0.1F);
+      std::vector<BufferView> const all{BufferView(std::span(gradient))};
+      reference.step(all);
+      optimizer.step(std::vector{part(gradient, 0), part(gradient, 1)});
+    }
+    EXPECT_EQ(std::memcmp(whole.data(), parts.data(), kCount * sizeof(BFloat16)), 0) << one.name;
+    for (std::size_t which = 0; which < states.size(); ++which) {
+      EXPECT_EQ(states[which], reference.state(0, which)) << one.name;
+    }
+    auto const original = reference.master(0);
+    EXPECT_EQ(std::memcmp(original.data, master.data(), original.bytes()), 0) << one.name;
+  }
+}
+
+TEST(OptimizerTest, OptionsChangeBetweenSteps) {
+  std::vector<float> parameter{1, -2};
+  std::vector<float> gradient{1, 1};
+  std::vector<BufferView> const gradients{BufferView(std::span(gradient))};
+  Optimizer optimizer({BufferView(std::span(parameter))}, SgdOptions{.lr = 0.5});
+  optimizer.step(gradients);
+  optimizer.set_options(0, SgdOptions{.lr = 1, .maximize = true});
+  optimizer.step(gradients);
+  EXPECT_EQ(parameter, (std::vector<float>{1.5F, -1.5F}));
+}
+
 TEST(OptimizerTest, GroupsHaveOptionsOfTheirOwn) {
   std::vector<float> a{1, 2, 3};
   std::vector<float> b{1, 2, 3};

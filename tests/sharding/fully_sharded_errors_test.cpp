@@ -83,6 +83,16 @@ TEST(FullyShardedErrors, UnitsInUseTogetherMustFit) {
     model.before_forward(1);
     model.after_forward(1);
 
+    FullySharded roomy(world, two_units(parameters),
+                       {.prefetch = 1, .gather_cap = 16'000, .gradient_units = 1, .gradient_cap = 16'000});
+    for (std::size_t const unit : {0U, 1U}) roomy.before_forward(unit);
+    for (std::size_t const unit : {1U, 0U}) roomy.after_forward(unit);
+    for (std::size_t const unit : {0U, 1U}) roomy.before_backward(unit);
+    std::memset(roomy.gradient(2).data, 0, roomy.gradient(2).bytes());
+    for (std::size_t const index : {0U, 1U}) roomy.mark_unused(index);
+    for (std::size_t const unit : {1U, 0U}) roomy.after_backward(unit);
+    roomy.step();
+
     FullySharded wide(world, two_units(parameters), {.prefetch = 1, .gradient_units = 1});
     for (std::size_t unit = 0; unit < 2; ++unit) {
       wide.before_forward(unit);
@@ -159,6 +169,7 @@ TEST(FullyShardedErrors, RanksThatDifferLearnInWhat) {
     differs("reduce_type", two_units(good),
             {.reduce_type = odd ? std::optional(DataType::f32) : std::optional<DataType>()});
     differs("gather_cap", two_units(good), {.gather_cap = odd ? 4096U : 8192U});
+    differs("gradient_cap", two_units(good), {.gradient_cap = odd ? 4096U : 8192U});
     differs("shard_size", two_units(good), {.shard_size = odd ? 1 : 3});
     differs("gradients.max_norm", two_units(good), {.gradients = {.max_norm = odd ? 1.0 : 2.0}});
     differs("hybrid_sum (rank 0: by_group, rank 1: rank_order)", two_units(good),

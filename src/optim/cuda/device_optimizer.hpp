@@ -106,18 +106,10 @@ class DeviceOptimizer final : public Optimizer::Impl {
     update_range(kinds_[index], position_[index], 1);
   }
   void update_some(std::span<std::size_t const> indices, std::span<BufferView const> gradients) override {
-    for (std::size_t first = 0; first < indices.size();) {
-      std::size_t const position = position_[indices[first]];
-      auto const kind = kinds_[indices[first]];
-      std::size_t count = 1;
-      while (first + count < indices.size() && position_[indices[first + count]] == position + count &&
-             kinds_[indices[first + count]] == kind) {
-        ++count;
-      }
-      gradients_.set(position, gradients.subspan(first, count), stream_);
-      update_range(kind, position, count);
-      first += count;
-    }
+    each_run(indices, [&](Run const& run) {
+      gradients_.set(run.position, gradients.subspan(run.first, run.count), stream_);
+      update_range(run.kind, run.position, run.count);
+    });
   }
   kernels::LambNorms moments_of_one(std::size_t index, BufferView gradient) override {
     gradients_.set(position_[index], gradient, stream_);
@@ -127,6 +119,22 @@ class DeviceOptimizer final : public Optimizer::Impl {
   void apply_to_one(std::size_t index, kernels::LambNorms const& norms) override {
     machine_.launch(kernels::cuda::SetNormsBody{norms, tensor_norms() + position_[index]}, 1, stream_);
     run<kernels::LambApplyRule>(position_[index], 1);
+  }
+  void moments_of_some(std::span<std::size_t const> indices, std::span<BufferView const> gradients,
+                       PlacedNorms const& norms) override {
+    each_run(indices, [&](Run const& run) {
+      gradients_.set(run.position, gradients.subspan(run.first, run.count), stream_);
+      if (run.kind != kernels::cuda::RuleKind::lamb) return update_range(run.kind, run.position, run.count);
+      moments(run.position, run.count);
+      move_norms(run, norms, false);
+    });
+  }
+  void apply_to_some(std::span<std::size_t const> indices, PlacedNorms const& norms) override {
+    each_run(indices, [&](Run const& run) {
+      if (run.kind != kernels::cuda::RuleKind::lamb) return;
+      move_norms(run, norms, true);
+      this->template run<kernels::LambApplyRule>(run.position, run.count);
+    });
   }
   void update_all(std::span<BufferView const> gradients) override {
     std::vector<BufferView>& in_order = in_order_;
@@ -221,6 +229,39 @@ class DeviceOptimizer final : public Optimizer::Impl {
             settings().zero_gradients,
             static_cast<kernels::LambNorms*>(chunk_norms_.data()),
             tensor_norms()};
+  }
+
+  /// Neighbours of the table, of one kind, among given parameters: from the `first` of these on.
+  struct Run {
+    kernels::cuda::RuleKind kind;
+    std::size_t first;
+    std::size_t position;
+    std::size_t count;
+  };
+  template <typename Body>
+  void each_run(std::span<std::size_t const> indices, Body const& body) {
+    for (std::size_t first = 0; first < indices.size();) {
+      Run one{kinds_[indices[first]], first, position_[indices[first]], 1};
+      auto const goes_on = [&](std::size_t index) {
+        return position_[index] == one.position + one.count && kinds_[index] == one.kind;
+      };
+      while (first + one.count < indices.size() && goes_on(indices[first + one.count])) ++one.count;
+      body(one);
+      first += one.count;
+    }
+  }
+  void move_norms(Run const& run, PlacedNorms const& norms, bool back) {
+    using Body = kernels::cuda::MoveNormsBody;
+    for (std::size_t done = 0; done < run.count; done += Body::kMost) {
+      Body body;
+      body.here = tensor_norms() + run.position + done;
+      body.all = norms.all;
+      body.back = back;
+      body.count = static_cast<unsigned>(std::min<std::size_t>(Body::kMost, run.count - done));
+      for (unsigned i = 0; i < body.count; ++i)
+        body.places[i] = static_cast<std::uint32_t>(norms.places[run.first + done + i]);
+      machine_.launch(body, 1, stream_);
+    }
   }
 
   /// One kernel for tensors [first, first + count) of the table.

@@ -30,7 +30,7 @@ void compress_with_feedback(BufferView const& gradient, BufferView const& residu
 
 /// Whether a list is theirs; never in a library without CUDA.
 [[nodiscard]] inline bool takes([[maybe_unused]] std::span<BufferView const> tensors) {
-#ifdef WEFT_WITH_CUDA
+#ifdef WEFT_CUDA_TRAINING
   return std::ranges::any_of(tensors, [](auto const& one) { return one.device.type == DeviceType::cuda; });
 #else
   return false;

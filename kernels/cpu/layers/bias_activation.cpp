@@ -1,0 +1,124 @@
+#include "kernels/cpu/layers/layers.hpp"
+
+#include "kernels/cpu/targets.hpp"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/layers/bias_activation.cpp"
+#include <hwy/foreach_target.h>
+//
+#include <hwy/contrib/math/math-inl.h>
+
+#include "kernels/cpu/layers/rows-inl.h"
+#include "kernels/math/gelu.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels::HWY_NAMESPACE {
+
+/// 1/(1 + exp(t)); Highway's exp() takes no more than 104, where f32 has long overflowed to infinity, which is right.
+HWY_INLINE VF gate_of(VF t) {
+  DF const d;
+  VF const within = hn::Max(hn::Min(t, hn::Set(d, 104.0F)), hn::Set(d, -104.0F));
+  return hn::Div(hn::Set(d, 1.0F), hn::Add(hn::Set(d, 1.0F), hn::Exp(d, within)));
+}
+
+/// kernels::Gelu on a vector, but for the last bits of exp().
+struct GeluVectors {
+  static HWY_INLINE VF value(VF x) { return hn::Mul(x, gate(x)); }
+  static HWY_INLINE VF slope(VF x) {
+    DF const d;
+    VF const one = hn::Set(d, 1.0F);
+    VF const g = gate(x);
+    VF const inner = hn::Mul(hn::Set(d, Gelu::kRoot), hn::MulAdd(hn::Mul(hn::Set(d, 3 * Gelu::kCubic), x), x, one));
+    return hn::MulAdd(hn::Mul(hn::Add(x, x), inner), hn::Mul(g, hn::Sub(one, g)), g);
+  }
+
+ private:
+  static HWY_INLINE VF gate(VF x) {
+    DF const d;
+    VF const cubic = hn::Mul(hn::Mul(hn::Set(d, Gelu::kCubic), x), x);
+    return gate_of(hn::Mul(hn::Set(d, -2 * Gelu::kRoot), hn::MulAdd(cubic, x, x)));
+  }
+};
+
+/// kernels::QuickGelu, likewise.
+struct QuickGeluVectors {
+  static HWY_INLINE VF value(VF x) { return hn::Mul(x, gate(x)); }
+  static HWY_INLINE VF slope(VF x) {
+    DF const d;
+    VF const one = hn::Set(d, 1.0F);
+    VF const g = gate(x);
+    return hn::Mul(g, hn::MulAdd(hn::Mul(hn::Set(d, QuickGelu::kSteepness), x), hn::Sub(one, g), one));
+  }
+
+ private:
+  static HWY_INLINE VF gate(VF x) { return gate_of(hn::Mul(hn::Set(DF(), -QuickGelu::kSteepness), x)); }
+};
+
+template <typename Function, typename Type>
+void activate(void* y, void const* x, float const* bias, std::size_t rows, std::size_t width) {
+  using Stored = typename Type::Stored;
+  for (std::size_t row = 0; row < rows; ++row) {
+    auto const* const from = static_cast<Stored const*>(x) + row * width;
+    auto* const to = static_cast<Stored*>(y) + row * width;
+    each_vector(width, [&](std::size_t i, auto part) {
+      VF const in = hn::Add(part.template load<Type>(from + i), part.template load<Floats>(bias + i));
+      part.template store<Type>(Function::value(in), to + i);
+    });
+  }
+}
+
+template <typename Function, typename Type>
+void differentiate(void* dx, void const* dy, void const* x, float const* bias, float* dbias, std::size_t rows,
+                   std::size_t width) {
+  using Stored = typename Type::Stored;
+  for (std::size_t row = 0; row < rows; ++row) {
+    auto const* const from = static_cast<Stored const*>(x) + row * width;
+    auto const* const gradient = static_cast<Stored const*>(dy) + row * width;
+    auto* const to = static_cast<Stored*>(dx) + row * width;
+    each_vector(width, [&](std::size_t i, auto part) {
+      VF const in = hn::Add(part.template load<Type>(from + i), part.template load<Floats>(bias + i));
+      VF const g = hn::Mul(part.template load<Type>(gradient + i), Function::slope(in));
+      part.template store<Floats>(hn::Add(g, part.template load<Floats>(dbias + i)), dbias + i);
+      part.template store<Type>(g, to + i);
+    });
+  }
+}
+
+void bias_activation_kernel(Activation which, void* y, void const* x, float const* bias, MatrixShape const& shape) {
+  with_type(shape.type, [&](auto type) {
+    using Type = decltype(type);
+    if (which == Activation::gelu) return activate<GeluVectors, Type>(y, x, bias, shape.rows, shape.width);
+    activate<QuickGeluVectors, Type>(y, x, bias, shape.rows, shape.width);
+  });
+}
+
+void bias_activation_gradient_kernel(Activation which, void* dx, void const* dy, void const* x, float const* bias,
+                                     float* dbias, MatrixShape const& shape) {
+  with_type(shape.type, [&](auto type) {
+    using Type = decltype(type);
+    if (which == Activation::gelu) {
+      return differentiate<GeluVectors, Type>(dx, dy, x, bias, dbias, shape.rows, shape.width);
+    }
+    differentiate<QuickGeluVectors, Type>(dx, dy, x, bias, dbias, shape.rows, shape.width);
+  });
+}
+
+}  // namespace weft::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace weft::kernels {
+
+HWY_EXPORT(bias_activation_kernel);
+HWY_EXPORT(bias_activation_gradient_kernel);
+
+void bias_activation(Activation which, void* y, void const* x, float const* bias, MatrixShape const& shape) {
+  HWY_DYNAMIC_DISPATCH(bias_activation_kernel)(which, y, x, bias, shape);
+}
+
+void bias_activation_gradient(Activation which, void* dx, void const* dy, void const* x, float const* bias,
+                              float* dbias, MatrixShape const& shape) {
+  HWY_DYNAMIC_DISPATCH(bias_activation_gradient_kernel)(which, dx, dy, x, bias, dbias, shape);
+}
+
+}  // namespace weft::kernels
+#endif

@@ -1,0 +1,81 @@
+// Vectors of a matrix's row, the last one partly filled; included once per SIMD target.
+#if defined(WEFT_KERNELS_CPU_LAYERS_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef WEFT_KERNELS_CPU_LAYERS_ROWS_INL_H_
+#undef WEFT_KERNELS_CPU_LAYERS_ROWS_INL_H_
+#else
+#define WEFT_KERNELS_CPU_LAYERS_ROWS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstring>
+
+#include "kernels/cpu/elements-inl.h"
+#include "kernels/cpu/layers/layers.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels::HWY_NAMESPACE {
+
+using VF = hn::Vec<DF>;
+using Floats = Plain<float>;
+
+/// A vector of elements.
+struct Whole {
+  template <typename Type>
+  static HWY_INLINE VF load(typename Type::Stored const* from) {
+    return Type::load(from);
+  }
+  template <typename Type>
+  static HWY_INLINE void store(VF value, typename Type::Stored* to) {
+    Type::store(value, to);
+  }
+  static HWY_INLINE VF only(VF value) { return value; }
+};
+
+/// The row's last few; what lies behind them is neither read nor written.
+struct Part {
+  std::size_t count;
+
+  template <typename Type>
+  HWY_INLINE VF load(typename Type::Stored const* from) const {
+    HWY_ALIGN typename Type::Stored copy[hn::MaxLanes(DF())] = {};
+    std::memcpy(copy, from, count * sizeof(*from));
+    return Type::load(copy);
+  }
+  template <typename Type>
+  HWY_INLINE void store(VF value, typename Type::Stored* to) const {
+    HWY_ALIGN typename Type::Stored copy[hn::MaxLanes(DF())];
+    Type::store(value, copy);
+    std::memcpy(to, copy, count * sizeof(*to));
+  }
+  /// Zeros in the lanes that are none of the row's.
+  HWY_INLINE VF only(VF value) const { return hn::IfThenElseZero(hn::FirstN(DF(), count), value); }
+};
+
+/// f(first element, Whole or Part) over a row.
+template <typename F>
+HWY_INLINE void each_vector(std::size_t width, F&& f) {
+  auto const n = hn::Lanes(DF());
+  std::size_t i = 0;
+  for (; i + n <= width; i += n) f(i, Whole());
+  if (i < width) f(i, Part{width - i});
+}
+
+HWY_INLINE float sum_of(VF value) {
+  return hn::GetLane(hn::SumOfLanes(DF(), value));
+}
+
+/// Calls body(Plain<float>(), …) or that of the narrow type.
+template <typename Body>
+void with_type(DataType type, Body&& body) {
+  switch (type) {
+    case DataType::bf16: return body(Narrow<BFloat16Codec>());
+    case DataType::f16: return body(Narrow<HalfCodec>());
+    default: return body(Floats());
+  }
+}
+
+}  // namespace weft::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
