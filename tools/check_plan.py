@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks a plan that weft-schedule --plan wrote, against the graph it is of: nothing of the library is used.
 
-    check_plan.py GRAPH PLAN [--cluster FILE]
+    check_plan.py GRAPH PLAN [--cluster NAME | FILE]
 
 GRAPH is in JSON (docs/op-graph.md; weft-schedule --graph-out writes it), PLAN as docs/plan-file.md describes. Checked are: every
 operator runs once; merged are collectives of one kind and group, without a cycle; what an operator waits for has ended; each
@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 
+from plan_check.clusters import NAMED
 from plan_check.forms import CLUSTER, CLUSTER_MORE, GRAPH, PLAN, BadInput, Object, check
 from plan_check.graph import Graph
 from plan_check.replay import Replay
@@ -24,9 +25,9 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graph")
     parser.add_argument("plan")
-    parser.add_argument("--cluster", metavar="FILE",
-                        help="a cluster's JSON: the plan's has to have what this file says (left out: the plan's own is taken as it "
-                        "is). Names, such as a100-400g, are known to weft-schedule alone: its plans have the figures, under cluster")
+    parser.add_argument("--cluster", metavar="NAME|FILE",
+                        help=f"{', '.join(NAMED)}, or a cluster's JSON: the plan's has to have what that says (left out: the plan's own "
+                        "is taken as it is)")
     return parser.parse_args()
 
 
@@ -49,20 +50,22 @@ def within(path, do, *arguments):
         raise BadInput(f"{path}: {error}") from error
 
 
-def read_cluster(path):
+def read_cluster(given):
+    if given in NAMED:
+        return NAMED[given]
     try:
-        return load(path, Object(CLUSTER, CLUSTER_MORE))
+        return load(given, Object(CLUSTER, CLUSTER_MORE))
     except BadInput as error:
-        raise BadInput(f"--cluster needs a file: {error}") from error
+        raise BadInput(f"--cluster is neither {', '.join(NAMED)} nor a file: {error}") from error
 
 
 def other_figures(given, planned, where=""):
-    """What a cluster's file says and the plan's does not, as sentences."""
+    """What a named cluster or a cluster's file says and the plan's does not, as sentences."""
     for key, value in given.items():
         if isinstance(value, dict):
             yield from other_figures(value, planned[key], f"{key}.")
         elif planned[key] != value:
-            yield f"the plan is for a cluster with {where}{key} of {planned[key]}, and the file says {value}"
+            yield f"the plan is for a cluster with {where}{key} of {planned[key]}, and --cluster says {value}"
 
 
 def read(options):

@@ -99,20 +99,25 @@ def draw_policies(axes, report):
         weft = "weft" in names
         axes.plot(peak, makespan, "o", color=EXPOSED if weft else COLORS["compute"], markersize=8 if weft else 5, zorder=3)
     label_points(axes, points)
-    axes.margins(x=0.3, y=0.12)
+    least, most = axes.get_xlim()
+    axes.set_xlim(least, most + 0.95 * (most - least))  # room for labels
+    axes.margins(y=0.12)
     axes.set_xlabel("peak GB")
     axes.set_ylabel("step ms")
     axes.legend(loc="upper left", fontsize=8)
 
 
 def label_points(axes, points):
-    """From below, each label at its point's height or as far above the one before that both can be read."""
+    """From below, each label right of all points, at its point's height or as far above the one before that both can be read; a line leads to the point."""
     makespans = [makespan for _, makespan in points]
-    room = 0.06 * (max(makespans) - min(makespans) or max(makespans))
+    room = 0.035 * (max(makespans) - min(makespans) or max(makespans))
+    peaks = [peak for peak, _ in points]
+    right = max(peaks) + 0.08 * (max(peaks) - min(peaks) or max(peaks))
     height = None
-    for (peak, makespan), names in sorted(points.items(), key=lambda item: item[0][::-1]):
+    for (peak, makespan), names in sorted(points.items(), key=lambda item: (item[0][1], -item[0][0])):
         height = makespan if height is None else max(makespan, height + room)
-        axes.text(peak, height, "   " + ", ".join(names), fontsize=8, va="center")
+        axes.annotate(", ".join(names) + f" {makespan:.1f}", (peak, makespan), (right, height), fontsize=8, va="center",
+                      arrowprops={"arrowstyle": "-", "color": "gray", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2, "relpos": (0, 0.5)})
 
 
 def plot(plan, report, out):

@@ -149,13 +149,19 @@ TEST(Cluster, WhatIsWrongIsNamed) {
     char const* json;
     char const* named;
   };
-  for (auto const& [json, named] :
-       {Case{"{", "not a cluster"}, Case{"[1]", "not a JSON object"}, Case{R"({"flops": 1})", "\"flops\""},
-        Case{R"({"within": {"bytes": 1}})", "within.bytes"}, Case{R"({"within": 3})", "\"within\" is not an object"},
-        Case{R"({"flops_per_s": "1"})", "flops_per_s"},
-        Case{R"({"ranks_per_host": 1.5, "flops_per_s": 1})", "ranks_per_host"},
-        Case{R"({"flops_per_s": 1})", "memory_bytes_per_s"},
-        Case{R"({"flops_per_s": -1, "memory_bytes_per_s": 1})", "flops_per_s of -1"}}) {
+  for (
+      auto const& [json, named] :
+      {Case{"{", "not a cluster"}, Case{"[1]", "not a JSON object"}, Case{R"({"flops": 1})", "\"flops\""},
+       Case{R"({"within": {"bytes": 1}})", "within.bytes"}, Case{R"({"within": 3})", "\"within\" is not an object"},
+       Case{R"({"flops_per_s": "1"})", "flops_per_s"},
+       Case{R"({"ranks_per_host": 1.5, "flops_per_s": 1})", "ranks_per_host"},
+       Case{R"({"flops_per_s": 1})", "memory_bytes_per_s"},
+       Case{"{}", "it does not say flops_per_s, memory_bytes_per_s, within.bytes_per_s, between.bytes_per_s"},
+       Case{R"({"flops_per_s": 1, "memory_bytes_per_s": 1, "within": {"step_s": 0}, "between": {"bytes_per_s": 1}})",
+            "it does not say within.bytes_per_s"},
+       Case{
+           R"({"flops_per_s": -1, "memory_bytes_per_s": 1, "within": {"bytes_per_s": 1}, "between": {"bytes_per_s": 1}})",
+           "flops_per_s of -1"}}) {
     std::istringstream in{json};
     auto const message = message_of([&] { static_cast<void>(read_cluster(in, "c.json")); });
     EXPECT_NE(message.find(named), std::string::npos) << json << ": " << message;

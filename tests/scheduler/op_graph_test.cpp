@@ -190,6 +190,9 @@ TEST(OpGraphJson, NamesThatAreMissingOrTwiceAreMadeUnique) {
   OpGraph const back = graph_of(json_of(graph));
   EXPECT_EQ(back.ops[3].after, (std::vector<OpId>{1, 2}));
   EXPECT_EQ(back.ops[3].name, "op1");
+  name_uniquely(graph);
+  EXPECT_EQ(json_of(graph), json_of(back));
+  for (std::size_t op = 0; op < graph.ops.size(); ++op) EXPECT_EQ(graph.ops[op].name, back.ops[op].name);
 }
 
 TEST(OpGraphJson, WhatIsWrongIsNamed) {

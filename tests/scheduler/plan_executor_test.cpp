@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "harness/ranks.hpp"
+#include "harness/sanitizers.hpp"
 #include "scheduler/small_step.hpp"
 #include "weft/error.hpp"
 #include "weft/fixed_schedule.hpp"
@@ -194,8 +195,11 @@ TEST(PlanExecutor, LinksAreMeasured) {
         small.executor = &executor;
         small.step();
         small.step();
-        EXPECT_NEAR(executor.cluster().within.step_s, 300e-6, 150e-6);
-        EXPECT_NEAR(executor.cluster().within.bytes_per_s, 200e6, 40e6);
+        // Instrumented code adds to what the link takes, it takes nothing away.
+        EXPECT_GT(executor.cluster().within.step_s, 150e-6);
+        EXPECT_LT(executor.cluster().within.step_s, unless_sanitized(450e-6, 900e-6));
+        EXPECT_GT(executor.cluster().within.bytes_per_s, unless_sanitized(160e6, 70e6));
+        EXPECT_LT(executor.cluster().within.bytes_per_s, 240e6);
       },
       options);
 }

@@ -119,12 +119,15 @@ TEST(Schedule, EveryPolicyIsLegalWithinTheCapacityAndAboveTheBound) {
     OpGraph const graph = random_graph(random, {.ops = 2 + random() % 40});
     CostModel const model(unit_cluster(round % 3 == 0 ? 0.5 : 0));
     std::int64_t const least = serial_peak_bytes(graph, model);
-    for (int policy = 0; policy < kSchedulePolicies; ++policy) {
+    for (int policy = 0; policy <= kSchedulePolicies; ++policy) {
       SCOPED_TRACE(to_string(static_cast<SchedulePolicy>(policy)));
       auto const schedule = plan_schedule(graph, model,
                                           {.policy = static_cast<SchedulePolicy>(policy),
                                            .capacity = least + static_cast<std::int64_t>(random() % 3) * 20,
-                                           .contention = round % 2 == 0 ? 0 : 0.3});
+                                           .contention = round % 2 == 0 ? 0 : 0.3,
+                                           .settings = {.gather_bytes = static_cast<std::int64_t>(random() % 50),
+                                                        .reduction_bytes = static_cast<std::int64_t>(random() % 50),
+                                                        .prefetch_depth = static_cast<int>(random() % 4)}});
       expect_legal(graph, model, schedule);
       expect_lengths(graph, model, schedule);
       EXPECT_GE(schedule.makespan_s, schedule.bound.within_memory_s() - 1e-9);
@@ -144,8 +147,11 @@ void expect_no_policy_is_shorter(std::mt19937& random, int rounds, std::chrono::
         .contention = std::array{0.0, 0.1, 0.5}[random() % 3],
         .time_limit = time_limit,
         .seed = random()};
+    options.settings = {.gather_bytes = static_cast<std::int64_t>(random() % 50),
+                        .reduction_bytes = static_cast<std::int64_t>(random() % 50),
+                        .prefetch_depth = static_cast<int>(random() % 4)};
     double const weft = plan_schedule(graph, model, options).makespan_s;
-    for (int policy = 1; policy < kSchedulePolicies; ++policy) {
+    for (int policy = 1; policy <= kSchedulePolicies; ++policy) {
       options.policy = static_cast<SchedulePolicy>(policy);
       EXPECT_LE(weft, plan_schedule(graph, model, options).makespan_s)
           << to_string(options.policy) << " in round " << round;
@@ -161,6 +167,29 @@ TEST(Schedule, WeftIsNeverLongerThanTheOthers) {
 TEST(Schedule, WeftIsNeverLongerThanTheOthersWithoutTimeToSearch) {
   std::mt19937 random(14);
   expect_no_policy_is_shorter(random, 400, std::chrono::milliseconds(0));
+}
+
+TEST(Schedule, SettingsMergeUpToTheirBytes) {
+  OpGraph graph{.name = "sums"};
+  GroupId const world = graph.add(OpGroup{.name = "world", .sets = {{0, 1}}});
+  for (int i = 0; i < 8; ++i) {
+    auto const name = std::to_string(i);
+    TensorId const made = graph.add(OpTensor{.name = "made" + name, .bytes = 4});
+    graph.add(OpNode{.name = "compute" + name, .flops = 1, .writes = {made}});
+    graph.add(OpNode{.name = "sum" + name,
+                     .kind = OpKind::collective,
+                     .collective = {CollectiveKind::all_reduce, 4, world},
+                     .reads = {made}});
+  }
+  CostModel const model(unit_cluster(0.5));
+  for (std::int64_t const bytes : {0, 4, 8, 16, 32}) {
+    auto const schedule = plan_schedule(
+        graph, model, {.policy = SchedulePolicy::settings, .capacity = 1000, .settings = {.reduction_bytes = bytes}});
+    std::size_t most = 0;
+    for (Launch const& launch : schedule.launches) most = std::max(most, launch.ops.size());
+    EXPECT_EQ(most, std::max<std::size_t>(1, static_cast<std::size_t>(bytes) / 4)) << bytes;
+  }
+  EXPECT_THROW(static_cast<void>(plan_schedule(graph, model, {.settings = {.prefetch_depth = -1}})), Error);
 }
 
 TEST(Schedule, TheSameArgumentsGiveTheSamePlan) {

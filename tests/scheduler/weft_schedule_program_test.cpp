@@ -1,316 +1,12 @@
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <filesystem>
 #include <fstream>
-#include <functional>
-#include <nlohmann/json.hpp>
-#include <random>
-#include <sstream>
 #include <string>
 
-#include "harness/shell.hpp"
-#include "random_graph.hpp"
-#include "weft/op_graph_json.hpp"
+#include "scheduler/weft_schedule_program.hpp"
 #include "weft/schedule.hpp"
 
 namespace weft::test {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-class WeftSchedule : public testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / ("weft-schedule-" + std::to_string(getpid()));
-    std::filesystem::create_directories(folder_);
-    std::ofstream cluster(file("unit.json"));
-    write_cluster(unit_cluster(0.5), cluster);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  [[nodiscard]] std::string file(std::string const& name) const { return (folder_ / name).string(); }
-  [[nodiscard]] static ShellResult run(std::string const& arguments) {
-    return run_shell("timeout 100 " WEFT_SCHEDULE_PROGRAM " " + arguments);
-  }
-  [[nodiscard]] ShellResult check(std::string const& graph, std::string const& plan) const {
-    return run_shell("timeout 100 python3 " WEFT_SOURCE_DIR "/tools/check_plan.py " + file(graph) + " " + file(plan));
-  }
-  [[nodiscard]] Json read(std::string const& name) const {
-    std::ifstream in(file(name));
-    return Json::parse(in);
-  }
-  void write(std::string const& name, Json const& json) const { std::ofstream(file(name)) << json; }
-  void write_random_graph(std::string const& name, unsigned seed) const {
-    std::mt19937 random(seed);
-    std::ofstream out(file(name));
-    write_graph(random_graph(random, {.ops = 5 + random() % 40}), out);
-  }
-  /// Plans, and has the checker confirm it.
-  void expect_checked(std::string const& arguments) const {
-    SCOPED_TRACE(arguments);
-    auto const result = run(arguments + " --graph-out " + file("g.json") + " --plan " + file("p.json"));
-    ASSERT_EQ(result.code, 0) << result.output;
-    auto const checked = check("g.json", "p.json");
-    EXPECT_EQ(checked.code, 0) << checked.output;
-  }
-
- private:
-  std::filesystem::path folder_;
-};
-
-TEST_F(WeftSchedule, EveryPolicysPlanOfRandomGraphsIsConfirmed) {
-  for (unsigned seed = 1; seed <= 6; ++seed) {
-    write_random_graph("random.json", seed);
-    for (int policy = 0; policy < kSchedulePolicies; ++policy) {
-      auto const name = std::string(to_string(static_cast<SchedulePolicy>(policy)));
-      std::string const contention = seed % 2 == 0 ? "0.3" : "0";
-      std::string const memory = seed % 3 == 0 ? "1x" : "1.5x";
-      expect_checked(file("random.json") + " --cluster " + file("unit.json") + " --memory " + memory + " --policy " +
-                     name + " --contention " + contention);
-      if (HasFailure()) return;
-    }
-  }
-}
-
-/// Operators of no length, and of some that a clock of doubles does not show once it has gone on for long: many
-/// launches begin and end at one instant.
-TEST_F(WeftSchedule, BytesLiveAreConfirmedWhereLaunchesBeginAndEndAtOneInstant) {
-  constexpr std::array<double, 7> kSeconds = {0, 0, 1e-12, 3e-10, 0.1, 0.3, 2e6};
-  for (unsigned seed = 1; seed <= 20; ++seed) {
-    std::mt19937 random(seed);
-    OpGraph graph = random_graph(random, {.ops = 4 + random() % 40, .collectives = 0.4});
-    for (auto& op : graph.ops) {
-      if (random() % 4 > 0) op.seconds = kSeconds.at(random() % kSeconds.size());
-      if (random() % 3 == 0) op.kind = op.kind == OpKind::compute ? OpKind::copy : op.kind;
-    }
-    std::ofstream out(file("random.json"));
-    write_graph(graph, out);
-    out.close();
-    SCOPED_TRACE(seed);
-    for (std::string const policy : {"weft", "asap"}) {
-      expect_checked(file("random.json") + " --cluster " + file("unit.json") + " --time-limit 1 --policy " + policy +
-                     (seed % 2 == 0 ? " --contention 0.3" : "") + (seed % 3 == 0 ? " --memory 1x" : " --memory 2x"));
-    }
-    if (HasFailure()) return;
-  }
-}
-
-TEST_F(WeftSchedule, PlansOfTransformersOfEveryStrategyAreConfirmed) {
-  for (std::string const strategy : {"ddp", "zero1", "zero2", "zero3", "hsdp --shard-ranks 8"}) {
-    for (std::string const more : {"", " --contention 0.2 --micro-batches 2 --clipping --unmerged",
-                                   " --tensor-ranks 2 --pipeline-stages 2 --stage 1 --micro-batches 3"}) {
-      expect_checked("--model gpt2-small --data-ranks 32 --cluster a100-100g --memory 1.3x --policy weft --strategy " +
-                     strategy + more);
-    }
-  }
-}
-
-TEST_F(WeftSchedule, BrokenPlansAreRefused) {
-  auto const made = run("--model gpt2-small --strategy zero3 --data-ranks 32 --cluster a100-100g --memory 1.3x " +
-                        ("--contention 0.1 --policy weft --graph-out " + file("g.json")) + " --plan " + file("p.json"));
-  ASSERT_EQ(made.code, 0) << made.output;
-  Json const plan = read("p.json");
-  std::size_t merged = 0;
-  while (plan["launches"][merged]["ops"].size() < 2) ASSERT_LT(++merged, plan["launches"].size());
-  // The place of the first launch that has the resource and a length.
-  auto const first_on = [&](char const* resource) {
-    std::size_t i = 0;
-    while (plan["launches"][i]["resource"] != resource) ++i;
-    return i;
-  };
-  std::size_t const computes = first_on("compute");
-  struct Case {
-    char const* what;
-    char const* words;
-    std::function<void(Json&)> break_it;
-  };
-  auto const last = plan["launches"].size() - 1;
-  for (auto const& [what, words, break_it] : {
-           Case{"swapped", "needs launch",
-                [&](Json& p) { std::swap(p["launches"][computes]["ops"], p["launches"][last]["ops"]); }},
-           Case{"earlier", "while launch",
-                [&](Json& p) {
-                  auto& launch = p["launches"][last];
-                  double const length = launch["end_s"].get<double>() - launch["start_s"].get<double>();
-                  launch["start_s"] = p["launches"][last - 1]["start_s"];
-                  launch["end_s"] = launch["start_s"].get<double>() + length;
-                }},
-           Case{"missing", "does not run", [&](Json& p) { p["launches"].erase(computes); }},
-           Case{"twice", "runs twice", [&](Json& p) { p["launches"].push_back(p["launches"][last]); }},
-           Case{"unknown", "the graph has no operator",
-                [&](Json& p) { p["launches"][computes]["ops"][0] = "nothing"; }},
-           Case{"over the capacity", "more than the capacity",
-                [&](Json& p) { p["capacity"] = p["peak_bytes"].get<std::int64_t>() - 1; }},
-           Case{"bytes", "are said to be live", [&](Json& p) { p["launches"][computes]["live_bytes"] = 1; }},
-           Case{"peak", "peak_bytes is said", [&](Json& p) { p["peak_bytes"] = 1; }},
-           Case{"longer", "of work, and takes",
-                [&](Json& p) {
-                  auto& end = p["launches"][last]["end_s"];
-                  end = end.get<double>() * 1.001;
-                  p["makespan_s"] = end;
-                }},
-           Case{"without contention", "of work, and takes", [&](Json& p) { p["contention"] = 0; }},
-           Case{"makespan", "makespan_s is said",
-                [&](Json& p) { p["makespan_s"] = p["makespan_s"].get<double>() * 0.99; }},
-           Case{"bound", "lower_bound.best_s is said", [&](Json& p) { p["lower_bound"]["best_s"] = p["makespan_s"]; }},
-           Case{"smaller bound", "the largest of what it is made of", [&](Json& p) { p["lower_bound"]["best_s"] = 0; }},
-           Case{"bound within memory", "lower_bound.memory_s is said",
-                [&](Json& p) { p["lower_bound"]["memory_s"] = p["lower_bound"]["memory_s"].get<double>() * 1.001; }},
-           Case{"overlapping", "are both live",
-                [&](Json& p) {
-                  // What is there all the time lies apart.
-                  auto& buffers = p["memory"]["buffers"];
-                  std::size_t largest = 0;
-                  for (std::size_t i = 0; i < buffers.size(); ++i) {
-                    if (buffers[i]["bytes"] > buffers[largest]["bytes"]) largest = i;
-                  }
-                  for (auto& buffer : buffers) {
-                    if (buffer["offset"] == 0) buffer["offset"] = buffers[largest]["offset"];
-                  }
-                  if (buffers[largest]["offset"] == 0) buffers[largest]["offset"] = 256;
-                }},
-           Case{"not aligned", "no multiple of 256", [&](Json& p) { p["memory"]["buffers"][0]["offset"] = 3; }},
-           Case{"not placed", "have no offset", [&](Json& p) { p["memory"]["buffers"].erase(0); }},
-           Case{"placed twice", "an offset of its own",
-                [&](Json& p) { p["memory"]["buffers"].push_back(p["memory"]["buffers"][0]); }},
-           Case{"smaller", "is said to have 1 bytes", [&](Json& p) { p["memory"]["buffers"][0]["bytes"] = 1; }},
-           Case{"offsets' bytes", "memory.bytes is said", [&](Json& p) { p["memory"]["bytes"] = 1; }},
-           Case{"resource", "and runs on compute", [&](Json& p) { p["launches"][computes]["resource"] = "copy"; }},
-           Case{"merged with computing", "not collectives of one kind",
-                [&](Json& p) {
-                  p["launches"][merged]["ops"].push_back(p["launches"][computes]["ops"][0]);
-                  p["launches"].erase(computes);
-                }},
-       }) {
-    SCOPED_TRACE(what);
-    Json broken = plan;
-    break_it(broken);
-    write("broken.json", broken);
-    auto const checked = check("g.json", "broken.json");
-    EXPECT_EQ(checked.code, 1) << checked.output;
-    EXPECT_NE(checked.output.find(words), std::string::npos) << checked.output;
-    EXPECT_NE(checked.output.find("refused"), std::string::npos) << checked.output;
-  }
-}
-
-TEST_F(WeftSchedule, FilesThatAreNoPlansAreRefusedWithThePlace) {
-  write_random_graph("random.json", 3);
-  expect_checked(file("random.json") + " --cluster " + file("unit.json") + " --memory 1x --policy asap");
-  std::string text;
-  std::getline(std::ifstream(file("p.json")), text, '\0');
-  Json const plan = Json::parse(text);
-  struct Case {
-    char const* pointer;
-    char const* value;  ///< JSON, or what Python takes for it; empty: the key is not there
-    char const* words;
-  };
-  for (auto const& [pointer, value, words] :
-       {Case{"/makespan_s", "NaN", "makespan_s: nan"},
-        Case{"/makespan_s", "Infinity", "makespan_s: inf"},
-        Case{"/makespan_s", "1e999", "makespan_s: inf"},
-        Case{"/makespan_s", "true", "makespan_s: True"},
-        Case{"/contention", "-1", "contention: -1"},
-        Case{"/contention", "NaN", "contention: nan"},
-        Case{"/launches/2/start_s", "\"now\"", "launches[2].start_s: 'now'"},
-        Case{"/launches/2/end_s", "-Infinity", "launches[2].end_s: -inf"},
-        Case{"/launches/1/ops", "\"op0\"", "launches[1].ops: 'op0', where a list"},
-        Case{"/launches/1/ops/0", "7", "launches[1].ops[0]: 7"},
-        Case{"/launches/0/live_bytes", "1.5", "launches[0].live_bytes: 1.5"},
-        Case{"/launches/0/live_bytes", "", "launches[0]: the key live_bytes is missing"},
-        Case{"/launches/0/resource", "\"disk\"", "launches[0].resource: 'disk'"},
-        Case{"/launches/0/color", "1", "launches[0]: unknown key 'color'"},
-        Case{"/launches", "{}", "launches: {}"},
-        Case{"/lower_bound/resource_s", "{}", "lower_bound.resource_s: the key compute is missing"},
-        Case{"/lower_bound/best_s", "null", "lower_bound.best_s: None"},
-        Case{"/capacity", "-1", "capacity: -1"},
-        Case{"/capacity", "", "the key capacity is missing"},
-        Case{"/cluster/within/bytes_per_s", "0", "cluster.within.bytes_per_s: 0"},
-        Case{"/memory/alignment", "0", "memory.alignment: 0"},
-        Case{"/memory/buffers/0/offset", "-256", "memory.buffers[0].offset: -256"},
-        Case{"/weft_plan", "2", "weft_plan: 2"}}) {
-    SCOPED_TRACE(std::string(pointer) + " " + value);
-    Json broken = plan;
-    auto const at = Json::json_pointer(pointer);
-    if (*value == '\0') {
-      broken[at.parent_pointer()].erase(at.back());
-    } else {
-      broken[at] = "PLACE";
-    }
-    std::string written = broken.dump();
-    if (auto const place = written.find("\"PLACE\""); place != std::string::npos) written.replace(place, 7, value);
-    std::ofstream(file("broken.json")) << written;
-    auto const checked = check("g.json", "broken.json");
-    EXPECT_EQ(checked.code, 2) << checked.output;
-    EXPECT_NE(checked.output.find("broken.json: " + std::string(words)), std::string::npos) << checked.output;
-    EXPECT_EQ(std::count(checked.output.begin(), checked.output.end(), '\n'), 1) << checked.output;
-  }
-}
-
-TEST_F(WeftSchedule, GraphsAndClustersThatAreNoneAreRefusedByTheChecker) {
-  write_random_graph("random.json", 3);
-  expect_checked(file("random.json") + " --cluster " + file("unit.json") + " --memory 1x --policy asap");
-  for (std::string const lines :
-       {R"("tensors":[{"name":"a","bytes":1,"alias_of":"b"},{"name":"b","bytes":1,"alias_of":"a"}])",
-        R"("tensors":[{"name":"a","bytes":1},{"name":"a","bytes":1}])", R"("tensors":[{"name":"a","bytes":-1}])",
-        R"("ops":[{"name":"o","kind":"compute","reads":["x"]}])", R"("ops":[{"name":"o","kind":"collective"}])",
-        R"("ops":[{"name":"o","kind":"compute","after":["p"]},{"name":"p","kind":"compute","after":["o"]}])",
-        R"("groups":[{"name":"g","strided":{"ranks":3,"size":2}}])"}) {
-    std::ofstream(file("bad.json")) << R"({"weft_graph":1,)" << lines << "}";
-    auto const checked = check("bad.json", "p.json");
-    EXPECT_EQ(checked.code, 2) << lines << "\n" << checked.output;
-    EXPECT_NE(checked.output.find("bad.json: "), std::string::npos) << checked.output;
-    EXPECT_EQ(std::count(checked.output.begin(), checked.output.end(), '\n'), 1) << checked.output;
-  }
-  EXPECT_EQ(check("g.json", "p.json --cluster " + file("unit.json")).code, 0);
-  Json other = read("unit.json");
-  other["between"]["step_s"] = 0.75;
-  write("other.json", other);
-  auto const against = check("g.json", "p.json --cluster " + file("other.json"));
-  EXPECT_EQ(against.code, 1);
-  EXPECT_NE(against.output.find("between.step_s of 0.5, and the file says 0.75"), std::string::npos) << against.output;
-  auto const named = check("g.json", "p.json --cluster a100-400g");
-  EXPECT_EQ(named.code, 2);
-  EXPECT_NE(named.output.find("--cluster needs a file"), std::string::npos) << named.output;
-}
-
-TEST_F(WeftSchedule, MemoryThatIsWrittenOverItselfIsRefused) {
-  std::ofstream(file("circle.json")) << R"({"weft_graph":1,"name":"circle","tensors":[
-    {"name":"r","bytes":8,"in_place_of":"m"},{"name":"t","bytes":8,"alias_of":"r"},{"name":"m","bytes":8,"in_place_of":"t"}],
-    "ops":[{"name":"A","kind":"compute","writes":["t"]},{"name":"B","kind":"compute","reads":["t"],"writes":["m"]},
-           {"name":"C","kind":"compute","reads":["m"],"writes":["r"]}]})";
-  auto const planned = run(file("circle.json") + " --cluster " + file("unit.json") + " --memory 1x --policy asap");
-  EXPECT_EQ(planned.code, 2) << planned.output;
-  EXPECT_NE(planned.output.find("written over itself"), std::string::npos) << planned.output;
-  write_random_graph("random.json", 3);
-  expect_checked(file("random.json") + " --cluster " + file("unit.json") + " --memory 1x --policy asap");
-  auto const checked = check("circle.json", "p.json");
-  EXPECT_EQ(checked.code, 2) << checked.output;
-  EXPECT_NE(checked.output.find("written over itself"), std::string::npos) << checked.output;
-}
-
-TEST_F(WeftSchedule, MergingAcrossAPathIsRefused) {
-  OpGraph graph{.name = "path"};
-  GroupId const world = graph.add(OpGroup{.name = "world", .sets = {{0, 1}}});
-  TensorId const first = graph.add(OpTensor{.name = "first", .bytes = 4});
-  TensorId const second = graph.add(OpTensor{.name = "second", .bytes = 4});
-  OpCollective const sum{CollectiveKind::all_reduce, 4, world};
-  graph.add(OpNode{.name = "a", .kind = OpKind::collective, .collective = sum, .writes = {first}});
-  graph.add(OpNode{.name = "b", .kind = OpKind::collective, .collective = sum, .reads = {first}, .writes = {second}});
-  std::ofstream out(file("path.json"));
-  write_graph(graph, out);
-  out.close();
-  expect_checked(file("path.json") + " --cluster " + file("unit.json") + " --memory 1x --policy weft");
-  Json plan = read("p.json");
-  plan["launches"][0]["ops"] = {"a", "b"};
-  plan["launches"].erase(1);
-  write("cycle.json", plan);
-  auto const checked = check("path.json", "cycle.json");
-  EXPECT_EQ(checked.code, 1);
-  EXPECT_NE(checked.output.find("cycle"), std::string::npos) << checked.output;
-}
 
 TEST_F(WeftSchedule, ReadsTracesOfTorch) {
   expect_checked(WEFT_SOURCE_DIR "/tests/importers/data/kineto_ddp.json --cluster a100-100g --policy weft,asap");
@@ -398,6 +94,60 @@ TEST_F(WeftSchedule, WritesFiguresOfAllPoliciesAndOfWhatIf) {
   EXPECT_NEAR(sum, json["policies"][0]["makespan_ms"].get<double>(), 1e-6);
 }
 
+/// The checker's figures of named clusters are the planner's.
+
+TEST_F(WeftSchedule, GathersAsFarAheadAsItIsTold) {
+  expect_checked(
+      "--model llama2-7b --layers 8 --strategy zero3 --data-ranks 16 --cluster a100-800g --memory 3x --json " +
+      file("out.json") + " --policy prefetch1,prefetch2,prefetch3,prefetch6");
+  Json const policies = read("out.json")["policies"];
+  ASSERT_EQ(policies.size(), 4U);
+  EXPECT_EQ(policies[2]["name"], "prefetch3");
+  // Further ahead takes more memory, and lets nothing wait longer.
+  EXPECT_LT(policies[0]["peak_bytes"], policies[2]["peak_bytes"]);
+  EXPECT_LT(policies[2]["peak_bytes"], policies[3]["peak_bytes"]);
+  EXPECT_GE(policies[0]["makespan_ms"].get<double>(), policies[3]["makespan_ms"].get<double>() * (1 - 1e-9));
+}
+
+TEST_F(WeftSchedule, AdvisesSettingsAndWhatTheyGain) {
+  // Launches that cost more than what they send: buckets make the step shorter.
+  auto const result =
+      run("--model gpt2-small --data-ranks 64 --cluster a100-100g --policy weft --json " + file("out.json"));
+  ASSERT_EQ(result.code, 0) << result.output;
+  EXPECT_NE(result.output.find("gradients in buckets of"), std::string::npos) << result.output;
+  Json const figures = read("out.json");
+  Json const& advice = figures["advice"];
+  EXPECT_GT(advice["reduction_bytes"].get<double>(), 0);
+  EXPECT_LT(advice["step_ms"].get<double>(), advice["single_step_ms"].get<double>());
+  EXPECT_GE(advice["step_ms"].get<double>(), figures["policies"][0]["lower_bound_ms"].get<double>() * (1 - 1e-9));
+  EXPECT_TRUE(advice["kept_step_ms"].is_null());
+  // What is advised is what --gathered-once does.
+  std::string const sharded =
+      "--model llama2-7b --layers 8 --strategy zero3 --data-ranks 64 --cluster a100-200g --policy weft ";
+  ASSERT_EQ(run(sharded + "--json " + file("out.json")).code, 0);
+  Json const kept = read("out.json")["advice"];
+  EXPECT_FALSE(kept["kept_layers"].empty());
+  EXPECT_LT(kept["kept_step_ms"], kept["step_ms"]);
+  auto const once = std::to_string(kept["kept_layers"].size());
+  ASSERT_EQ(run(sharded + "--gathered-once " + once + " --json " + file("once.json")).code, 0);
+  EXPECT_LE(read("once.json")["policies"][0]["makespan_ms"].get<double>(),
+            kept["kept_step_ms"].get<double>() * (1 + 1e-9));
+}
+
+TEST_F(WeftSchedule, SetsThePlanBesideWhatWasMeasured) {
+  std::string const trace = WEFT_SOURCE_DIR "/tests/importers/data/kineto_ddp.json";
+  auto const result =
+      run(trace + " --cluster a100-100g --policy weft --measured " + trace + " --json " + file("out.json"));
+  ASSERT_EQ(result.code, 0) << result.output;
+  EXPECT_NE(result.output.find("beside what was measured"), std::string::npos) << result.output;
+  Json const figures = read("out.json");
+  Json const& measured = figures["measured"];
+  EXPECT_EQ(measured["not_measured"], 0);
+  EXPECT_EQ(measured["not_planned"], 0);
+  EXPECT_EQ(measured["rows"].size(), figures["operators"].get<std::size_t>());
+  EXPECT_NEAR(measured["planned_ms"].get<double>(), figures["policies"][0]["makespan_ms"].get<double>(), 1e-6);
+}
+
 TEST_F(WeftSchedule, MemoryThatIsTooLittleIsSaidWithWhatIsShort) {
   auto const result = run("--model gpt2-small --cluster a100-100g --memory 1G --policy asap");
   EXPECT_EQ(result.code, 1) << result.output;
@@ -467,6 +217,7 @@ TEST_F(WeftSchedule, RecomputesToFitTheMemory) {
 TEST_F(WeftSchedule, BadInputIsOneLineAndExitCodeTwo) {
   std::ofstream(file("bad.json")) << "{\"weft_graph\": 1, \"ops\": [{}]}";
   std::string const model = "--model gpt2-small --cluster a100-100g";
+  std::ofstream(file("empty.json")) << "{}";
   write_random_graph("random.json", 1);
   struct Case {
     std::string arguments;
@@ -477,8 +228,10 @@ TEST_F(WeftSchedule, BadInputIsOneLineAndExitCodeTwo) {
         Case{file("bad.json") + " --cluster a100-100g", "bad.json"},
         Case{"--model gpt2-small --cluster a100", "no cluster is named"},
         Case{"--model gpt5 --cluster a100-100g", "no Transformer is named"},
-        Case{model + " --memory soon", "no amount of memory"}, Case{model + " --data-ranks 0", "data_ranks"},
-        Case{model + " --heads 5", "heads"}, Case{model + " --what-if speed=2x", "there is no \"speed\""},
+        Case{model + " --memory soon", "no amount of memory"},
+        Case{model + " --data-ranks 0", "data_ranks"},
+        Case{model + " --heads 5", "heads"},
+        Case{model + " --what-if speed=2x", "there is no \"speed\""},
         Case{model + " --what-if link=fast", "neither a number nor a factor"},
         Case{model + " --what-if link=2x,link=3x", "there twice"},
         Case{file("random.json") + " --cluster a100-100g --memory 1x --what-if ranks=2x", "of a --model alone"},
@@ -487,22 +240,37 @@ TEST_F(WeftSchedule, BadInputIsOneLineAndExitCodeTwo) {
         Case{file("") + " --cluster a100-100g", "is a directory"},
         Case{file("random.json") + " --cluster " + file(""), "is a directory"},
         Case{model + " --memory 1.3", "1.3x is times the least"},
-        Case{model + " --what-if link=2x,", "nothing after the comma"}}) {
+        Case{model + " --what-if link=2x,", "nothing after the comma"},
+        Case{"--model gpt2-small --cluster " + file("empty.json"),
+             "does not say flops_per_s, memory_bytes_per_s, within"},
+        Case{model + " --strategy hsdp --data-ranks 16", "among how many of the 16 data_ranks"},
+        Case{model + " --measured " + file("absent.json"), "absent.json: cannot be opened"},
+        Case{model + " --measured " + file("bad.json"), "bad.json"}}) {
     auto const result = run(arguments);
     EXPECT_EQ(result.code, 2) << arguments << "\n" << result.output;
     EXPECT_NE(result.output.find("weft-schedule: "), std::string::npos) << result.output;
     EXPECT_NE(result.output.find(words), std::string::npos) << result.output;
   }
-  for (std::string const usage :
-       {"", "--cluster a100-100g", "x.json --model gpt2-small --cluster a100-100g", "--model gpt2-small",
-        "x.json --layers 3 --cluster a100-100g", "--model gpt2-small --cluster a100-100g --policy fast",
-        "--model gpt2-small --cluster a100-100g --strategy zero9", "--what",
-        "x.json --cluster a100-100g --strategy ddp", "x.json --cluster a100-100g --recompute layer",
-        "--model gpt2-small --cluster a100-100g --recompute auto,qkv",
-        "--model gpt2-small --cluster a100-100g --recompute-collectives",
-        "--model gpt2-small --cluster a100-100g --seed -3", "--model gpt2-small --cluster a100-100g --what-if ''",
-        "--model gpt2-small --cluster a100-100g --policy weft,",
-        "--model gpt2-small --cluster a100-100g --plot plotnoext"}) {
+  for (std::string const usage : {"",
+                                  "--cluster a100-100g",
+                                  "x.json --model gpt2-small --cluster a100-100g",
+                                  "--model gpt2-small",
+                                  "x.json --layers 3 --cluster a100-100g",
+                                  "--model gpt2-small --cluster a100-100g --seed 99999999999999999999",
+                                  "--model gpt2-small --cluster a100-100g --seed -1",
+                                  "--model gpt2-small --cluster a100-100g --policy prefetch0",
+                                  "--model gpt2-small --cluster a100-100g --policy prefetch2x",
+                                  "--model gpt2-small --cluster a100-100g --policy fast",
+                                  "--model gpt2-small --cluster a100-100g --strategy zero9",
+                                  "--what",
+                                  "x.json --cluster a100-100g --strategy ddp",
+                                  "x.json --cluster a100-100g --recompute layer",
+                                  "--model gpt2-small --cluster a100-100g --recompute auto,qkv",
+                                  "--model gpt2-small --cluster a100-100g --recompute-collectives",
+                                  "--model gpt2-small --cluster a100-100g --seed -3",
+                                  "--model gpt2-small --cluster a100-100g --what-if ''",
+                                  "--model gpt2-small --cluster a100-100g --policy weft,",
+                                  "--model gpt2-small --cluster a100-100g --plot plotnoext"}) {
     EXPECT_EQ(run(usage).code, 2) << usage;
   }
   EXPECT_EQ(run("--help").code, 0);

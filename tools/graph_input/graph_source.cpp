@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <set>
-#include <sstream>
 #include <string_view>
 
 #include "weft/error.hpp"
@@ -69,19 +66,10 @@ OpGraph read_file(std::string const& path) {
   return read_graph(file, path);
 }
 
-template <typename Named>
-bool have_names(std::vector<Named> const& things) {
-  std::set<std::string_view> names;
-  return std::all_of(things.begin(), things.end(),
-                     [&](auto const& thing) { return !thing.name.empty() && names.insert(thing.name).second; });
-}
-
-/// Plans name operators and tensors: those without a name, or with another's, get one as in the JSON form.
+/// Plans name operators and tensors.
 OpGraph with_names(OpGraph graph) {
-  if (have_names(graph.ops) && have_names(graph.tensors)) return graph;
-  std::stringstream text;
-  write_graph(graph, text);
-  return read_graph(text, graph.name);
+  name_uniquely(graph);
+  return graph;
 }
 
 }  // namespace

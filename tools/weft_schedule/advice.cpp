@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
+
+#include "scheduler/plan/range_max.hpp"
 
 namespace weft::schedule_tool {
 
@@ -13,6 +16,9 @@ namespace {
 std::size_t at(std::int32_t id) {
   return static_cast<std::size_t>(id);
 }
+
+constexpr std::size_t kMostTried = 20'000;  ///< operators of a graph for which settings near the plan's are tried
+constexpr double kShorter = 1 - 1e-6;
 
 /// Half of the sum of all is in ones of at least this size.
 std::int64_t weighted_median(std::vector<std::int64_t> sizes) {
@@ -39,8 +45,21 @@ class Adviser {
     }
   }
 
-  Advice run() const {
+  Advice run(TrySettings const& attempt) const {
     Advice advice;
+    advice.settings = settings_of_plan(advice);
+    if (advice.gathers || advice.reduces) {
+      advice.single_s = attempt({}).value_or(schedule_.makespan_s);
+      try_settings(advice, attempt);
+    }
+    if (advice.gathers) advice.layers_a_gather = layers_in(advice.settings.gather_bytes);
+    keep_layers(advice);
+    return advice;
+  }
+
+ private:
+  /// And whether there is anything to set.
+  ScheduleSettings settings_of_plan(Advice& advice) const {
     std::vector<std::int64_t> gathers;
     std::vector<std::int64_t> reductions;
     for (auto const& launch : schedule_.launches) {
@@ -54,14 +73,67 @@ class Adviser {
         reductions.push_back(bytes);
       }
     }
-    advice.gather_bytes = weighted_median(std::move(gathers));
-    advice.reduction_bytes = weighted_median(std::move(reductions));
-    advice.prefetch_depth = prefetch_depth();
-    keep_layers(advice);
-    return advice;
+    advice.gathers = !gathers.empty();
+    advice.reduces = !reductions.empty();
+    return {.gather_bytes = weighted_median(std::move(gathers)),
+            .reduction_bytes = weighted_median(std::move(reductions)),
+            .prefetch_depth = std::max(1, prefetch_depth())};
   }
 
- private:
+  /// One setting after another, from the plan's, as long as that makes the step shorter.
+  void try_settings(Advice& advice, TrySettings const& attempt) const {
+    ScheduleSettings best = advice.settings;
+    double least = attempt(best).value_or(std::numeric_limits<double>::infinity());
+    bool const few = graph_.ops.size() <= kMostTried;
+    for (ScheduleSettings from{}; few && from != best;) {
+      from = best;
+      for (ScheduleSettings const& other : near(from, advice)) {
+        auto const seconds = attempt(other);
+        if (!seconds || *seconds >= least * kShorter) continue;
+        best = other;
+        least = *seconds;
+      }
+    }
+    if (advice.single_s * kShorter <= least) {  // nothing is gained by them
+      best = {};
+      least = advice.single_s;
+    }
+    advice.settings = best;
+    advice.settings_s = least;
+  }
+
+  static std::vector<ScheduleSettings> near(ScheduleSettings const& from, Advice const& advice) {
+    std::vector<ScheduleSettings> all;
+    auto const add = [&](auto const& change) {
+      ScheduleSettings other = from;
+      change(other);
+      if (other != from) all.push_back(other);
+    };
+    for (int const divisor : {2, 4}) {
+      if (advice.gathers) add([&](auto& other) { other.gather_bytes /= divisor; });
+      if (advice.reduces) add([&](auto& other) { other.reduction_bytes /= divisor; });
+    }
+    if (advice.gathers) add([](auto& other) { other.gather_bytes *= 2; });
+    if (advice.reduces) add([](auto& other) { other.reduction_bytes *= 2; });
+    for (int const depth : {1, 2, 3, 4}) add([&](auto& other) { other.prefetch_depth = depth; });
+    return all;
+  }
+
+  /// Layers whose gathers have so many bytes together, at a time.
+  [[nodiscard]] double layers_in(std::int64_t bytes) const {
+    std::map<int, std::int64_t> of_layer;
+    std::map<int, std::set<std::vector<TensorId>>> seen;
+    for (auto const& op : graph_.ops) {
+      bool const gathers = op.kind == OpKind::collective && op.collective.kind == CollectiveKind::all_gather;
+      if (gathers && op.layer != kNone && seen[op.layer].insert(op.reads).second)
+        of_layer[op.layer] += op.collective.bytes;
+    }
+    std::vector<std::int64_t> sizes;
+    for (auto const& [layer, size] : of_layer) sizes.push_back(size);
+    auto const one = static_cast<double>(weighted_median(std::move(sizes)));
+    return one > 0 ? static_cast<double>(bytes) / one : 0;
+  }
+
   [[nodiscard]] bool is_gather(Launch const& launch) const {
     auto const& op = graph_.ops[at(launch.ops.front())];
     return op.kind == OpKind::collective && op.collective.kind == CollectiveKind::all_gather;
@@ -125,15 +197,18 @@ class Adviser {
   }
 
   void keep_layers(Advice& advice) const {
-    std::vector<std::int64_t> live;
-    for (auto const& launch : schedule_.launches) live.push_back(launch.live_bytes);
+    RangeMax live(static_cast<std::int32_t>(schedule_.launches.size()));
+    for (std::int32_t i = 0; auto const& launch : schedule_.launches) {
+      live.add(i, i + 1, launch.live_bytes);
+      ++i;
+    }
     std::set<int> layers;
     for (Again const& pair : gathered_again()) {
       if (pair.layer == kNone || pair.end <= pair.begin) continue;
-      auto const begin = live.begin() + static_cast<std::ptrdiff_t>(pair.begin);
-      auto const end = live.begin() + static_cast<std::ptrdiff_t>(pair.end);
-      if (*std::max_element(begin, end) + pair.bytes > schedule_.capacity) continue;
-      std::for_each(begin, end, [&](std::int64_t& bytes) { bytes += pair.bytes; });
+      auto const begin = static_cast<std::int32_t>(pair.begin);
+      auto const end = static_cast<std::int32_t>(pair.end);
+      if (live.max(begin, end) + pair.bytes > schedule_.capacity) continue;
+      live.add(begin, end, pair.bytes);
       layers.insert(pair.layer);
       Launch const& launch = schedule_.launches[pair.end];
       advice.kept_saves_s += (launch.end_s - launch.start_s) / static_cast<double>(launch.ops.size());
@@ -149,8 +224,8 @@ class Adviser {
 
 }  // namespace
 
-Advice advice_from(OpGraph const& graph, Schedule const& schedule) {
-  return Adviser(graph, schedule).run();
+Advice advice_from(OpGraph const& graph, Schedule const& schedule, TrySettings const& attempt) {
+  return Adviser(graph, schedule).run(attempt);
 }
 
 }  // namespace weft::schedule_tool

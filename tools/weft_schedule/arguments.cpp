@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <sstream>
 
 #include "graph_input/graph_options.hpp"
@@ -38,29 +39,52 @@ void add_output(CLI::App& app, Settings& settings) {
   app.add_option("--graph-out", settings.graph_out, "write the graph in JSON (docs/op-graph.md)")->group(kOutput);
 }
 
+constexpr std::string_view kPrefetch = "prefetch";
+constexpr int kMostAhead = 9999;
+
+/// "prefetch3": 3; 0 for what is no such thing.
+int depth_in(std::string_view name) {
+  if (name.substr(0, kPrefetch.size()) != kPrefetch) return 0;
+  name.remove_prefix(kPrefetch.size());
+  int depth = 0;
+  auto const [end, error] = std::from_chars(name.data(), name.data() + name.size(), depth);
+  bool const whole = error == std::errc() && end == name.data() + name.size();
+  return whole && depth >= 1 && depth <= kMostAhead ? depth : 0;
+}
+
 /// @throws CLI::ValidationError naming those there are.
-std::vector<SchedulePolicy> parse_policies(std::string const& text) {
-  std::vector<SchedulePolicy> all;
-  std::vector<std::string_view> names;
+std::vector<PolicyChoice> parse_policies(std::string const& text) {
+  std::vector<PolicyChoice> all;
+  std::vector<std::string> names;
   for (int i = 0; i < kSchedulePolicies; ++i) {
-    all.push_back(static_cast<SchedulePolicy>(i));
-    names.push_back(to_string(all.back()));
+    all.push_back({static_cast<SchedulePolicy>(i)});
+    names.push_back(all.back().name());
   }
   if (text == "all") return all;
-  std::vector<SchedulePolicy> chosen;
+  std::vector<PolicyChoice> chosen;
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ',');) {
     auto const found = std::find(names.begin(), names.end(), part);
-    if (found == names.end()) {
-      throw CLI::ValidationError("--policy",
-                                 fmt::format("there is no \"{}\"; there are all, {}", part, fmt::join(names, ", ")));
+    int const depth = depth_in(part);
+    if (found == names.end() && depth == 0) {
+      throw CLI::ValidationError(
+          "--policy",
+          fmt::format("there is no \"{}\"; there are all, {}, and prefetch3 and so on", part, fmt::join(names, ", ")));
     }
-    auto const policy = static_cast<SchedulePolicy>(found - names.begin());
+    auto const policy = found == names.end() ? PolicyChoice{SchedulePolicy::settings, depth}
+                                             : all[static_cast<std::size_t>(found - names.begin())];
     if (std::find(chosen.begin(), chosen.end(), policy) == chosen.end()) chosen.push_back(policy);
   }
   if (!text.empty() && text.back() == ',') throw CLI::ValidationError("--policy", "names nothing after its last comma");
   if (chosen.empty()) throw CLI::ValidationError("--policy", "names none");
   return chosen;
+}
+
+std::uint64_t parse_seed(std::string const& text) {
+  std::uint64_t seed = 0;
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size()) return seed;
+  throw CLI::ValidationError("--seed", fmt::format("\"{}\" is no whole number from 0 to 2^64 - 1", text));
 }
 
 /// What would have no effect is refused.
@@ -81,6 +105,10 @@ void check_combination(Settings& settings) {
 
 }  // namespace
 
+std::string PolicyChoice::name() const {
+  return prefetch_depth > 0 ? fmt::format("{}{}", kPrefetch, prefetch_depth) : std::string(to_string(policy));
+}
+
 Arguments parse_arguments(int argc, char** argv) {
   CLI::App app{kAbout};
   Settings settings;
@@ -92,7 +120,8 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_option("--memory", settings.memory,
                  "bytes of one rank: 80G, 70Gi, or 1.3x the least that the transients of an order without overlap "
                  "take; left out: the cluster's");
-  app.add_option("--policy", policies, "some of them, with commas, or all")->capture_default_str();
+  app.add_option("--policy", policies, "some of them, with commas, or all; also prefetch3 and deeper")
+      ->capture_default_str();
   app.add_option("--contention", settings.contention, "computing takes 1 + this as long while a collective runs")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
@@ -104,10 +133,15 @@ Arguments parse_arguments(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--recompute-collectives", settings.recompute_collectives,
                "collectives may be repeated by --recompute auto");
-  app.add_option("--seed", settings.seed, "of the random policy")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option_function<std::string>(
+         "--seed", [&settings](std::string const& text) { settings.seed = parse_seed(text); },
+         "of the random policy: a whole number")
+      ->default_str("1");
   app.add_flag("--replay", settings.replay,
                "how long the plans take where operators take other times: each 20 % more or less by chance, links 20 % "
                "slower and computing faster, and the reverse");
+  app.add_option("--measured", settings.measured,
+                 "a torch.profiler trace of the step: the plan is set beside what was measured, operator by operator");
   graph_tool::add_options(app, settings);
   auto* const recompute = app.get_option("--recompute");  // here of a graph too
   recompute->group(app.get_option("--seed")->get_group());

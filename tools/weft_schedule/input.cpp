@@ -43,8 +43,9 @@ int whole(Change const& change, int old) {
   return static_cast<int>(value);
 }
 
-void apply(Change const& change, Settings const& settings, Case& planned, TransformerPlan& plan) {
+void apply(Change const& change, Settings const& settings, Case& planned) {
   Cluster& cluster = planned.cluster;
+  TransformerPlan& plan = planned.plan;
   auto const to = [&](double& member) { member = change.applied_to(member); };
   if (change.key == "link") to(cluster.between.bytes_per_s);
   if (change.key == "within") to(cluster.within.bytes_per_s);
@@ -76,11 +77,17 @@ Case read_case(Settings const& settings, std::vector<Change> const& changes) {
   } else {
     refuse(fmt::format("cluster {} does not say how much memory there is: --memory is needed", planned.cluster.name));
   }
-  TransformerPlan plan = settings.plan;
-  for (auto const& change : changes) apply(change, settings, planned, plan);
+  planned.plan = settings.plan;
+  for (auto const& change : changes) apply(change, settings, planned);
   check_cluster(planned.cluster);
-  planned.graph = graph_tool::read(settings, plan);
+  planned.graph = graph_tool::read(settings, planned.plan);
   return planned;
+}
+
+std::optional<ImportedTrace> read_measured(Settings const& settings) {
+  if (settings.measured.empty()) return std::nullopt;
+  std::ifstream file = open(settings.measured);
+  return import_kineto(file, settings.measured);
 }
 
 std::int64_t resident_bytes(OpGraph const& graph) {

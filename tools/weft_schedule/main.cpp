@@ -66,6 +66,7 @@ WhatIf plan_what_if(Case planned, Settings const& settings) {
 int run(Settings const& settings) {
   check_writable(settings);
   auto const changes = parse_changes(settings.what_if);
+  auto const measured = read_measured(settings);
   Case planned = read_case(settings);
   std::optional<Case> changed;  // read before the search: what it cannot be is said at once
   if (!changes.empty()) changed = read_case(settings, changes);
@@ -74,7 +75,7 @@ int run(Settings const& settings) {
     write(settings.graph_out, [&](std::ostream& out) { weft::write_graph(graph, out); });
   };
   if (!settings.recompute) write_graph_of(planned.graph);
-  Outcome const outcome = plan_case(std::move(planned), settings, "");
+  Outcome const outcome = plan_case(std::move(planned), settings, "", measured ? &*measured : nullptr);
   if (settings.recompute) write_graph_of(outcome.planned.graph);
   std::optional<WhatIf> what_if;
   if (changed) what_if = plan_what_if(std::move(*changed), settings);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <set>
 #include <utility>
 
 #include "weft/error.hpp"
@@ -21,19 +22,24 @@ std::chrono::milliseconds time_limit(Settings const& settings) {
 
 /// Not above what rounding adds up to in a step of some 100,000 operators.
 constexpr double kRounding = 1e-9;
+/// What an advice has to gain.
+constexpr double kShorter = 0.999;
+/// Operators of a step up to which layers to keep are looked for: beyond, a plan takes seconds.
+constexpr std::size_t kMostTried = 100'000;
 
 void end_progress() {
   if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
 }
 
-ScheduleOptions options_for(SchedulePolicy policy, Outcome const& outcome, Settings const& settings) {
-  ScheduleOptions options{.policy = policy,
+ScheduleOptions options_for(PolicyChoice const& choice, Outcome const& outcome, Settings const& settings) {
+  ScheduleOptions options{.policy = choice.policy,
                           .capacity = outcome.capacity,
                           .contention = outcome.planned.contention,
                           .time_limit = time_limit(settings),
-                          .seed = settings.seed};
+                          .seed = settings.seed,
+                          .settings = {.prefetch_depth = choice.prefetch_depth}};
   if (isatty(STDERR_FILENO) != 0) {
-    std::string const name = fmt::format("{}{}{}", outcome.label, outcome.label.empty() ? "" : ", ", to_string(policy));
+    std::string const name = fmt::format("{}{}{}", outcome.label, outcome.label.empty() ? "" : ", ", choice.name());
     options.progress = [name](ScheduleProgress const& now) {
       fmt::print(stderr, "\r\033[K{}: {:.0f} s, {:.3f} ms found, at least {:.3f} needed ", name, now.elapsed.count(),
                  now.makespan_s * 1e3, now.bound_s * 1e3);
@@ -75,6 +81,72 @@ void recompute_to_fit(Outcome& outcome, CostModel const& model, Settings const& 
   outcome.serial_peak_bytes = serial_peak_bytes(outcome.planned.graph, model);
 }
 
+/// Seconds of a step of a graph with settings; none where it does not fit.
+std::optional<double> step_with(ScheduleSettings const& advised, OpGraph const& graph, Outcome const& outcome) {
+  try {
+    return plan_schedule(graph, CostModel(outcome.planned.cluster),
+                         {.policy = SchedulePolicy::settings,
+                          .capacity = outcome.capacity,
+                          .contention = outcome.planned.contention,
+                          .settings = advised})
+        .makespan_s;
+  } catch (Error const& error) {
+    if (error.code() != ErrorCode::out_of_memory) throw;
+    return std::nullopt;
+  }
+}
+
+std::vector<int> gathered_layers(OpGraph const& graph) {
+  std::set<int> layers;
+  for (OpNode const& op : graph.ops) {
+    bool const gathers = op.kind == OpKind::collective && op.collective.kind == CollectiveKind::all_gather;
+    if (gathers && op.layer != kNone) layers.insert(op.layer);
+  }
+  return {layers.begin(), layers.end()};
+}
+
+/// As many of a model's last layers as make the step shortest, of all, half of them, and so on (not of the largest
+/// steps), and of those that there is room for in the plan.
+void try_to_keep(Outcome& outcome, Settings const& settings) {
+  Advice& advice = outcome.advice;
+  auto layers = gathered_layers(outcome.planned.graph);
+  TransformerPlan plan = outcome.planned.plan;
+  int const already = plan.layers_gathered_once;
+  layers.resize(layers.size() - std::min(static_cast<std::size_t>(already), layers.size()));
+  std::vector<std::size_t> counts{advice.kept_layers.size()};
+  bool const many = outcome.planned.graph.ops.size() > kMostTried;
+  for (std::size_t count = many ? 0 : layers.size(); count > 0; count /= 2) counts.push_back(count);
+  advice.kept_layers.clear();
+  double least = advice.settings_s * kShorter;
+  for (std::size_t const count : counts) {
+    if (count == 0 || count > layers.size()) continue;
+    plan.layers_gathered_once = already + static_cast<int>(count);
+    auto const seconds = step_with(advice.settings, graph_tool::read(settings, plan), outcome);
+    if (!seconds || *seconds >= least) continue;
+    least = *seconds;
+    advice.kept_s = seconds;
+    advice.kept_layers.assign(layers.end() - static_cast<std::ptrdiff_t>(count), layers.end());
+  }
+}
+
+std::vector<PlannedTime> times_of(Outcome const& outcome) {
+  std::vector<PlannedTime> times;
+  for (Launch const& launch : outcome.main_schedule().launches) {
+    for (OpId const op : launch.ops) {
+      times.push_back({.name = outcome.planned.graph.ops[static_cast<std::size_t>(op)].name,
+                       .start = launch.start_s,
+                       .seconds = launch.end_s - launch.start_s});
+    }
+  }
+  return times;
+}
+
+void advise(Outcome& outcome, Settings const& settings) {
+  auto const attempt = [&](ScheduleSettings const& each) { return step_with(each, outcome.planned.graph, outcome); };
+  outcome.advice = advice_from(outcome.planned.graph, outcome.main_schedule(), attempt);
+  if (!settings.model.empty() && !outcome.recomputed) try_to_keep(outcome, settings);
+}
+
 }  // namespace
 
 Schedule const& Outcome::main_schedule() const {
@@ -94,14 +166,14 @@ void check_against_bound(Schedule const& schedule) {
       schedule.policy, schedule.makespan_s * 1e3, bound * 1e3));
 }
 
-Outcome plan_case(Case planned, Settings const& settings, std::string label) {
+Outcome plan_case(Case planned, Settings const& settings, std::string label, ImportedTrace const* measured) {
   Outcome outcome{.planned = std::move(planned), .label = std::move(label)};
   CostModel const model(outcome.planned.cluster);
   outcome.resident_bytes = resident_bytes(outcome.planned.graph);
   outcome.serial_peak_bytes = serial_peak_bytes(outcome.planned.graph, model);
   outcome.capacity = outcome.planned.memory.resolved(outcome.serial_peak_bytes, outcome.resident_bytes);
   if (settings.recompute) recompute_to_fit(outcome, model, settings);
-  for (auto const policy : settings.policies) {
+  for (auto const& policy : settings.policies) {
     auto const options = options_for(policy, outcome, settings);
     try {
       outcome.schedules.push_back(plan_schedule(outcome.planned.graph, model, options));
@@ -110,10 +182,13 @@ Outcome plan_case(Case planned, Settings const& settings, std::string label) {
       throw Error(error.code(), fmt::format("{}: {} are short", error.what(),
                                             in_gigabytes(outcome.serial_peak_bytes - outcome.capacity)));
     }
+    outcome.schedules.back().policy = policy.name();
     end_progress();
     check_against_bound(outcome.schedules.back());
     if (settings.replay) outcome.replays.push_back(replay(outcome, model, outcome.schedules.back()));
   }
+  advise(outcome, settings);
+  if (measured != nullptr) outcome.measured = compare_plan(times_of(outcome), times_of(*measured));
   return outcome;
 }
 

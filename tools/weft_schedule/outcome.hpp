@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "weft/plan_diff.hpp"
 #include "weft/schedule.hpp"
+#include "weft_schedule/advice.hpp"
 #include "weft_schedule/input.hpp"
 
 namespace weft::schedule_tool {
@@ -34,7 +36,9 @@ struct Outcome {
   std::int64_t serial_peak_bytes = 0;
   std::optional<Recomputed> recomputed{};  ///< where something is
   std::vector<Schedule> schedules{};
-  std::vector<Replays> replays{};  ///< of each schedule, where they were asked for
+  std::vector<Replays> replays{};      ///< of each schedule, where they were asked for
+  Advice advice{};                     ///< of main_schedule()
+  std::optional<PlanDiff> measured{};  ///< main_schedule() beside a trace, where one was given
 
   /// Weft's, or the fastest where it was not asked for.
   [[nodiscard]] Schedule const& main_schedule() const;
@@ -55,9 +59,10 @@ struct InternalError : std::logic_error {
 /// @throws InternalError where the schedule is shorter than any can be, by more than rounding.
 void check_against_bound(Schedule const& schedule);
 
-/// Progress goes to standard error where that is a terminal.
+/// Progress goes to standard error where that is a terminal. `measured`, where there is one, is set beside the plan.
 /// @throws Error{out_of_memory} saying by how much the memory is short; Error{invalid_argument} as plan_schedule();
 /// InternalError as check_against_bound().
-[[nodiscard]] Outcome plan_case(Case planned, Settings const& settings, std::string label);
+[[nodiscard]] Outcome plan_case(Case planned, Settings const& settings, std::string label,
+                                ImportedTrace const* measured = nullptr);
 
 }  // namespace weft::schedule_tool

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <utility>
@@ -76,18 +77,18 @@ Unit unit_of_peaks(std::vector<Schedule> const& schedules) {
 void print_table(std::FILE* out, Outcome const& outcome, Outcome const* other) {
   Unit const unit = unit_of_peaks(outcome.schedules);
   std::string const peak = fmt::format("peak {}", unit.name);
-  fmt::print(out, "{:<10}{:>12}{:>12}{:>8}{:>10}{:>10}{:>11}", "policy", "step ms", "bound ms", "ratio", "exposed",
+  fmt::print(out, "{:<10}{:>12}{:>12}{:>8}{:>10}{:>11}{:>11}", "policy", "step ms", "bound ms", "ratio", "exposed",
              peak, "planned s");
-  if (other != nullptr) fmt::print(out, " |{:>12}{:>8}{:>10}{:>9}", "step ms", "ratio", peak, "faster");
+  if (other != nullptr) fmt::print(out, " |{:>12}{:>8}{:>11}{:>9}", "step ms", "ratio", peak, "faster");
   fmt::print(out, "\n");
   for (std::size_t i = 0; i < outcome.schedules.size(); ++i) {
     Schedule const& one = outcome.schedules[i];
-    fmt::print(out, "{:<10} {:>11.3f} {:>11.3f} {:>7.4f} {:>8.1f}% {:>9.2f} {:>10.2f}", one.policy,
+    fmt::print(out, "{:<10} {:>11.3f} {:>11.3f} {:>7.4f} {:>8.1f}% {:>10.2f} {:>10.2f}", one.policy,
                one.makespan_s * 1e3, one.bound.best_s() * 1e3, ratio(one), 100 * exposed_fraction(one),
                static_cast<double>(one.peak_bytes) / unit.bytes, one.planning_s);
     if (other != nullptr) {
       Schedule const& then = other->schedules[i];
-      fmt::print(out, " | {:>11.3f} {:>7.4f} {:>9.2f} {:>7.3f}x", then.makespan_s * 1e3, ratio(then),
+      fmt::print(out, " | {:>11.3f} {:>7.4f} {:>10.2f} {:>7.3f}x", then.makespan_s * 1e3, ratio(then),
                  static_cast<double>(then.peak_bytes) / unit.bytes, one.makespan_s / then.makespan_s);
     }
     fmt::print(out, "\n");
@@ -134,38 +135,95 @@ void print_replays(std::FILE* out, Outcome const& outcome) {
   }
 }
 
-void print_advice(std::FILE* out, Advice const& advice) {
+double mebibytes(std::int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 20);
+}
+
+/// "3.2 % less", "0.1 % more".
+std::string against(double seconds, double than_s) {
+  double const percent = 100 * (seconds / than_s - 1);
+  return fmt::format("{:.1f} % {}", std::abs(percent), percent < 0 ? "less" : "more");
+}
+
+void print_settings(std::FILE* out, Advice const& advice, Schedule const& schedule) {
+  ScheduleSettings const& settings = advice.settings;
+  if (settings == ScheduleSettings{}) {
+    fmt::print(out,
+               "  a trainer that cannot run this plan: nothing to set; every collective by itself, as soon as it can, "
+               "takes {:.3f} ms, {} than the plan\n",
+               advice.single_s * 1e3, against(advice.single_s, schedule.makespan_s));
+    return;
+  }
   std::string text;
-  auto const add = [&](std::string const& setting) { text += (text.empty() ? "" : ", ") + setting; };
-  if (advice.gather_bytes > 0) {
-    add(fmt::format("gathers of {:.1f} MB", static_cast<double>(advice.gather_bytes) / 1e6));
-    add(fmt::format("{} ahead", advice.prefetch_depth));
+  if (advice.gathers) {
+    text += fmt::format("gather {:.1f} MiB at a time", mebibytes(settings.gather_bytes));
+    if (advice.layers_a_gather > 0) text += fmt::format(" (about {:.1f} layers' weights)", advice.layers_a_gather);
+    if (settings.prefetch_depth > 0) text += fmt::format(", {} ahead of the one in use", settings.prefetch_depth);
   }
-  if (advice.reduction_bytes > 0) {
-    add(fmt::format("reductions of {:.1f} MB", static_cast<double>(advice.reduction_bytes) / 1e6));
+  if (advice.reduces) {
+    text += fmt::format("{}gradients in buckets of {:.1f} MiB", text.empty() ? "" : "; ",
+                        mebibytes(settings.reduction_bytes));
   }
-  if (!text.empty()) fmt::print(out, "  comes to: {}\n", text);
-  if (!advice.kept_layers.empty()) {
-    fmt::print(out, "  room to reshard {} layers only after backward, {} to {}: about {:.3f} ms less to send\n",
-               advice.kept_layers.size(), advice.kept_layers.front(), advice.kept_layers.back(),
-               advice.kept_saves_s * 1e3);
-  }
+  fmt::print(out, "  a trainer that cannot run this plan: {}\n", text);
+  fmt::print(out, "    that takes {:.3f} ms a step: {} than every collective by itself, {} than the plan\n",
+             advice.settings_s * 1e3, against(advice.settings_s, advice.single_s),
+             against(advice.settings_s, schedule.makespan_s));
+}
+
+void print_advice(std::FILE* out, Advice const& advice, Schedule const& schedule) {
+  if (advice.gathers || advice.reduces) print_settings(out, advice, schedule);
+  if (advice.kept_layers.empty()) return;
+  std::string const gain = advice.kept_s ? fmt::format("that takes {:.3f} ms a step, {} than resharding them",
+                                                       *advice.kept_s * 1e3, against(*advice.kept_s, advice.settings_s))
+                                         : fmt::format("about {:.3f} ms less to send", advice.kept_saves_s * 1e3);
+  bool const one = advice.kept_layers.size() == 1;
+  fmt::print(out, "  there is room to keep {} gathered from forward to backward: {}\n",
+             one ? fmt::format("layer {}", advice.kept_layers.front())
+                 : fmt::format("{} layers, {} to {},", advice.kept_layers.size(), advice.kept_layers.front(),
+                               advice.kept_layers.back()),
+             gain);
 }
 
 Json advice_json(Advice const& advice) {
-  return {{"gather_bytes", advice.gather_bytes},
-          {"reduction_bytes", advice.reduction_bytes},
-          {"prefetch_depth", advice.prefetch_depth},
+  return {{"gather_bytes", advice.settings.gather_bytes},
+          {"reduction_bytes", advice.settings.reduction_bytes},
+          {"prefetch_depth", advice.settings.prefetch_depth},
+          {"layers_a_gather", advice.layers_a_gather},
+          {"step_ms", advice.settings_s * 1e3},
+          {"single_step_ms", advice.single_s * 1e3},
           {"kept_layers", advice.kept_layers},
-          {"kept_saves_ms", advice.kept_saves_s * 1e3}};
+          {"kept_saves_ms", advice.kept_saves_s * 1e3},
+          {"kept_step_ms", advice.kept_s ? Json(*advice.kept_s * 1e3) : Json()}};
+}
+
+Json time_json(std::optional<PlannedTime> const& time) {
+  if (!time) return {};
+  return {{"start_ms", time->start * 1e3}, {"ms", time->seconds * 1e3}};
+}
+
+Json measured_json(PlanDiff const& diff) {
+  Json rows = Json::array();
+  for (PlanDiffRow const& row : diff.rows) {
+    rows.push_back({{"name", row.name},
+                    {"planned", time_json(row.planned)},
+                    {"measured", time_json(row.measured)},
+                    {"late_ms", row.late * 1e3},
+                    {"longer_ms", row.longer * 1e3}});
+  }
+  return {{"planned_ms", diff.planned_seconds * 1e3},
+          {"measured_ms", diff.measured_seconds * 1e3},
+          {"not_measured", diff.not_measured},
+          {"not_planned", diff.not_planned},
+          {"rows", std::move(rows)}};
 }
 
 void print_case(std::FILE* out, Outcome const& outcome) {
   Schedule const& schedule = outcome.main_schedule();
   auto const& graph = outcome.planned.graph;
-  fmt::print(out, "{}: no schedule is faster than {:.3f} ms: bounded by {}; {}'s takes {:.2f} % more\n",
+  fmt::print(out, "{}: no schedule is faster than {:.3f} ms: bounded by {}; {}'s takes {:.2f} % more{}\n",
              outcome.label.empty() ? "as given" : outcome.label, schedule.bound.best_s() * 1e3,
-             bounded_by(schedule.bound), schedule.policy, 100 * (ratio(schedule) - 1));
+             bounded_by(schedule.bound), schedule.policy, std::max(0.0, 100 * (ratio(schedule) - 1)),
+             schedule.shortest ? ", and none is shorter within this memory" : "");
   for (int i = 0; i < kResources; ++i) {
     double const busy = schedule.busy_s[static_cast<std::size_t>(i)];
     if (busy > 0) {
@@ -185,7 +243,10 @@ void print_case(std::FILE* out, Outcome const& outcome) {
   auto const longest = std::max_element(
       gaps.begin(), gaps.end(), [](auto const& a, auto const& b) { return a.end_s - a.begin_s < b.end_s - b.begin_s; });
   if (longest != gaps.end()) fmt::print(out, "  the longest gap: {}\n", sentence(graph, *longest));
-  print_advice(out, advice_from(graph, schedule));
+  print_advice(out, outcome.advice, schedule);
+  if (outcome.measured)
+    fmt::print(out, "{}'s plan beside what was measured, the latest first:\n{}", schedule.policy,
+               to_string(*outcome.measured));
 }
 
 Json gaps_json(OpGraph const& graph, std::vector<Gap> const& gaps) {
@@ -225,6 +286,7 @@ Json policy_json(Schedule const& schedule) {
           {"exposed_fraction", exposed_fraction(schedule)},
           {"peak_bytes", schedule.peak_bytes},
           {"planning_s", schedule.planning_s},
+          {"shortest", schedule.shortest},
           {"launches", schedule.launches.size()},
           {"busy_ms", std::move(busy)}};
 }
@@ -255,7 +317,8 @@ Json case_json(Outcome const& outcome) {
           {"policies", std::move(policies)},
           {"bounded_by", bounded_by(main.bound)},
           {"bound_within_memory_ms", main.bound.within_memory_s() * 1e3},
-          {"advice", advice_json(advice_from(outcome.planned.graph, main))},
+          {"advice", advice_json(outcome.advice)},
+          {"measured", outcome.measured ? measured_json(*outcome.measured) : Json()},
           {"gaps_of", main.policy},
           {"gaps", gaps_json(outcome.planned.graph, gaps_of(outcome.planned.graph, main))}};
 }

@@ -10,13 +10,22 @@
 
 namespace weft::schedule_tool {
 
+/// A policy of the command line: "prefetch3" is SchedulePolicy::settings of that depth.
+struct PolicyChoice {
+  SchedulePolicy policy = SchedulePolicy::weft;
+  int prefetch_depth = 0;
+  [[nodiscard]] std::string name() const;
+  friend bool operator==(PolicyChoice const&, PolicyChoice const&) = default;
+};
+
 /// What the command line says.
 struct Settings : graph_tool::GraphSource {
   std::string cluster{};  ///< name or file
   std::string memory{};   ///< empty: the cluster's
-  std::vector<SchedulePolicy> policies{};
+  std::vector<PolicyChoice> policies{};
   double contention = 0;
   std::string what_if{};
+  std::string measured{};  ///< a trace that the plan is compared with
   double time_limit_s = 60;
   std::uint64_t seed = 1;
   bool replay = false;

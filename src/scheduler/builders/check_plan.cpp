@@ -72,6 +72,12 @@ class TransformerCheck {
                          plan_.data_ranks, plan_.tensor_ranks, plan_.pipeline_stages, kMostRanks));
     }
     if (plan_.strategy == TrainingStrategy::hsdp) {
+      if (plan_.shard_ranks == 0) {
+        refuse(
+            fmt::format("shard_ranks is 0: among how many of the {} data_ranks does hsdp shard? A divisor of them, "
+                        "usually the ranks of a host",
+                        plan_.data_ranks));
+      }
       at_least(1, "shard_ranks", plan_.shard_ranks);
       multiple("data_ranks", plan_.data_ranks, "shard_ranks", plan_.shard_ranks);
     } else if (plan_.shard_ranks != 0) {

@@ -73,6 +73,7 @@ class ClusterReader {
           {"copy_bytes_per_s", [&](Json const& v) { cluster.copy_bytes_per_s = number("copy_bytes_per_s", v); }},
           {"operator_s", [&](Json const& v) { cluster.operator_s = number("operator_s", v); }}});
     if (cluster.name.empty()) cluster.name = source_;
+    refuse_missing(json);
     try {
       check_cluster(cluster);
     } catch (Error const& error) {
@@ -100,6 +101,20 @@ class ClusterReader {
       if (key == keys.end()) refuse(fmt::format("unknown key \"{}{}{}\"", within, within.empty() ? "" : ".", name));
       key->take(value);
     }
+  }
+
+  /// What has no figure that would do for every cluster.
+  void refuse_missing(Json const& json) const {
+    std::vector<std::string> missing;
+    for (char const* const key : {"flops_per_s", "memory_bytes_per_s"}) {
+      if (!json.contains(key)) missing.emplace_back(key);
+    }
+    for (char const* const key : {"within", "between"}) {
+      if (!json.contains(key) || !json[key].contains("bytes_per_s"))
+        missing.push_back(fmt::format("{}.bytes_per_s", key));
+    }
+    if (missing.empty()) return;
+    refuse(fmt::format("it does not say {}: docs/scheduler.md#clusters has a whole one", fmt::join(missing, ", ")));
   }
 
   std::string text(char const* key, Json const& value) const {

@@ -4,6 +4,7 @@
 #include <istream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
@@ -35,13 +36,23 @@ class GraphReader {
     for (Json const& entry : list(json, "groups")) graph.add(group(entry));
     for (Json const& entry : list(json, "tensors")) graph.add(tensor(entry));
     for (Json const& entry : list(json, "ops")) graph.add(op(entry));
-    check_graph(graph);
+    named([&] { check_graph(graph); });
     return graph;
   }
 
  private:
   [[noreturn]] void refuse(std::string const& why) const {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}: {}", source_, where_, why));
+  }
+
+  /// Calls what does not know the source.
+  template <typename Call>
+  std::invoke_result_t<Call const&> named(Call const& call) const {
+    try {
+      return call();
+    } catch (Error const& error) {
+      throw Error(error.code(), fmt::format("{}: {}", source_, error.what()));
+    }
   }
 
   Json parse(std::istream& in) const {
@@ -146,9 +157,10 @@ class GraphReader {
     if (json.contains("strided")) {
       Json const& strided = json["strided"];
       allow(strided, {"ranks", "size", "stride"});
-      return strided_group(name, {.ranks = number<int>(strided, "ranks"),
-                                  .size = number<int>(strided, "size"),
-                                  .stride = number_or<int>(strided, "stride", 1)});
+      StridedSets const sets{.ranks = number<int>(strided, "ranks"),
+                             .size = number<int>(strided, "size"),
+                             .stride = number_or<int>(strided, "stride", 1)};
+      return named([&] { return strided_group(name, sets); });
     }
     OpGroup group{.name = name};
     for (Json const& set : list(json, "sets")) {

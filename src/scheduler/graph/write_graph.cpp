@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scheduler/graph/names.hpp"
@@ -88,6 +89,13 @@ void write_graph(OpGraph const& graph, std::ostream& out) {
        [&](auto i) { return tensor_json(graph.tensors[i], names.tensors[i], names.tensors); });
   list(out, "ops", graph.ops.size(), [&](auto i) { return op_json(graph.ops[i], names.ops[i], names); });
   out << "}\n";
+}
+
+void name_uniquely(OpGraph& graph) {
+  AllNames names(graph);
+  for (std::size_t i = 0; i < graph.ops.size(); ++i) graph.ops[i].name = std::move(names.ops[i]);
+  for (std::size_t i = 0; i < graph.tensors.size(); ++i) graph.tensors[i].name = std::move(names.tensors[i]);
+  for (std::size_t i = 0; i < graph.groups.size(); ++i) graph.groups[i].name = std::move(names.groups[i]);
 }
 
 }  // namespace weft

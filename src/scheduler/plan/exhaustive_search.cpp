@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "scheduler/graph/at.hpp"
@@ -14,45 +15,72 @@ namespace {
 /// Starts tasks in all orders, one after another, keeping when each one ends.
 class AllOrders {
  public:
-  AllOrders(Problem const& problem, std::int64_t capacity, std::size_t most)
-      : problem_(problem), capacity_(capacity), most_(most), end_(problem.tasks().size(), kNotStarted) {}
+  AllOrders(Problem const& problem, OrderLimits const& limits)
+      : problem_(problem), limits_(limits), end_(problem.tasks().size(), kNotStarted), tail_(problem.tasks().size()) {
+    shortest_.makespan_s = limits.below_s;
+    for (std::size_t i = end_.size(); i-- > 0;) {
+      TaskId const task = problem.order()[i];
+      for (TaskId const later : problem.after(task)) {
+        tail_[at(task)] = std::max(tail_[at(task)], tail_[at(later)] + problem.task(later).seconds);
+      }
+    }
+  }
 
-  std::optional<double> run() {
-    extend(0, 0, {});
-    if (looked_at_ > most_ || shortest_ == std::numeric_limits<double>::infinity()) return std::nullopt;
-    return shortest_;
+  ShortestOrder run() {
+    FreeFrom left{};
+    for (Task const& task : problem_.tasks()) left[static_cast<std::size_t>(task.resource)] += task.seconds;
+    extend(0, {}, left);
+    if (shortest_.order.empty()) shortest_.makespan_s = std::numeric_limits<double>::infinity();
+    return std::move(shortest_);
   }
 
  private:
   using FreeFrom = std::array<double, kResources>;
   static constexpr double kNotStarted = -1;
 
-  void extend(std::size_t started, double now, FreeFrom const& free_from) {
-    if (started == end_.size()) {
-      shortest_ = std::min(shortest_, *std::max_element(end_.begin(), end_.end()));
+  /// `left`: seconds of what has not started, by resource.
+  void extend(double now, FreeFrom const& free_from, FreeFrom const& left) {
+    if (order_.size() == end_.size()) {
+      double const makespan = end_.empty() ? 0 : *std::max_element(end_.begin(), end_.end());
+      if (makespan < shortest_.makespan_s) {
+        shortest_.makespan_s = makespan;
+        shortest_.order = order_;
+      }
       return;
     }
-    for (std::size_t i = 0; i < end_.size() && looked_at_ <= most_; ++i) {
-      auto const task = static_cast<TaskId>(i);
-      if (end_[i] != kNotStarted) continue;
-      auto const resource = static_cast<std::size_t>(problem_.task(task).resource);
-      double start = problem_.task(task).seconds > 0 ? std::max(now, free_from[resource]) : now;
-      bool ready = true;
-      for (TaskId const earlier : problem_.before(task)) {
-        ready = ready && end_[at(earlier)] != kNotStarted;
-        start = std::max(start, end_[at(earlier)]);
-      }
-      if (!ready) continue;
-      start = when_there_is_room(task, start);
-      double const end = start + problem_.task(task).seconds;
-      if (end >= shortest_) continue;  // infinite, too, where there never is room
-      ++looked_at_;
-      end_[i] = end;
-      FreeFrom then = free_from;
-      if (problem_.task(task).seconds > 0) then[resource] = end;
-      extend(started + 1, start, then);
-      end_[i] = kNotStarted;
+    for (std::size_t r = 0; r < left.size(); ++r) {
+      if (left[r] > 0 && std::max(now, free_from[r]) + left[r] >= shortest_.makespan_s) return;
     }
+    for (std::size_t i = 0; i < end_.size() && shortest_.complete; ++i)
+      try_next(static_cast<TaskId>(i), now, free_from, left);
+  }
+
+  void try_next(TaskId task, double now, FreeFrom const& free_from, FreeFrom const& left) {
+    if (end_[at(task)] != kNotStarted) return;
+    auto const resource = static_cast<std::size_t>(problem_.task(task).resource);
+    double start = std::max(now, free_from[resource]);
+    for (TaskId const earlier : problem_.before(task)) {
+      if (end_[at(earlier)] == kNotStarted) return;
+      start = std::max(start, end_[at(earlier)]);
+    }
+    start = when_there_is_room(task, start);
+    double const end = start + problem_.task(task).seconds;
+    // Infinite, too, where there never is room.
+    if (end + tail_[at(task)] >= shortest_.makespan_s) return;
+    if (shortest_.starts == limits_.most_starts) {
+      shortest_.complete = false;
+      return;
+    }
+    ++shortest_.starts;
+    end_[at(task)] = end;
+    order_.push_back(task);
+    FreeFrom then_free = free_from;
+    FreeFrom then_left = left;
+    then_free[resource] = end;
+    then_left[resource] -= problem_.task(task).seconds;
+    extend(start, then_free, then_left);
+    order_.pop_back();
+    end_[at(task)] = kNotStarted;
   }
 
   /// The first time from `start` on at which enough of what runs has ended.
@@ -63,7 +91,7 @@ class AllOrders {
     }
     std::sort(times.begin(), times.end());
     for (double const time : times) {
-      if (live(time) + problem_.made_by(task) <= capacity_) return time;
+      if (live(time) + problem_.made_by(task) <= limits_.capacity) return time;
     }
     return std::numeric_limits<double>::infinity();
   }
@@ -82,19 +110,17 @@ class AllOrders {
   }
 
   Problem const& problem_;
-  std::int64_t capacity_;
-  std::size_t most_;
+  OrderLimits const& limits_;
   std::vector<double> end_;
-  double shortest_ = std::numeric_limits<double>::infinity();
-  std::size_t looked_at_ = 0;
+  std::vector<double> tail_;  ///< seconds of the longest path from the end of each task
+  std::vector<TaskId> order_;
+  ShortestOrder shortest_;
 };
 
 }  // namespace
 
-std::optional<double> shortest_makespan(Problem const& problem, std::int64_t capacity, std::size_t most_orders) {
-  if (problem.tasks().size() > kMostExhaustiveTasks) return std::nullopt;
-  if (problem.tasks().empty()) return 0;
-  return AllOrders(problem, capacity, most_orders).run();
+ShortestOrder try_all_orders(Problem const& problem, OrderLimits const& limits) {
+  return AllOrders(problem, limits).run();
 }
 
 }  // namespace weft

@@ -2,22 +2,33 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <limits>
+#include <vector>
 
 #include "scheduler/plan/problem.hpp"
 
 namespace weft {
 
-/// Tasks that shortest_makespan() takes on at most.
+/// Tasks that try_all_orders() is meant for at most.
 inline constexpr std::size_t kMostExhaustiveTasks = 12;
 
-/// Seconds of the shortest schedule there is within the capacity, without merging and contention: the least over all
-/// orders of starts, each task starting as soon as its order allows. Any schedule's order gives one that is no longer:
-/// by induction no task starts later, and so none finds more memory taken.
-///
-/// None where there are more than kMostExhaustiveTasks, where more than `most_orders` would be looked at, or where no
-/// order fits the capacity. For judging planners, not for planning.
-[[nodiscard]] std::optional<double> shortest_makespan(Problem const& problem, std::int64_t capacity,
-                                                      std::size_t most_orders = 3'000'000);
+struct OrderLimits {
+  std::int64_t capacity = 0;  ///< bytes that may be live at any time
+  /// Only orders that end before this are looked for: seconds.
+  double below_s = std::numeric_limits<double>::infinity();
+  std::size_t most_starts = 1'000'000;  ///< that are tried in all orders together
+};
+
+struct ShortestOrder {
+  std::vector<TaskId> order{};  ///< of starts; empty where none ends before OrderLimits::below_s within the capacity
+  double makespan_s = std::numeric_limits<double>::infinity();
+  std::size_t starts = 0;  ///< that were tried
+  bool complete = true;    ///< all orders were tried, or none of those left out can be shorter
+};
+
+/// The order whose schedule is the shortest, without contention: each task starts as soon as it may after those before
+/// it, as run_tasks() does in_order. Any schedule's order gives one that is no longer: by induction no task starts
+/// later, and so none finds more memory taken.
+[[nodiscard]] ShortestOrder try_all_orders(Problem const& problem, OrderLimits const& limits);
 
 }  // namespace weft

@@ -135,8 +135,8 @@ class Merger {
       std::int64_t const bytes = node(task).collective.bytes;
       std::int64_t const before = passed - launch.bytes;
       std::int64_t const after = total - passed - bytes;
-      double const most =
-          std::min(static_cast<double>(most_bytes), rules_.taper * static_cast<double>(std::min(before, after)));
+      double most = static_cast<double>(most_bytes);
+      if (rules_.taper > 0) most = std::min(most, rules_.taper * static_cast<double>(std::min(before, after)));
       bool const fits = static_cast<double>(launch.bytes + bytes) <= most;
       passed += bytes;
       auto const told = rules_.joins.find(op_of(task));

@@ -18,7 +18,7 @@ struct MergeRules {
   std::int64_t capacity = 0;
   double share = 0.5;
   /// A launch is no larger than this many times all that is sent before it, nor all after it: little computing has to
-  /// wait for the first one, and little waits behind the last.
+  /// wait for the first one, and little waits behind the last. 0: however large.
   double taper = 1;
   /// Of some collectives whether they are sent with the ones before them, whatever their sizes and the share: where
   /// that is possible and within the capacity. Others as their sizes say.

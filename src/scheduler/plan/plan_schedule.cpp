@@ -12,6 +12,7 @@
 #include "scheduler/plan/plan_search.hpp"
 #include "scheduler/plan/problem.hpp"
 #include "scheduler/plan/serial_order.hpp"
+#include "scheduler/plan/shortest_plan.hpp"
 #include "weft/error.hpp"
 #include "weft/schedule.hpp"
 
@@ -19,8 +20,8 @@ namespace weft {
 
 namespace {
 
-constexpr std::array<std::string_view, kSchedulePolicies> kPolicyNames = {
-    "weft", "blocking", "asap", "alap", "prefetch1", "prefetch2", "xla", "inductor", "random"};
+constexpr std::array<std::string_view, kSchedulePolicies + 1> kPolicyNames = {
+    "weft", "blocking", "asap", "alap", "prefetch1", "prefetch2", "xla", "inductor", "random", "settings"};
 
 /// Length of the union of sending less computing.
 double exposed(std::vector<Launch> const& launches) {
@@ -80,10 +81,19 @@ Schedule plan_schedule(OpGraph const& graph, CostModel const& model, ScheduleOpt
   if (!std::isfinite(options.contention) || options.contention < 0) {
     throw Error(ErrorCode::invalid_argument, fmt::format("plan_schedule: a contention of {}", options.contention));
   }
+  ScheduleSettings const& settings = options.settings;
+  if (settings.gather_bytes < 0 || settings.reduction_bytes < 0 || settings.prefetch_depth < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("plan_schedule: settings of {} and {} bytes, {} ahead: none may be negative",
+                            settings.gather_bytes, settings.reduction_bytes, settings.prefetch_depth));
+  }
   PlanMaker const planner(graph, model, options.capacity, options.contention);
   PlanSearch search(planner, options, began);
   bool const searches = options.policy == SchedulePolicy::weft;
-  Schedule schedule = schedule_of(planner, searches ? search.best() : search.only(options.policy), options.policy);
+  Plan plan = searches ? search.best() : search.only(options.policy);
+  bool const shortest = searches && make_shortest(planner, plan);
+  Schedule schedule = schedule_of(planner, plan, options.policy);
+  schedule.shortest = shortest;
   schedule.planning_s = std::chrono::duration<double>(PlanSearch::Clock::now() - began).count();
   return schedule;
 }

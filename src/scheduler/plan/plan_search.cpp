@@ -88,7 +88,7 @@ void move_some(std::map<OpId, bool>& joins, std::vector<OpId> const& launch, Cha
 }
 
 /// The way of a policy that does not search (SchedulePolicy::random: but for its seed).
-PlanChoice choice_of(SchedulePolicy policy) {
+PlanChoice choice_of(SchedulePolicy policy, ScheduleSettings const& settings) {
   switch (policy) {
     case SchedulePolicy::weft:
     case SchedulePolicy::asap: return {};
@@ -100,6 +100,12 @@ PlanChoice choice_of(SchedulePolicy policy) {
       return {.rule = StartRule::late, .gather_bytes = kXlaCombiner, .reduce_bytes = kXlaCombiner, .share = 1};
     case SchedulePolicy::inductor: return {.rule = StartRule::raised};
     case SchedulePolicy::random: return {.rule = StartRule::random};
+    case SchedulePolicy::settings:
+      return {.gather_bytes = static_cast<double>(settings.gather_bytes),
+              .reduce_bytes = static_cast<double>(settings.reduction_bytes),
+              .share = 1,
+              .taper = 0,
+              .depth = settings.prefetch_depth};
   }
   return {};
 }
@@ -112,7 +118,8 @@ Plan PlanSearch::only(SchedulePolicy policy) {
 }
 
 std::vector<PlanChoice> PlanSearch::choices_of(SchedulePolicy policy) const {
-  std::vector<PlanChoice> choices(policy == SchedulePolicy::random ? kRandomOrders : 1, choice_of(policy));
+  std::vector<PlanChoice> choices(policy == SchedulePolicy::random ? kRandomOrders : 1,
+                                  choice_of(policy, options_.settings));
   for (std::uint64_t i = 0; i < choices.size(); ++i) choices[i].seed = options_.seed * kRandomOrders + i;
   return choices;
 }
@@ -169,9 +176,9 @@ bool PlanSearch::has_ended() const {
 /// First, so that the search is never worse.
 void PlanSearch::policies() {
   bool const all = planner_.unmerged().tasks().size() <= kAllPoliciesOperators;
-  for (auto const policy :
-       {SchedulePolicy::asap, SchedulePolicy::prefetch1, SchedulePolicy::prefetch2, SchedulePolicy::alap,
-        SchedulePolicy::xla, SchedulePolicy::inductor, SchedulePolicy::random, SchedulePolicy::blocking}) {
+  for (auto const policy : {SchedulePolicy::asap, SchedulePolicy::prefetch1, SchedulePolicy::prefetch2,
+                            SchedulePolicy::alap, SchedulePolicy::xla, SchedulePolicy::inductor, SchedulePolicy::random,
+                            SchedulePolicy::blocking, SchedulePolicy::settings}) {
     if (all || !best_.problem || !is_over()) try_all(choices_of(policy));
   }
 }

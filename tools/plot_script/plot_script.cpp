@@ -1,0 +1,45 @@
+#include "plot_script/plot_script.hpp"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <stdexcept>
+
+namespace weft::plot_tool {
+namespace {
+
+std::string find_script(char const* script) {
+  std::error_code none;
+  auto const folder = std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
+  for (auto const& place : {folder / "../share/weft" / script, folder / "../../../tools" / script}) {
+    if (std::filesystem::exists(place, none)) return std::filesystem::weakly_canonical(place, none).string();
+  }
+  throw std::runtime_error(fmt::format("--plot: there is no {} in share/weft beside {}", script, folder.string()));
+}
+
+}  // namespace
+
+std::string quoted(std::string const& text) {
+  std::string word = "'";
+  for (char const each : text) word += each == '\'' ? std::string("'\\''") : std::string(1, each);
+  return word + "'";
+}
+
+void run_plot_script(char const* script, std::string const& arguments, std::string_view input) {
+  // The system's python3 has the system's matplotlib, where another one comes first and has none.
+  std::string const command = fmt::format(
+      "python=python3; $python -c 'import matplotlib' 2>/dev/null || python=/usr/bin/python3; exec $python {} {}",
+      quoted(find_script(script)), arguments);
+  // A script that ends early is told by its exit code.
+  auto* const before = std::signal(SIGPIPE, SIG_IGN);
+  std::FILE* const pipe = popen(command.c_str(), "w");
+  if (pipe == nullptr) throw std::runtime_error("--plot: python3 could not be started");
+  std::fwrite(input.data(), 1, input.size(), pipe);
+  int const status = pclose(pipe);
+  std::signal(SIGPIPE, before);
+  if (status != 0) throw std::runtime_error(fmt::format("--plot: {} failed", script));
+}
+
+}  // namespace weft::plot_tool
