@@ -6,8 +6,10 @@
 
 #include "mpi_lifetime.hpp"
 #include "overlap_recorder.hpp"
+#include "planning_bindings.hpp"
 #include "process_group.hpp"
 #include "shared_heap.hpp"
+#include "training_bindings.hpp"
 #include "weft/config.hpp"
 #include "weft/flight_recorder.hpp"
 
@@ -94,6 +96,7 @@ PYBIND11_MODULE(_C, module) {
       .def("_write_trace", &ProcessGroupWeft::write_trace, py::arg("path"), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("options", &ProcessGroupWeft::getBackendOptions)
       .def("get_error", &ProcessGroupWeft::getError, py::call_guard<py::gil_scoped_release>());
+  module.def("emulate_link", &emulate_link);
   py::class_<ProcessGroupWeft::Options, c10::intrusive_ptr<ProcessGroupWeft::Options>, c10d::Backend::Options>(
       module, "Options");
   module.def("create", &create, py::call_guard<py::gil_scoped_release>(),
@@ -114,5 +117,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("end_step", [] { overlap_recorder().end_step(); });
   module.def("overlap_steps", &overlap_steps);
   module.def("format_step", &format_step, py::arg("index"), py::arg("title"));
+  bind_training(module);
+  bind_planning(module);
   module.attr("torch_version") = WEFT_TORCH_VERSION;
 }

@@ -1,6 +1,7 @@
 // How a process group's calls are enqueued on a GPU.
 #include <algorithm>
 
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -95,7 +96,7 @@ ProcessGroupWeft::Line ProcessGroupWeft::line_to(int peer, Operation const& what
   auto const known = pairs_.find(peer);
   if (known == pairs_.end() && (connected_ || peer == getRank())) return {*communicator_, peer};
   bool const first = getRank() < peer;
-  if (known != pairs_.end()) return {known->second, first ? 1 : 0};
+  if (known != pairs_.end()) return {*known->second, first ? 1 : 0};
   TORCH_CHECK_VALUE(peer >= 0 && peer < getSize(), place(what), ": ", peer, " is not a rank; ranks are 0 to ",
                     getSize() - 1);
   auto const low = std::min(getRank(), peer);
@@ -109,13 +110,19 @@ ProcessGroupWeft::Line ProcessGroupWeft::line_to(int peer, Operation const& what
       std::make_shared<StoreBootstrap>(std::move(store), first ? 0 : 1, 2, options_->timeout, options.name);
   auto pair = Communicator::create(std::move(bootstrap), options);
   pair.connect(weft_device(gpu_->device()));
-  return {pairs_.emplace(peer, std::move(pair)).first->second, first ? 1 : 0};
+  auto const kept = std::make_shared<Communicator>(std::move(pair));
+  std::lock_guard const lock(state_mutex_);
+  pairs_.emplace(peer, kept);
+  return {*kept, first ? 1 : 0};
 }
 
 std::optional<c10::Device> ProcessGroupWeft::device_of_barrier(c10d::BarrierOptions const& opts) {
-  if (!opts.device_ids.empty()) return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(opts.device_ids[0]));
-  if (auto const bound = getBoundDeviceId(); bound && bound->is_cuda()) return bound;
+  if (auto const bound = getBoundDeviceId(); opts.device_ids.empty() && bound && bound->is_cuda()) return bound;
   std::lock_guard const lock(calls_mutex_);
+  // Programs for GPUs and CPUs name one for both; where there is none the ranks meet on the host, as with gloo.
+  bool const there =
+      !opts.device_ids.empty() && (gpu_ || opts.device_ids[0] < at::detail::getCUDAHooks().deviceCount());
+  if (there) return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(opts.device_ids[0]));
   if (gpu_) return gpu_->device();
   return std::nullopt;
 }

@@ -18,7 +18,7 @@ GpuWork::GpuWork(int rank, Operation const& what, Call call, at::TensorList resu
 }
 
 GpuWork::~GpuWork() {
-  if (waited_ || call_.core.known_error()) return;
+  if (waited_) return;
   try {
     record_use(kept_);
   } catch (std::exception const& error) {

@@ -77,6 +77,9 @@ bool MonitoredBarrier::take_verdict() {
 }
 
 void ProcessGroupWeft::monitoredBarrier(c10d::BarrierOptions const& opts, bool wait_all_ranks) {
+  constexpr Operation kWhat{c10d::OpType::BARRIER, "monitored_barrier", "weft:monitored_barrier"};
+  TORCH_CHECK(!is_parents(), place(kWhat),
+              ": this process was forked from the one whose group this is; make one of its own for it");
   monitored_barrier_.enter(opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout, wait_all_ranks);
 }
 

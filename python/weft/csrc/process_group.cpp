@@ -43,12 +43,19 @@ std::chrono::milliseconds limit(std::chrono::milliseconds asked) {
   return Config::from_environment().timeout;
 }
 
+/// Of groups to come, of all threads.
+std::optional<EmulatedLink>& emulated_link() {
+  static std::optional<EmulatedLink> link;
+  return link;
+}
+
 Communicator create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, ProcessGroupWeft::Options const& opts) {
   auto config = Config::from_environment();
   config.timeout = opts.timeout;
   CommunicatorOptions options;
   options.config = config;
   options.heap = installed_heap();
+  options.emulated_link = emulated_link();
   options.name = opts.group_name.empty() ? "" : "group " + opts.group_name;
   auto bootstrap = std::make_shared<StoreBootstrap>(std::move(store), rank, size, opts.timeout, options.name);
   try {
@@ -59,6 +66,14 @@ Communicator create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, P
 }
 
 }  // namespace
+
+void emulate_link(std::optional<std::string> const& text) {
+  try {
+    emulated_link() = text ? std::optional(EmulatedLink::parse(*text)) : std::nullopt;
+  } catch (Error const& error) {
+    throw_as_torch(error);
+  }
+}
 
 ProcessGroupWeft::ProcessGroupWeft(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                    c10::intrusive_ptr<Options> options)
@@ -81,24 +96,32 @@ c10::intrusive_ptr<ProcessGroupWeft> ProcessGroupWeft::make(c10::intrusive_ptr<c
 }
 
 ProcessGroupWeft::~ProcessGroupWeft() {
-  if (process_ != ::getpid()) {
-    // A forked child: the group is its parent's, whose peers must not hear that it left; its threads are not here.
-    new std::shared_ptr<Communicator>(communicator_);
-    new std::shared_ptr<Messenger>(messenger_);
-    new auto(stream_);
-    new auto(gpu_);
-    new auto(std::move(pairs_));
-    return;
-  }
   shutdown();
 }
 
+bool ProcessGroupWeft::is_parents() const {
+  return process_ != ::getpid();
+}
+
+/// In a forked child: the group is its parent's, whose peers must not hear that it left; its threads are not here, and
+/// its locks may be held by them.
+void ProcessGroupWeft::leave_to_parent() noexcept {
+  new auto(std::move(communicator_));
+  new auto(std::move(messenger_));
+  new auto(std::move(stream_));
+  new auto(std::move(gpu_));
+  new auto(std::move(pairs_));
+  new auto(pool_);
+  new auto(aftermath_);
+}
+
 void ProcessGroupWeft::shutdown() {
+  if (is_parents()) return leave_to_parent();
   GilReleased const released;
   std::shared_ptr<Communicator> communicator;
   std::shared_ptr<Messenger> messenger;
   std::shared_ptr<Stream> stream;
-  std::map<int, Communicator> pairs;
+  std::map<int, std::shared_ptr<Communicator>> pairs;
   {
     std::lock_guard const calls(calls_mutex_);
     std::lock_guard const state(state_mutex_);
@@ -115,12 +138,17 @@ void ProcessGroupWeft::shutdown() {
 }
 
 void ProcessGroupWeft::abort() {
+  if (is_parents()) return;
   std::shared_ptr<Communicator> communicator;
+  std::vector<std::shared_ptr<Communicator>> pairs;
   {
     std::lock_guard const lock(state_mutex_);
     communicator = communicator_;
+    for (auto const& [peer, pair] : pairs_) pairs.push_back(pair);
   }
-  if (communicator) communicator->abort("rank " + std::to_string(getRank()) + " aborted its process group");
+  auto const reason = "rank " + std::to_string(getRank()) + " aborted its process group";
+  if (communicator) communicator->abort(reason);
+  for (auto const& pair : pairs) pair->abort(reason);
 }
 
 c10d::ErrorType ProcessGroupWeft::getError() {
@@ -172,6 +200,17 @@ at::Tensor ProcessGroupWeft::allocateTensor(long size, at::TensorOptions options
         .options(options.device(device))
         .target_device(device)
         .make_tensor();
+  } catch (Error const& error) {
+    aftermath_->rethrow(error);
+  }
+}
+
+Communicator ProcessGroupWeft::duplicate() {
+  constexpr Operation kWhat{c10d::OpType::UNKNOWN, "duplicate", "weft:duplicate"};
+  std::lock_guard const lock(calls_mutex_);
+  auto& communicator = this->communicator(kWhat);
+  try {
+    return std::move(*communicator.split(0, getRank()));
   } catch (Error const& error) {
     aftermath_->rethrow(error);
   }

@@ -70,6 +70,9 @@ class ProcessGroupWeft final : public c10d::Backend {
   /// have allocated together gets ordinary memory, as does what is recorded as a CUDA graph.
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
 
+  /// Collective: a communicator of the same ranks, for calls that must not meet this group's.
+  [[nodiscard]] Communicator duplicate();
+
   /// Collective: all ranks' recorded calls, and when they computed, as one Perfetto file, which rank 0 writes.
   void write_trace(std::string const& path);
 
@@ -119,6 +122,8 @@ class ProcessGroupWeft final : public c10d::Backend {
     std::chrono::milliseconds timeout;  ///< not above 0: the group's
   };
   [[nodiscard]] Place place(Operation const& what) const noexcept { return {getRank(), what.name}; }
+  [[nodiscard]] bool is_parents() const;
+  void leave_to_parent() noexcept;
   [[nodiscard]] Communicator& communicator(Operation const& what);
   [[nodiscard]] Stream& stream();
   [[nodiscard]] CollectiveOptions collective_options(How const& how);
@@ -177,18 +182,21 @@ class ProcessGroupWeft final : public c10d::Backend {
   int const process_;  ///< that made the group: in a forked child nothing of it is touched
   std::shared_ptr<Aftermath> const aftermath_ = std::make_shared<Aftermath>();
 
-  std::mutex calls_mutex_;             ///< held while a call is made, and throughout one that runs here
-  std::shared_ptr<Stream> stream_;     ///< started by the first call that needs it; only this keeps it
-  std::shared_ptr<GpuStreams> gpu_;    ///< made by the first call on a GPU
-  bool connected_ = false;             ///< the communicator, with the GPU
-  std::map<int, Communicator> pairs_;  ///< for messages, by the other rank
+  std::mutex calls_mutex_;           ///< held while a call is made, and throughout one that runs here
+  std::shared_ptr<Stream> stream_;   ///< started by the first call that needs it; only this keeps it
+  std::shared_ptr<GpuStreams> gpu_;  ///< made by the first call on a GPU
+  bool connected_ = false;           ///< the communicator, with the GPU
   std::unique_ptr<Coalesced> coalesced_;
   std::shared_ptr<TensorPool> const pool_ = std::make_shared<TensorPool>();
   std::uint64_t sequence_ = 0;
 
   std::mutex state_mutex_;
-  std::shared_ptr<Communicator> communicator_;  ///< null once shut down; changes under both mutexes
-  std::shared_ptr<Messenger> messenger_;        ///< likewise
+  std::shared_ptr<Communicator> communicator_;          ///< null once shut down; changes under both mutexes
+  std::shared_ptr<Messenger> messenger_;                ///< likewise
+  std::map<int, std::shared_ptr<Communicator>> pairs_;  ///< for messages, by the other rank; likewise
 };
+
+/// Groups made from now on take as long as a link described by EmulatedLink::parse() would; none: as long as they do.
+void emulate_link(std::optional<std::string> const& text);
 
 }  // namespace weft::torch_backend

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,7 @@
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
+#include <c10/util/Exception.h>
 
 #include "device.hpp"
 #include "weft/communicator.hpp"
@@ -42,7 +44,14 @@ class TensorPool : public std::enable_shared_from_this<TensorPool> {
           size_(size),
           home_(std::move(home)),
           memory_(std::move(memory)) {}
-    ~Block() { pool_->give_back(size_, home_, std::move(memory_)); }
+    ~Block() {
+      try {
+        pool_->give_back(size_, home_, memory_);
+      } catch (std::exception const& error) {  // of a GPU that fails: when the memory is free again nobody can say
+        new Buffer(std::move(memory_));
+        TORCH_WARN("weft: memory of allocate_tensor is kept for good: ", error.what());
+      }
+    }
     Block(Block const&) = delete;
     Block& operator=(Block const&) = delete;
     [[nodiscard]] void* data() const noexcept { return memory_.data(); }
@@ -103,16 +112,17 @@ class TensorPool : public std::enable_shared_from_this<TensorPool> {
     return (bytes + step - 1) / step * step;
   }
 
-  void give_back(std::size_t size, std::optional<Home> const& home, Buffer memory) {
+  /// Takes `memory` unless it throws.
+  void give_back(std::size_t size, std::optional<Home> const& home, Buffer& memory) {
     std::lock_guard const lock(mutex_);
     if (closed_) return;
-    Idle idle{std::move(memory), std::nullopt};
     if (home && home->gpu->is_capturing(home->stream)) {
-      in_graphs_.push_back(std::move(idle.memory));  // each launch uses it again
+      in_graphs_.push_back(std::move(memory));  // each launch uses it again
       return;
     }
-    if (home) idle.freed.emplace(home->stream.device_type()).record(home->stream);
-    sizes_[{home.has_value(), size}].idle.push_back(std::move(idle));
+    std::optional<c10::Event> freed;
+    if (home) freed.emplace(home->stream.device_type()).record(home->stream);
+    sizes_[{home.has_value(), size}].idle.push_back({std::move(memory), std::move(freed)});
   }
 
   std::mutex mutex_;

@@ -18,6 +18,11 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "slow: over half a minute; `make torch-compat` runs it, `make test` does not")
 
 
+def pytest_collection_modifyitems(items):
+    # Those on a fake GPU fork before anything loads the extension (gpu_ranks.py): first, whatever their files are called.
+    items.sort(key=lambda item: not item.path.name.startswith("test_gpu"))
+
+
 def pytest_generate_tests(metafunc):
     if "backend" in metafunc.fixturenames:
         metafunc.parametrize("backend", BACKENDS)

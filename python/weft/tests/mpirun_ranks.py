@@ -1,6 +1,6 @@
 """Started by mpirun: `mpirun_ranks.py HOSTS`, a letter for every rank; ranks of equal letters are on one host.
 
-Runs every check of test_collectives, and what follows, on one default group; a rank that fails prints why.
+Runs every check of test_collectives, test_groups and test_messages, and what follows, on one default group; a rank that fails prints why.
 """
 
 import os
@@ -8,6 +8,8 @@ import sys
 import traceback
 
 import test_collectives
+import test_groups
+import test_messages
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -61,7 +63,16 @@ def check_mixed_messages(rank):
         assert tensor.eq(10.0 * peer + tag).all(), (peer, tag)
 
 
-CHECKS = [*test_collectives.COMMON, *test_collectives.ONLY_WEFT, check_every_subset, check_ddp, check_mixed_messages]
+CHECKS = [
+    *test_collectives.COMMON,
+    *test_collectives.ONLY_WEFT,
+    *test_groups.COMMON,
+    *test_groups.ONLY_WEFT,
+    *test_messages.CHECKS,
+    check_every_subset,
+    check_ddp,
+    check_mixed_messages,
+]
 
 
 def main() -> int:

@@ -1,8 +1,5 @@
 """Every collective of torch.distributed against what it is to compute, on gloo where gloo has it, and on weft."""
 
-import datetime
-import time
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -361,63 +358,6 @@ def check_futures_wait_for_further_calls(rank):
     assert dist.all_reduce(tensor, async_op=True).get_future().then(again).wait()[0] == size * size
 
 
-def check_messages(rank):
-    size = dist.get_world_size()
-    right, left = (rank + 1) % size, (rank - 1) % size
-    for count in (1, 1000, 1 << 20):
-        sent, got = torch.full((count,), float(rank)), torch.empty(count)
-        for order in ((dist.isend, dist.irecv), (dist.irecv, dist.isend)):
-            works = [op(sent, right) if op is dist.isend else op(got, left) for op in order]
-            for work in works:
-                work.wait()
-            assert got.eq(left).all()
-        works = dist.batch_isend_irecv(
-            [dist.P2POp(dist.isend, sent, right), dist.P2POp(dist.irecv, got.zero_(), left)]
-        )
-        for work in works:
-            work.wait()
-        assert got.eq(left).all()
-
-
-def check_tags(rank):
-    if rank == 0:
-        sent = [torch.full((5000,), float(tag)) for tag in range(4)]
-        for work in [dist.isend(sent[tag], 1, tag=tag) for tag in (3, 1, 2)]:
-            work.wait()
-    elif rank == 1:
-        for tag in (1, 2, 3):
-            got = torch.empty(5000)
-            dist.recv(got, 0, tag=tag)
-            assert got.eq(tag).all()
-
-
-def check_any_source(rank):
-    size = dist.get_world_size()
-    if rank != 0:
-        dist.send(torch.tensor([float(rank)]), 0, tag=4)
-        return
-    seen = []
-    for _ in range(size - 1):
-        got = torch.empty(1)
-        source = dist.recv(got, tag=4)
-        assert got[0] == source
-        seen.append(source)
-    assert sorted(seen) == list(range(1, size))
-
-
-def check_objects(rank):
-    size = dist.get_world_size()
-    got = [None] * size
-    dist.all_gather_object(got, {"rank": rank, "words": "ab" * rank})
-    assert got == [{"rank": r, "words": "ab" * r} for r in range(size)]
-    objects = [f"from {rank}", rank] if rank == 0 else [None, None]
-    dist.broadcast_object_list(objects, 0)
-    assert objects == ["from 0", 0]
-    mine = [None]
-    dist.scatter_object_list(mine, [f"for {r}" for r in range(size)], 0)
-    assert mine == [f"for {rank}"]
-
-
 def check_sparse(rank):
     indices = torch.tensor([[0, rank + 1], [1, 0]])
     tensor = torch.sparse_coo_tensor(indices, torch.tensor([1.0, 2.0]), (6, 2), check_invariants=True)
@@ -429,74 +369,12 @@ def check_sparse(rank):
     assert tensor.to_dense().equal(wanted)
 
 
-def check_subgroups(rank):
-    size = dist.get_world_size()
-    for _ in range(3):
-        pair = dist.new_group([0, size - 1])
-        if rank in (0, size - 1):
-            tensor = torch.ones(2)
-            dist.all_reduce(tensor, group=pair)
-            assert tensor[0] == 2
-            dist.destroy_process_group(pair)
-        dist.barrier()
-    other = dist.new_group()
-    tensors = [torch.full((10,), float(rank + i)) for i in range(10)]
-    works = [dist.all_reduce(t, group=other if i % 2 else None, async_op=True) for i, t in enumerate(tensors)]
-    for i, (work, tensor) in enumerate(zip(works, tensors)):
-        work.wait()
-        assert tensor[0] == sum(r + i for r in range(size))
-    dist.destroy_process_group(other)
-
-
-def check_monitored_barrier(rank):
-    dist.monitored_barrier(timeout=datetime.timedelta(seconds=30))
-    dist.monitored_barrier(timeout=datetime.timedelta(seconds=30), wait_all_ranks=True)
-    other = dist.new_group()
-    if rank == 0:
-        with pytest.raises(RuntimeError, match="Rank 1 failed to pass monitoredBarrier"):
-            dist.monitored_barrier(other, timeout=datetime.timedelta(seconds=1))
-
-
-def check_monitored_barrier_after_failures(rank):
-    """Ranks that gave up, were late, or did not come agree afterwards on which barrier is which."""
-    size = dist.get_world_size()
-    group = dist.new_group()
-    short, long = datetime.timedelta(seconds=0.3), datetime.timedelta(seconds=30)
-    # All but rank 0 come and give up, twice; what they left must not let rank 0 pass later.
-    for _ in range(2):
-        if rank != 0:
-            with pytest.raises(RuntimeError):
-                dist.monitored_barrier(group, timeout=short)
-    dist.barrier()
-    if rank == 0:
-        with pytest.raises(RuntimeError, match=f"Rank.* {size - 1} failed|Rank 1 failed"):
-            dist.monitored_barrier(group, timeout=short, wait_all_ranks=True)
-    dist.barrier()
-    total = torch.ones(3)
-    dist.all_reduce(total, group=group)
-    assert total.eq(size).all()
-    # Rank 0 waits for the late.
-    start = time.monotonic()
-    if rank == size - 1:
-        time.sleep(0.5)
-    dist.monitored_barrier(group, timeout=long)
-    assert rank == size - 1 or time.monotonic() - start > 0.4
-    dist.monitored_barrier(group, timeout=long)
-    dist.destroy_process_group(group)
-
-
 COMMON = [
     check_reduce,
     check_async,
     check_futures_asked_for_as_calls_end,
     check_futures_wait_for_further_calls,
-    check_messages,
-    check_tags,
-    check_any_source,
-    check_objects,
     check_sparse,
-    check_subgroups,
-    check_monitored_barrier,
     check_averages,
     check_coalesced,
     check_permuted,
@@ -511,7 +389,6 @@ ONLY_WEFT = {
     check_uneven_all_gather: "gloo gathers tensors of one shape",
     check_wrong_lists: "gloo gathers tensors of one shape",
     check_splits: "gloo has no all_to_all of lists",
-    check_monitored_barrier_after_failures: "a monitored_barrier that failed leaves gloo ranks waiting",
 }
 
 
@@ -521,26 +398,3 @@ def test_collective(check, ranks, backend):
     if backend == "gloo" and check in ONLY_WEFT:
         pytest.skip(ONLY_WEFT[check])
     run_ranks(ranks, backend, check)
-
-
-def wait_for_the_first_of_two(rank):
-    """Waiting for a call must not run later ones: here the other rank makes its second only after a message."""
-    first, second = torch.full((64,), rank + 1.0), torch.full((64,), 10.0 * (rank + 1))
-    message = torch.zeros(1)
-    for _ in range(20):
-        first.fill_(rank + 1.0), second.fill_(10.0 * (rank + 1))
-        work = dist.all_reduce(first, async_op=True)
-        if rank == 0:
-            later = dist.all_reduce(second, async_op=True)
-            work.wait()
-            dist.send(message, 1)
-        else:
-            work.wait()
-            dist.recv(message, 0)
-            later = dist.all_reduce(second, async_op=True)
-        later.wait()
-        assert first.eq(3.0).all() and second.eq(30.0).all()
-
-
-def test_waiting_runs_no_later_call(backend):
-    run_ranks(2, backend, wait_for_the_first_of_two)

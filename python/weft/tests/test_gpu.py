@@ -6,7 +6,7 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
-from gpu_ranks import fake_only, needs_gpu, run_gpu_ranks, weft_only
+from gpu_ranks import BACKEND, fake_only, needs_gpu, run_gpu_ranks, weft_only
 
 pytestmark = needs_gpu
 WAYS = ["waits at once", "async"]
@@ -180,6 +180,7 @@ def check_list_order(gpu):
         assert gpu.get(output).equal(values(r, 8).view(2, 4)[:, 2 * gpu.rank : 2 * gpu.rank + 2])
 
 
+@weft_only  # torch's own back end takes none with gaps
 def test_lists_are_packed_and_unpacked_in_the_order_of_streams():
     run_gpu_ranks(2, check_list_order)
 
@@ -198,7 +199,7 @@ def check_order_of_streams(gpu):
     assert not gpu.fake or gpu.fake.host_waits_here() - waits <= 1  # is_completed() asked
     gate.open()
     assert gpu.get(tensor).equal(2 * total(2))
-    assert work.is_completed() and work.is_success()
+    assert work.is_completed() and (BACKEND != "weft" or work.is_success())  # torch's own back end has dropped it
     assert work.result()[0].data_ptr() == tensor.data_ptr()
 
 
@@ -248,6 +249,7 @@ def test_what_is_chained_to_a_future_runs_behind_the_collective():
 
 
 def check_waiting_on_the_host(gpu):
+    dist.all_reduce(gpu.put(torch.ones(1)))  # connects, which can take longer than a real GPU's gate is closed
     tensor = gpu.put(values(gpu.rank))
     gate = gpu.gate()
     work = dist.all_reduce(tensor, async_op=True)
@@ -267,6 +269,7 @@ def check_waiting_on_the_host(gpu):
     assert handle.is_completed()
 
 
+@weft_only  # torch's own back end stops the group
 def test_a_time_limit_and_a_barrier_wait_on_the_host():
     run_gpu_ranks(2, check_waiting_on_the_host)
 
@@ -297,7 +300,7 @@ def check_messages(gpu, first):
     if rank in (0, 1):
         other = 1 - rank
         (dist.send if rank == 0 else dist.recv)(target, other)
-    with pytest.raises(NotImplementedError, match="no messages from any rank"):
+    with pytest.raises(NotImplementedError, match="no messages from any rank" if BACKEND == "weft" else None):
         dist.recv(tensor)
 
 
@@ -329,6 +332,8 @@ def check_coalesced(gpu):
             dist.reduce_scatter_tensor(share, output)
     for share, count in zip(shares, (2, 4)):
         assert gpu.get(share).equal(2 * values(gpu.rank, count))
+    if BACKEND != "weft":
+        return
     # Lists within a group are unpacked behind it.
     lists = [gpu.put(torch.zeros(2, 2)).t() for _ in range(2)]
     with dist._coalescing_manager(group, gpu.device):

@@ -6,13 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import traceback
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+import weft
 from ranks import run_ranks
 
 
@@ -268,8 +271,6 @@ def check_profile(rank):
 
 
 def check_default(rank):
-    import weft
-
     weft.set_default("cpu")
     mesh = dist.init_device_mesh("cpu", (2,))
     group = mesh.get_group()
@@ -306,6 +307,92 @@ def check_data_loader(rank):
     dist.all_reduce(torch.ones(3), async_op=True).wait()
 
 
+def in_a_child(body):
+    """Runs it in a forked process, which has half a minute."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(30)
+            body()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def check_calls_of_a_child(rank):
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    dist.all_reduce(tensor, async_op=True).get_future().wait()
+
+    def child():
+        mine = torch.full((3,), 100.0)
+        for call in (
+            lambda: dist.all_reduce(mine),
+            lambda: dist.all_reduce(mine, async_op=True),
+            lambda: dist.isend(mine, 1 - rank),
+            lambda: dist.recv(mine, 1 - rank),
+            dist.barrier,
+            dist.monitored_barrier,
+        ):
+            with pytest.raises((RuntimeError, ValueError), match="forked"):
+                call()
+        assert mine.eq(100).all()
+
+    in_a_child(child)
+    for _ in range(3):
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        assert tensor.eq(2).all()
+
+
+def check_groups_of_children(rank):
+    """A child leaves the group it was born with, and makes one with the other rank's child."""
+    dist.all_reduce(torch.ones(3), async_op=True).get_future().then(lambda _: None).wait()
+    path = [tempfile.mktemp(prefix="weft-children-")]
+    dist.broadcast_object_list(path, 0)
+
+    def child():
+        dist.destroy_process_group()
+        dist.init_process_group("weft", init_method=f"file://{path[0]}", rank=rank, world_size=2)
+        tensor = torch.full((3,), 10.0 + rank)
+        dist.all_reduce(tensor, async_op=True).wait()
+        assert tensor.eq(21).all()
+        dist.destroy_process_group()
+
+    in_a_child(child)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor.eq(2).all()
+
+
+def check_emulated_link(rank):
+    with pytest.raises(ValueError, match="20us:2GB/s"):
+        weft.emulate_link("fast")
+    weft.emulate_link("20ms:1GB/s")
+    slow = dist.new_group()
+    weft.emulate_link(None)
+    seconds = {}
+    for name, group in {"slow": slow, "usual": dist.new_group()}.items():
+        dist.barrier(group)
+        tensor = torch.ones(3)
+        start = time.monotonic()
+        dist.all_reduce(tensor, group=group)
+        seconds[name] = time.monotonic() - start
+        assert tensor.eq(2).all()
+    assert seconds["slow"] >= 0.04, seconds  # twice the latency, on a ring of two
+
+
+def check_barrier_of_no_gpu(rank):
+    if not torch.cuda.is_available():
+        dist.barrier(device_ids=[0])
+        torch._C._ensureCUDADeviceGuardSet()  # as fake tensors do
+        dist.barrier(device_ids=[0])
+
+
 def check_threads(rank):
     groups = [dist.new_group() for _ in range(3)]
     failures = []
@@ -339,6 +426,10 @@ def check_threads(rank):
         check_profile,
         check_default,
         check_data_loader,
+        check_calls_of_a_child,
+        check_groups_of_children,
+        check_barrier_of_no_gpu,
+        check_emulated_link,
         check_threads,
     ],
 )

@@ -51,6 +51,15 @@ def shared_heap(size: int | str | None = None) -> dict:
     return heap.install(size)
 
 
+def emulate_link(link: str | None) -> None:
+    """Groups made from now on, and the wrappers on them, take as long over CPU tensors as over a link such as
+    "50us:1GB/s" (latency, bandwidth) by the ring formulas, while their threads sleep: what a program would hide or not
+    between hosts, seen on one. None: no further. Every rank calls it. GPUs and ``send``/``recv`` are not slowed down."""
+    from weft import backend
+
+    backend.extension().emulate_link(link)
+
+
 def overlap_report():
     """What has been recorded of this rank's communication since ``record_overlap()``, or the start under
     WEFT_REPORT=1: a ``weft.overlap.Report``."""
@@ -74,7 +83,46 @@ def dump_flight_recorders() -> list[str]:
     return backend.extension().dump_flight_recorders()
 
 
+def memory_report():
+    """Bytes that the library has allocated for this rank's wrappers and optimizers, live and at their peak, by what they
+    are for: a ``weft.memory.Report``."""
+    from weft import memory
+
+    return memory.report()
+
+
+# Imported when they are first asked for: `import torch` imports this package.
+_LAZY = {
+    "optim": "weft.optim",
+    "amp": "weft.amp",
+    "clip_grad_norm_": "weft.clip",
+    "DistributedDataParallel": "weft.ddp",
+    "ZeroOptimizer": "weft.zero",
+    "fully_shard": "weft.units",
+    "memory": "weft.memory",
+    "compose": "weft.composing",
+    "strategies": "weft.strategies",
+    "TrainingState": "weft.training_state",
+    "CheckpointSaver": "weft.training_state",
+    "load_checkpoint": "weft.training_state",
+    "Prefetcher": "weft.prefetch",
+    "pack": "weft.packing",
+    "multi_apply": "weft.streams",
+    "layers": "weft.layers",
+    "patch": "weft.patching",
+    "unpatch": "weft.patching",
+    "graph": "weft.graph",
+    "memory_plan": "weft.graph",
+    "auto_checkpoint": "weft.recompute",
+}
+
+
 def __getattr__(name: str):
+    if name in _LAZY:
+        import importlib
+
+        module = importlib.import_module(_LAZY[name])
+        return module if _LAZY[name] == f"weft.{name}" else getattr(module, name)
     if name == "__version__":
         from importlib.metadata import version
 

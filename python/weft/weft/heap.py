@@ -14,5 +14,7 @@ def install(size: int | str | None) -> dict:
         if usage is not None:
             return usage
         size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    if not isinstance(size, str) and (not isinstance(size, int) or size <= 0):
+        raise ValueError(f"weft.shared_heap: a size of {size!r}; give a number of bytes above 0, or a text such as '4G'")
     loaded.install_heap(loaded.parse_bytes(size) if isinstance(size, str) else size)
     return loaded.heap_usage()

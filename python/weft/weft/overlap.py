@@ -157,6 +157,8 @@ class Report:
         matplotlib on rank 0."""
         import tempfile
 
+        if not self.steps:
+            raise RuntimeError(f"weft: rank {self.rank} has recorded no collective to draw: {_why_nothing()}")
         with tempfile.TemporaryDirectory() as folder:
             trace = f"{folder}/trace.json"
             self.write_trace(trace, group)

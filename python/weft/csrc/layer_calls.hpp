@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+#include <ATen/core/Tensor.h>
+
+/// weft/cpu_layers.hpp on torch's tensors and threads. Matrices are contiguous CPU tensors of float32, bfloat16 or
+/// float16, whose last dimension is a row, those of a call of one type and shape; weights and biases are of any of the
+/// three, or absent. Rows are divided by the matrix's size alone: results do not depend on the number of threads.
+/// @throws c10::Error naming the call and the tensor, before anything is written.
+namespace weft::torch_backend {
+
+using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
+using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using OptionalTensor = std::optional<at::Tensor>;
+
+/// y, and for backward each row's mean and rstd.
+ThreeTensors layer_norm(at::Tensor const& x, OptionalTensor const& weight, OptionalTensor const& bias, double eps);
+/// dx; dweight and dbias in f32.
+ThreeTensors layer_norm_gradient(at::Tensor const& dy, at::Tensor const& x, at::Tensor const& mean,
+                                 at::Tensor const& rstd, OptionalTensor const& weight);
+
+at::Tensor bias_gelu(at::Tensor const& x, OptionalTensor const& bias, bool quick);
+/// dx; dbias in f32.
+TwoTensors bias_gelu_gradient(at::Tensor const& dy, at::Tensor const& x, OptionalTensor const& bias, bool quick);
+
+/// `seed`: one int64.
+at::Tensor bias_dropout_add(at::Tensor const& x, OptionalTensor const& bias, at::Tensor const& residual,
+                            at::Tensor const& seed, double p);
+/// dx; dbias in f32.
+TwoTensors bias_dropout_gradient(at::Tensor const& dy, at::Tensor const& seed, double p);
+
+}  // namespace weft::torch_backend

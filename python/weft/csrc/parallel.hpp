@@ -1,0 +1,42 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <vector>
+
+#include <ATen/Parallel.h>
+
+#include "weft/buffer.hpp"
+
+namespace weft::torch_backend {
+
+/// What one thread takes at a time, in elements: a multiple of every SIMD width, and large beside the taking.
+inline constexpr std::size_t kPart = std::size_t{1} << 18;
+/// Below this many elements in all, other threads would wake up for less than they cost.
+inline constexpr std::size_t kWorthThreads = std::size_t{1} << 15;
+
+[[nodiscard]] inline std::size_t part_count(std::size_t elements) noexcept {
+  return std::max<std::size_t>(1, (elements + kPart - 1) / kPart);
+}
+/// Part `index` of a view of part_count() parts.
+[[nodiscard]] inline BufferView part_of(BufferView const& whole, std::size_t index) noexcept {
+  std::size_t const first = index * kPart;
+  return whole.slice(first, std::min(kPart, whole.count - first));
+}
+
+/// Calls run(i) once for each i below `count`, on torch's threads; each takes the next one when it is through with its
+/// last. `elements`: of all of them together.
+template <typename Run>
+void for_each_part(std::size_t count, std::size_t elements, Run&& run) {
+  if (elements < kWorthThreads) {
+    for (std::size_t i = 0; i < count; ++i) run(i);
+    return;
+  }
+  std::atomic<std::size_t> next{0};
+  at::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t, std::int64_t) {
+    for (std::size_t i = next++; i < count; i = next++) run(i);
+  });
+}
+
+}  // namespace weft::torch_backend

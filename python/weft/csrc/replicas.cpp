@@ -1,0 +1,107 @@
+#include "replicas.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace weft::torch_backend {
+namespace {
+
+/// Buckets that never move: torch's tensors are views into them.
+BucketerOptions bucket_options(std::size_t first_bytes, std::size_t bytes, bool find_unused) {
+  BucketerOptions options;
+  options.limits.first_bytes = first_bytes;
+  options.limits.bytes = bytes;
+  options.rebuild = false;
+  options.unused = find_unused ? UnusedGradients::find : UnusedGradients::zero;
+  return options;
+}
+
+ZeroOptimizer sharded(Communicator& communicator, std::vector<TensorGroup> const& groups,
+                      ShardedReplicas::Settings const& settings) {
+  std::vector<ParameterGroup> parameters;
+  for (auto const& group : groups) parameters.push_back({views_of(group.parameters), group.options});
+  ZeroOptions options;
+  options.stage = settings.stage == 1 ? ZeroStage::optimizer_states : ZeroStage::gradients;
+  options.buckets = bucket_options(settings.first_bytes, settings.bytes, settings.find_unused);
+  options.optimizer.master_weights = settings.master_weights;
+  options.optimizer.zero_gradients = true;
+  options.gradients.scaler = settings.scaler;
+  if (settings.max_norm > 0) options.gradients.max_norm = settings.max_norm;
+  return {communicator, parameters, options};
+}
+
+std::size_t bytes_of(std::vector<at::Tensor> const& tensors) {
+  std::size_t bytes = 0;
+  for (auto const& tensor : tensors) bytes += tensor.nbytes();
+  return bytes;
+}
+
+}  // namespace
+
+Replicas::Replicas(ProcessGroupWeft& group, std::vector<at::Tensor> parameters, Settings const& settings,
+                   MemoryAccount const& account)
+    : parameters_(std::move(parameters)) {
+  MemoryAccount::Binding const bound(account);
+  parameter_bytes_ = MemoryCharge(MemoryKind::parameters, bytes_of(parameters_));
+  communicator_ = group.duplicate();
+  model_.emplace(*communicator_, views_of(parameters_),
+                 bucket_options(settings.first_bytes, settings.bytes, settings.find_unused));
+}
+
+at::Tensor Replicas::gradient(std::size_t index) {
+  return tensor_over(model_->gradient(index), parameters_[index], shared_from_this());
+}
+
+void Replicas::mark_ready(std::size_t index) {
+  as_torch([&] { model_->mark_ready(index); });
+}
+
+void Replicas::finish() {
+  as_torch([&] { model_->finish(); });
+}
+
+void Replicas::set_sync(bool sync) {
+  as_torch([&] { model_->bucketer().set_sync(sync); });
+}
+
+std::size_t Replicas::bytes() const {
+  std::size_t bytes = 0;
+  for (auto const& bucket : model_->bucketer().plan().buckets) bytes += bucket.bytes();
+  return bytes;
+}
+
+ShardedReplicas::ShardedReplicas(ProcessGroupWeft& group, std::vector<TensorGroup> const& groups,
+                                 Settings const& settings, MemoryAccount const& account)
+    : ShardedModel(group, tensors_of(groups), account),
+      zero_(charged([&] { return torch_backend::sharded(communicator(), groups, settings); })) {}
+
+at::Tensor ShardedReplicas::parameter(std::size_t index) {
+  return tensor_over(zero_.parameter(index), layouts()[index], shared_from_this());
+}
+
+at::Tensor ShardedReplicas::gradient(std::size_t index) {
+  return tensor_over(zero_.gradient(index), layouts()[index], shared_from_this());
+}
+
+void ShardedReplicas::mark_ready(std::size_t index) {
+  charged([&] { zero_.mark_ready(index); });
+}
+
+void ShardedReplicas::accumulate(std::vector<std::size_t> const& ready) {
+  charged([&] {
+    zero_.no_sync([&] {
+      for (auto const index : ready) zero_.mark_ready(index);
+      zero_.step();
+    });
+  });
+}
+
+void ShardedReplicas::step() {
+  charged([&] { zero_.step(); });
+}
+
+void ShardedReplicas::wait_parameters() {
+  as_torch([&] { zero_.wait_parameters(); });
+}
+
+}  // namespace weft::torch_backend

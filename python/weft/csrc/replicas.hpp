@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "process_group.hpp"
+#include "sharded_model.hpp"
+#include "weft/communicator.hpp"
+#include "weft/data_parallel.hpp"
+#include "weft/memory.hpp"
+#include "weft/zero_optimizer.hpp"
+
+namespace weft::torch_backend {
+
+/// A model's replicas, whose gradients lie in the library's buckets: weft::DataParallel on a communicator of its own.
+/// Views stay where they are as long as one of them lives. Not thread-safe; the interpreter's lock is not needed.
+class Replicas : public std::enable_shared_from_this<Replicas> {
+ public:
+  struct Settings {
+    std::size_t first_bytes;
+    std::size_t bytes;
+    bool find_unused;
+  };
+  /// Collective over the group: broadcasts rank 0's parameters, dense CPU tensors, in the order in which backward is
+  /// expected to finish them, last first. What it takes, and what the parameters lie in, is charged to the account.
+  Replicas(ProcessGroupWeft& group, std::vector<at::Tensor> parameters, Settings const& settings,
+           MemoryAccount const& account);
+
+  [[nodiscard]] at::Tensor gradient(std::size_t index);
+  [[nodiscard]] bool has_gradient(std::size_t index) const { return model_->has_gradient(index); }
+  void mark_ready(std::size_t index);
+  void finish();
+  void set_sync(bool sync);
+  [[nodiscard]] std::size_t bucket_count() const { return model_->bucketer().plan().buckets.size(); }
+  /// Bytes of all buckets.
+  [[nodiscard]] std::size_t bytes() const;
+
+ private:
+  std::vector<at::Tensor> parameters_;
+  MemoryCharge parameter_bytes_;
+  std::optional<Communicator> communicator_;
+  std::optional<DataParallel> model_;
+};
+
+/// A model whose optimizer is sharded: weft::ZeroOptimizer on a communicator of its own, with buckets that hold the
+/// parameters too. As Replicas otherwise.
+class ShardedReplicas : public ShardedModel {
+ public:
+  struct Settings {
+    int stage;
+    std::size_t first_bytes;
+    std::size_t bytes;
+    bool find_unused;
+    bool master_weights;
+    double max_norm;     ///< 0: none
+    GradScaler* scaler;  ///< may be null
+  };
+  ShardedReplicas(ProcessGroupWeft& group, std::vector<TensorGroup> const& groups, Settings const& settings,
+                  MemoryAccount const& account);
+
+  [[nodiscard]] at::Tensor parameter(std::size_t index);
+  [[nodiscard]] at::Tensor gradient(std::size_t index);
+  void mark_ready(std::size_t index);
+  /// Ends a pass that gradients are only added up in, of those parameters that `ready` names.
+  void accumulate(std::vector<std::size_t> const& ready);
+  void step() override;
+  void wait_parameters();
+  [[nodiscard]] ShardedOptimizer& sharded() override { return zero_; }
+
+ private:
+  ZeroOptimizer zero_;
+};
+
+}  // namespace weft::torch_backend

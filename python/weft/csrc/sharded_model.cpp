@@ -1,0 +1,121 @@
+#include "sharded_model.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/Exception.h>
+
+#include "gradient_calls.hpp"
+
+namespace weft::torch_backend {
+namespace {
+
+at::ScalarType type_of(DataType type) {
+  return type == DataType::f32 ? at::kFloat : type == DataType::bf16 ? at::kBFloat16 : at::kHalf;
+}
+
+at::Tensor floats_like(at::Tensor const& like) {
+  return at::empty(like.sizes(), at::TensorOptions(at::kFloat)).as_strided(like.sizes(), like.strides());
+}
+
+std::vector<at::Tensor> layouts_of(std::vector<at::Tensor> const& tensors) {
+  std::vector<at::Tensor> layouts;
+  for (auto const& one : tensors) {
+    layouts.push_back(at::empty_strided(one.sizes(), one.strides(), one.options().device(at::kMeta)));
+  }
+  return layouts;
+}
+
+Communicator duplicate_of(ProcessGroupWeft& group, MemoryAccount const& account) {
+  MemoryAccount::Binding const bound(account);
+  return group.duplicate();
+}
+
+}  // namespace
+
+at::Tensor tensor_over(BufferView const& memory, at::Tensor const& like, std::shared_ptr<void> owner) {
+  return at::from_blob(
+      memory.data, like.sizes(), like.strides(), [owner = std::move(owner)](void*) {},
+      at::TensorOptions(type_of(memory.dtype)));
+}
+
+std::vector<BufferView> views_of(std::vector<at::Tensor> const& tensors) {
+  std::vector<BufferView> views;
+  for (auto const& tensor : tensors) views.push_back(gradient_view(tensor, views.size(), "a parameter"));
+  return views;
+}
+
+std::vector<at::Tensor> tensors_of(std::vector<TensorGroup> const& groups) {
+  std::vector<at::Tensor> tensors;
+  for (auto const& group : groups) tensors.insert(tensors.end(), group.parameters.begin(), group.parameters.end());
+  return tensors;
+}
+
+ShardedModel::ShardedModel(ProcessGroupWeft& group, std::vector<at::Tensor> const& parameters, MemoryAccount account)
+    : account_(std::move(account)),
+      layouts_(layouts_of(parameters)),
+      communicator_(as_torch([&] { return duplicate_of(group, account_); })) {}
+
+void ShardedModel::set_lr(std::size_t group, double lr) {
+  as_torch([&] { sharded().set_lr(group, lr); });
+}
+
+double ShardedModel::norm() {
+  auto const norm = sharded().gradient_norm();
+  return norm.finite ? norm.norm : std::numeric_limits<double>::infinity();
+}
+
+std::size_t ShardedModel::which(std::size_t index, std::string const& name) {
+  auto const names = sharded().state_names(index);
+  auto const found = std::ranges::find(names, name);
+  TORCH_CHECK_VALUE(found != names.end(), "weft: parameter ", index, " has no state ", name);
+  return static_cast<std::size_t>(found - names.begin());
+}
+
+at::Tensor ShardedModel::state(std::size_t index, std::string const& name) {
+  auto const values =
+      as_torch([&] { return name == "master" ? sharded().master(index) : sharded().state(index, which(index, name)); });
+  auto tensor = floats_like(layouts_[index]);
+  std::ranges::copy(values, tensor.mutable_data_ptr<float>());
+  return tensor;
+}
+
+at::Tensor ShardedModel::state_shard(std::size_t index, std::string const& name) {
+  auto const values = as_torch([&] {
+    return name == "master" ? sharded().master_shard(index) : sharded().state_shard(index, which(index, name));
+  });
+  auto tensor = at::empty({static_cast<std::int64_t>(values.size())}, at::TensorOptions(at::kFloat));
+  std::ranges::copy(values, tensor.mutable_data_ptr<float>());
+  return tensor;
+}
+
+void ShardedModel::set_state_shard(std::size_t index, std::string const& name, at::Tensor const& values) {
+  auto const floats = values.to(at::kFloat).contiguous();
+  std::span<float const> const elements(floats.const_data_ptr<float>(), static_cast<std::size_t>(floats.numel()));
+  as_torch([&] {
+    if (name == "master") return sharded().set_master_shard(index, elements);
+    sharded().set_state_shard(index, which(index, name), elements);
+  });
+}
+
+void ShardedModel::share() {
+  as_torch([&] { sharded().share_parameters(); });
+}
+
+void ShardedModel::set_state(std::size_t index, std::string const& name, at::Tensor const& values) {
+  TORCH_CHECK_VALUE(values.sizes() == layouts_[index].sizes(), "weft: ", name, " of parameter ", index, " has shape ",
+                    values.sizes(), ", the parameter ", layouts_[index].sizes());
+  auto const ordered = floats_like(layouts_[index]);
+  ordered.copy_(values);
+  std::span<float const> const elements(ordered.const_data_ptr<float>(), static_cast<std::size_t>(ordered.numel()));
+  as_torch([&] {
+    if (name == "master") return sharded().set_parameter(index, elements);
+    sharded().set_state(index, which(index, name), elements);
+  });
+}
+
+}  // namespace weft::torch_backend

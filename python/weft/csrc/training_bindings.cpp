@@ -1,0 +1,175 @@
+#include "training_bindings.hpp"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ops/from_blob.h>
+
+#include "gradient_calls.hpp"
+#include "layer_calls.hpp"
+#include "sharding_bindings.hpp"
+#include "tensor_optimizer.hpp"
+#include "weft/grad_scaler.hpp"
+#include "weft/memory.hpp"
+
+namespace py = pybind11;
+
+namespace weft::torch_backend {
+namespace {
+
+template <typename Options>
+Options decaying(py::dict const& from) {
+  Options options;
+  options.lr = from["lr"].cast<double>();
+  options.weight_decay = from["weight_decay"].cast<double>();
+  options.maximize = from["maximize"].cast<bool>();
+  return options;
+}
+
+template <typename Options>
+Options with_betas(py::dict const& from) {
+  auto options = decaying<Options>(from);
+  std::tie(options.beta1, options.beta2) = from["betas"].cast<std::pair<double, double>>();
+  return options;
+}
+
+template <typename Options>
+Options adam(py::dict const& from) {
+  auto options = with_betas<Options>(from);
+  options.eps = from["eps"].cast<double>();
+  if constexpr (requires { options.amsgrad; }) options.amsgrad = from["amsgrad"].cast<bool>();
+  return options;
+}
+
+}  // namespace
+
+OptimizerOptions options_of(std::string const& kind, py::dict const& from) {
+  if (kind == "AdamW") return adam<AdamWOptions>(from);
+  if (kind == "Adam") return adam<AdamOptions>(from);
+  if (kind == "Lamb") return adam<LambOptions>(from);
+  if (kind == "Lion") return with_betas<LionOptions>(from);
+  if (kind == "SGD") {
+    auto options = decaying<SgdOptions>(from);
+    options.momentum = from["momentum"].cast<double>();
+    options.dampening = from["dampening"].cast<double>();
+    options.nesterov = from["nesterov"].cast<bool>();
+    return options;
+  }
+  TORCH_CHECK_VALUE(kind == "Adagrad", "weft: there is no optimizer ", kind);
+  auto options = decaying<AdagradOptions>(from);
+  options.lr_decay = from["lr_decay"].cast<double>();
+  options.initial_accumulator_value = from["initial_accumulator_value"].cast<double>();
+  options.eps = from["eps"].cast<double>();
+  return options;
+}
+
+namespace {
+
+using TensorTuple = std::tuple<at::Tensor, std::optional<at::Tensor>, std::vector<at::Tensor>>;
+using GroupTuple = std::tuple<std::string, py::dict, std::vector<TensorTuple>>;
+
+std::unique_ptr<TensorOptimizer> make_optimizer(std::vector<GroupTuple> const& from, bool master_weights,
+                                                bool zero_gradients) {
+  std::vector<TensorOptimizer::Group> groups;
+  for (auto const& [kind, options, tensors] : from) {
+    auto& group = groups.emplace_back(TensorOptimizer::Group{options_of(kind, options), {}});
+    for (auto const& [parameter, master, states] : tensors) group.tensors.push_back({parameter, master, states});
+  }
+  return std::make_unique<TensorOptimizer>(groups, master_weights, zero_gradients);
+}
+
+NormType norm_type(std::string const& name) {
+  TORCH_CHECK_VALUE(name == "l2" || name == "inf", "weft: norm type ", name, "; there are l2 and inf");
+  return name == "l2" ? NormType::l2 : NormType::inf;
+}
+
+/// One f32 of the scaler's, as a tensor of no dimensions that keeps the scaler.
+at::Tensor number(std::shared_ptr<GradScaler> const& scaler, float const* memory) {
+  return at::from_blob(
+      const_cast<float*>(memory), {}, [scaler](void*) {}, at::TensorOptions(at::kFloat));
+}
+
+void bind_scaler(py::module_& module) {
+  py::class_<GradScaler, std::shared_ptr<GradScaler>>(module, "LossScale")
+      .def(py::init([](double scale, double growth, double backoff, int interval, int hysteresis, bool enabled) {
+             return as_torch([&] {
+               return std::make_shared<GradScaler>(
+                   GradScalerOptions{scale, growth, backoff, interval, hysteresis, enabled});
+             });
+           }),
+           py::arg("init_scale"), py::arg("growth_factor"), py::arg("backoff_factor"), py::arg("growth_interval"),
+           py::arg("hysteresis"), py::arg("enabled"))
+      .def("scale",
+           [](std::shared_ptr<GradScaler> const& self) {
+             return number(self, static_cast<float const*>(self->scale_view().data));
+           })
+      .def("inv_scale", [](std::shared_ptr<GradScaler> const& self) { return number(self, self->inputs().inv_scale); })
+      .def("found_inf", [](std::shared_ptr<GradScaler> const& self) { return number(self, self->inputs().found_inf); })
+      .def("update", [](GradScaler& self) { self.update(); })
+      .def("state",
+           [](GradScaler const& self) {
+             auto const state = self.state();
+             return std::make_tuple(state.scale, state.growth_tracker, state.hysteresis_left);
+           })
+      .def("set_state",
+           [](GradScaler& self, float scale, std::int64_t tracker, std::int64_t left) {
+             as_torch([&] { self.set_state({scale, tracker, left}); });
+           })
+      .def(
+          "set_options",
+          [](GradScaler& self, double scale, double growth, double backoff, int interval, int hysteresis,
+             bool enabled) {
+            as_torch([&] { self.set_options({scale, growth, backoff, interval, hysteresis, enabled}); });
+          },
+          py::arg("init_scale"), py::arg("growth_factor"), py::arg("backoff_factor"), py::arg("growth_interval"),
+          py::arg("hysteresis"), py::arg("enabled"));
+}
+
+void bind_layers(py::module_& module) {
+  using release = py::call_guard<py::gil_scoped_release>;
+  module.def("layer_norm", &layer_norm, release());
+  module.def("layer_norm_gradient", &layer_norm_gradient, release());
+  module.def("bias_gelu", &bias_gelu, release());
+  module.def("bias_gelu_gradient", &bias_gelu_gradient, release());
+  module.def("bias_dropout_add", &bias_dropout_add, release());
+  module.def("bias_dropout_gradient", &bias_dropout_gradient, release());
+}
+
+}  // namespace
+
+void bind_training(py::module_& module) {
+  using release = py::call_guard<py::gil_scoped_release>;
+  py::class_<TensorOptimizer>(module, "TensorOptimizer")
+      .def(py::init(&make_optimizer), py::arg("groups"), py::arg("master_weights"), py::arg("zero_gradients"))
+      .def("set_options", [](TensorOptimizer& self, std::size_t group, std::string const& kind,
+                             py::dict const& options) { self.set_options(group, options_of(kind, options)); })
+      .def("step", &TensorOptimizer::step, release());
+  module.def("is_dense", [](at::Tensor const& one) { return one.is_non_overlapping_and_dense(); });
+  module.def(
+      "state_memory",
+      [](std::vector<std::int64_t> const& sizes, MemoryAccount const& account) {
+        MemoryAccount::Binding const bound(account);
+        MemoryScope const scope(MemoryKind::optimizer);
+        return as_torch([&] { return state_memory(sizes); });
+      },
+      release());
+  module.def(
+      "measure_gradients",
+      [](std::vector<at::Tensor> const& gradients, std::string const& type, float factor, std::string const& call) {
+        return measure_gradients(gradients, norm_type(type), factor, call.c_str());
+      },
+      release());
+  module.def(
+      "scale_gradients",
+      [](std::vector<at::Tensor> const& gradients, float factor, std::string const& call) {
+        return scale_gradients(gradients, factor, call.c_str());
+      },
+      release());
+  bind_layers(module);
+  bind_scaler(module);
+  bind_sharding(module);
+}
+
+}  // namespace weft::torch_backend

@@ -1,0 +1,217 @@
+"""weft.ZeroOptimizer trains to the bits of weft.DistributedDataParallel with weft.optim, in every stage."""
+
+import pickle
+
+import pytest
+import torch
+import torch.distributed as dist
+import weft
+from models import batch, loss_of, rows_of, small_model
+from ranks import run_ranks
+from torch import nn
+
+ROWS, STEPS = 8, 5
+BUCKETS = {"bucket_cap_mb": 0.0005, "first_bucket_mb": 0.0002}
+
+
+def run(model, module, optimizer, rank, scaler=None, accumulate=1, steps=range(STEPS)):
+    ranks, losses = dist.get_world_size(), []
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    for step in steps:
+        optimizer.zero_grad()
+        for part in range(accumulate):
+            data = [one.to(next(module.parameters()).dtype) for one in rows_of(rank, ranks, batch(10 * step + part, ROWS))]
+            with model.no_sync() if part + 1 < accumulate else torch.enable_grad():
+                loss = loss_of(module, data)
+                (scaler.scale(loss) if scaler else loss).backward()
+        if scaler:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    return losses
+
+
+def check_equals_ddp(rank, stage, kind, options, dtype, accumulate):
+    kind = getattr(weft.optim, kind)
+    one, other = small_model(seed=rank).to(dtype), small_model(seed=rank).to(dtype)
+    zero = weft.ZeroOptimizer(one, kind, stage=stage, **BUCKETS, **options)
+    losses = run(zero, one, zero, rank, accumulate=accumulate)
+    ddp = weft.DistributedDataParallel(other)
+    reference = kind(ddp.parameters(), **options)
+    assert losses == run(ddp, ddp, reference, rank, accumulate=accumulate)
+    zero.wait()
+    for mine, theirs in zip(one.state_dict().values(), other.parameters()):
+        torch.testing.assert_close(mine, theirs.detach(), rtol=0, atol=0)
+    states, expected = zero.state_dict(), reference.state_dict()
+    assert states["param_groups"][0]["lr"] == expected["param_groups"][0]["lr"]
+    assert states["state"].keys() == expected["state"].keys()
+    for key, state in expected["state"].items():
+        for name, value in state.items():
+            torch.testing.assert_close(states["state"][key][name], value, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("kind", "options", "dtype", "accumulate"),
+    [
+        ("AdamW", {"lr": 0.01}, torch.float32, 1),
+        ("AdamW", {"lr": 0.01}, torch.bfloat16, 1),
+        ("SGD", {"lr": 0.1, "momentum": 0.9}, torch.float32, 3),
+        ("Adagrad", {"lr": 0.1}, torch.float32, 1),
+    ],
+)
+def test_equals_ddp(stage, kind, options, dtype, accumulate):
+    for ranks in (2, 3):
+        run_ranks(ranks, "weft", check_equals_ddp, stage, kind, options, dtype, accumulate)
+
+
+def check_scaler_and_norm(rank, stage):
+    scaler = weft.amp.GradScaler(init_scale=2.0**8, growth_interval=2)
+    one, other = small_model(), small_model()
+    zero = weft.ZeroOptimizer(one, weft.optim.AdamW, stage=stage, max_norm=0.1, scaler=scaler, lr=0.01, **BUCKETS)
+    losses = run(zero, one, zero, rank, scaler)
+    assert scaler.get_scale() == 2.0**10
+    ddp = weft.DistributedDataParallel(other)
+    reference = weft.optim.AdamW(ddp.parameters(), lr=0.01, max_norm=0.1)
+    torch.testing.assert_close(losses, run(ddp, ddp, reference, rank), rtol=1e-5, atol=0)
+    torch.testing.assert_close(zero.grad_norm, reference.grad_norm, rtol=1e-4, atol=0)
+
+    zero.wait()
+    before = one.state_dict()
+    before = {name: value.clone() for name, value in before.items()}
+    scaler.scale(loss_of(one, rows_of(rank, 2, batch(0, ROWS))) * (float("inf") if rank == 1 else 1)).backward()
+    scaler.step(zero)
+    scaler.update()
+    zero.wait()
+    assert scaler.get_scale() == 2.0**9, "what one rank alone finds stops all"
+    assert all(torch.equal(value, before[name]) for name, value in one.state_dict().items())
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_scaler_and_norm(stage):
+    run_ranks(2, "weft", check_scaler_and_norm, stage)
+
+
+def check_scaler_resumes(rank, stage):
+    """The optimizer scales by what the scaler has loaded or been set to, not by what it began with."""
+    scaler = weft.amp.GradScaler(init_scale=2.0**8)
+    model = small_model()
+    zero = weft.ZeroOptimizer(model, weft.optim.SGD, stage=stage, scaler=scaler, max_norm=1e9, lr=0.0)
+    norms = []
+    changes = [
+        lambda: None,
+        lambda: scaler.load_state_dict({**scaler.state_dict(), "scale": 4.0, "growth_factor": 4.0, "growth_interval": 1}),
+        lambda: scaler.set_backoff_factor(0.25),
+        lambda: scaler.__setstate__(scaler.__getstate__()),
+    ]
+    for change, scale in zip(changes, (2.0**8, 16.0, 64.0, 256.0)):
+        change()
+        scaler.scale(loss_of(model, rows_of(rank, 2, batch(0, ROWS)))).backward()
+        scaler.step(zero)
+        scaler.update()
+        assert scaler.get_scale() == scale
+        norms.append(zero.grad_norm.item())
+    assert norms == pytest.approx([norms[0]] * 4, rel=1e-6)
+    scaler.scale(loss_of(model, rows_of(rank, 2, batch(0, ROWS))) * float("inf")).backward()
+    scaler.step(zero)
+    scaler.update()
+    assert scaler.get_scale() == 64.0
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_scaler_changes_in_place(stage):
+    run_ranks(2, "weft", check_scaler_resumes, stage)
+
+
+def save_halfway(rank, folder, stage):
+    model = small_model()
+    zero = weft.ZeroOptimizer(model, weft.optim.Adam, stage=stage, lr=0.01, **BUCKETS)
+    run(zero, model, zero, 0, steps=range(3))  # every rank has the same data, whatever their number
+    weights, states = model.state_dict(), zero.state_dict()
+    if rank == 0:
+        with open(folder / "saved", "wb") as file:
+            pickle.dump((weights, states), file)
+
+
+def resume(rank, folder, stage):
+    with open(folder / "saved", "rb") as file:
+        weights, states = pickle.load(file)
+    results = []
+    for kind in ("zero", "zero, loaded after", "weft", "torch"):
+        model = small_model(seed=5)
+        if kind != "zero, loaded after":
+            model.load_state_dict(weights)
+        if kind.startswith("zero"):
+            optimizer = weft.ZeroOptimizer(model, weft.optim.Adam, lr=9.0, stage=stage, **BUCKETS)
+        else:
+            optimizer = (weft.optim if kind == "weft" else torch.optim).Adam(model.parameters(), lr=9.0)
+        model.load_state_dict(weights)
+        optimizer.load_state_dict(states)
+        for step in range(3, 5):
+            optimizer.zero_grad()
+            loss_of(model, rows_of(0, 2, batch(10 * step, ROWS))).backward()
+            optimizer.step()
+        if kind.startswith("zero"):
+            optimizer.wait()
+        results.append([value.clone() for value in model.state_dict().values()])
+    for zeros, loaded, wefts, torchs in zip(*results):
+        torch.testing.assert_close(zeros, loaded, rtol=0, atol=0)
+        torch.testing.assert_close(zeros, wefts, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(zeros, torchs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (2, 3), (3, 2), (3, 3)])
+def test_goes_on_at_another_number_of_ranks(tmp_path, before, after):
+    run_ranks(2, "weft", save_halfway, tmp_path, before)
+    run_ranks(3, "weft", resume, tmp_path, after)
+
+
+def check_memory(rank):
+    model = nn.Sequential(*[nn.Linear(256, 256, bias=False) for _ in range(4)]).bfloat16()
+    zero = weft.ZeroOptimizer(model, weft.optim.AdamW, bucket_cap_mb=0.2)
+    model(torch.ones(1, 256, dtype=torch.bfloat16)).sum().backward()
+    zero.step()
+    zero.wait()
+    return zero.bytes()["optimizer"]
+
+
+def test_states_are_shared_out():
+    elements = 4 * 256 * 256
+    for each in run_ranks(4, "weft", check_memory):
+        assert each == pytest.approx(elements * 12 / 4, rel=0.01)  # two states and the original
+
+
+def error_of(call):
+    with pytest.raises(Exception) as caught:
+        call()
+    return str(caught.value)
+
+
+def check_wrong_use(rank):
+    model, other = small_model(), nn.Linear(2, 2)
+    foreign = [{"params": list(model.parameters()) + [other.weight]}]
+    assert "parameter 6 of its groups, of shape (2, 2), is none of" in error_of(lambda: weft.ZeroOptimizer(model, groups=foreign))
+    some = [{"params": list(model.parameters())[1:]}]
+    assert "parameter 0.weight is in none" in error_of(lambda: weft.ZeroOptimizer(model, groups=some))
+    assert "stage is 4" in error_of(lambda: weft.ZeroOptimizer(model, stage=4))
+    assert "shard_size is of stage 3" in error_of(lambda: weft.ZeroOptimizer(model, shard_size=2))
+    assert "Lamb cannot be sharded" in error_of(lambda: weft.ZeroOptimizer(model, weft.optim.Lamb))
+    assert "Adam cannot be sharded" in error_of(lambda: weft.ZeroOptimizer(model, torch.optim.Adam))
+    zero = weft.ZeroOptimizer(model)
+    assert "no backward since the last step, of a loss that depends on the Sequential's" in error_of(zero.step)
+    assert "such as 0.weight" in error_of(zero.step)
+    loss_of(model, rows_of(rank, 2, batch(0, ROWS))).backward()
+    zero.param_groups[0]["weight_decay"] = 0.5
+    assert "weight_decay of group 0 was changed" in error_of(zero.step)
+    zero.param_groups[0]["weight_decay"] = 0.01
+    zero.step()
+    assert "does not know" in error_of(lambda: weft.amp.GradScaler().step(zero))
+    model[0].weight = nn.Parameter(torch.zeros(16, 8))
+    assert "parameter 0.weight was replaced" in error_of(lambda: model(torch.zeros(1, 8)))
+
+
+def test_wrong_use_is_named():
+    run_ranks(2, "weft", check_wrong_use)

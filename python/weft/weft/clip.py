@@ -1,0 +1,37 @@
+"""Clipping gradients by their norm."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from weft import backend, local
+
+
+@torch.no_grad()
+def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None) -> torch.Tensor:
+    """torch.nn.utils.clip_grad_norm_ by the library's kernels: gradients of tensors and DTensors are scaled to a norm of
+    at most ``max_norm``, and the norm before is returned, an ordinary tensor.
+
+    DTensors' norm is over all ranks' parts; all ranks call this. Gradients that are not finite are left as they are,
+    where torch's turns them to zeros and NaNs, and the norm returned is inf. ``foreach`` has no effect. What the kernels
+    do not take (other norms than 2 and inf, float64, GPUs, sparse gradients) torch's function does.
+    """
+    parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    here = [local.tensor(gradient) for gradient in gradients]
+    kind = {2.0: "l2", math.inf: "inf"}.get(float(norm_type))
+    if kind is None or not all(local.computable(one) for one in here):
+        return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+    value, finite = local.measure(gradients, kind, 1.0, "clip_grad_norm_")
+    norm = (math.sqrt(value) if kind == "l2" else value) if finite else math.inf
+    if not finite and error_if_nonfinite:
+        raise RuntimeError(
+            f"weft.clip_grad_norm_: the norm of order {norm_type} of the gradients is not finite, so they cannot be "
+            "clipped; error_if_nonfinite=False leaves them as they are"
+        )
+    factor = float(max_norm) / (norm + 1e-6)
+    if finite and factor < 1:
+        backend.extension().scale_gradients(here, factor, "clip_grad_norm_")
+    return torch.tensor(norm, dtype=torch.float32)

@@ -1,0 +1,96 @@
+"""Replicated models on the library's own buckets."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+from weft import backend, memory, replicas, speeds
+
+
+class DistributedDataParallel(torch.nn.Module):
+    """torch.nn.parallel.DistributedDataParallel on weft's buckets: memory that all ranks see, into which backward writes
+    gradients and from which they are averaged while backward goes on.
+
+    Collective. Rank 0's parameters and buffers count. CPU; the process group's back end is weft. Every .grad is a view
+    into a bucket; ``zero_grad(set_to_none=False)``, or weft's optimizers' ``zero_gradients``, saves a copy of each.
+
+    bucket_cap_mb, first_bucket_mb  how large buckets are; the first is small, so that sending begins early. Absent: what suits
+                                    the model and the group's all_reduce, timed now (``weft.speeds.bucket_mb``), from 1 to 25
+    broadcast_buffers               rank 0's buffers go to all ranks before each forward in training
+    find_unused_parameters          ranks ask each other who has which gradient; a parameter that none has one of keeps
+                                    its .grad. Otherwise such a gradient counts as zero.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        process_group=None,
+        *,
+        bucket_cap_mb: float | None = None,
+        first_bucket_mb: float = 1,
+        broadcast_buffers: bool = True,
+        find_unused_parameters: bool = False,
+    ):
+        super().__init__()
+        if first_bucket_mb <= 0 or (bucket_cap_mb is not None and bucket_cap_mb <= 0):
+            raise ValueError("weft.DistributedDataParallel: buckets must be larger than 0 MB")
+        self.module = module
+        self.process_group, group = replicas.group_of(process_group)
+        named = replicas.trained_parameters(module, "DistributedDataParallel")
+        replicas.check_alike(named, self.process_group, "DistributedDataParallel")
+        bucket_cap_mb = speeds.bucket_mb(named, self.process_group, bucket_cap_mb)
+        untrained = [p.data for p in module.parameters() if not p.requires_grad]
+        replicas.broadcast(list(module.buffers()) + untrained, self.process_group)
+        self._buckets = backend.extension().Replicas(
+            group,
+            [parameter.detach() for _, parameter in named],
+            first_bytes=max(1, int(first_bucket_mb * 2**20)),
+            bytes=max(1, int(bucket_cap_mb * 2**20)),
+            find_unused=find_unused_parameters,
+            account=memory.account(),
+        )
+        views = [self._buckets.gradient(index) for index in range(len(named))]
+        self._gradients = replicas.GradientViews(named, views, self._buckets.mark_ready, self._finish)
+        self._find_unused = find_unused_parameters
+        self._broadcast_buffers = broadcast_buffers
+        self._sync = True
+
+    def forward(self, *inputs, **kwargs):
+        self.before_forward()
+        return self.module(*inputs, **kwargs)
+
+    def before_forward(self) -> None:
+        """What forward() does ahead of the module's, for who calls the module itself. Collective."""
+        replicas.check_unchanged(self.module, self._gradients.named, self._gradients.views, "DistributedDataParallel", False)
+        if self._broadcast_buffers and self._sync and self.training:
+            replicas.broadcast(list(self.module.buffers()), self.process_group)
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """Within it gradients are added up and not sent; the next backward outside sends the sums."""
+        before = self._sync
+        self.set_sync(False)
+        try:
+            yield
+        finally:
+            self.set_sync(before)
+
+    def set_sync(self, sync: bool) -> None:
+        """no_sync() for passes that are no block of a program: False begins it, True ends it."""
+        self._sync = sync
+        self._buckets.set_sync(sync)
+
+    def bytes(self) -> dict:
+        """What the wrapper holds on this rank."""
+        return {"gradients": self._buckets.bytes()}
+
+    def _finish(self):
+        self._buckets.finish()
+        if not self._sync:
+            return
+        for index in range(len(self._gradients.parameters)):
+            if not self._find_unused or self._buckets.has_gradient(index):
+                self._gradients.parameters[index].grad = self._gradients.views[index]
+        torch.autograd.graph.increment_version(self._gradients.views)

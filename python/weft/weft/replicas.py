@@ -1,0 +1,133 @@
+"""What weft's wrappers of replicated models have in common: the group, checks, and hooks on parameters."""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+import torch.distributed as dist
+
+from weft import local
+
+
+def group_of(process_group):
+    """The weft back end of a process group, None: the default one's."""
+    group = process_group if process_group is not None else dist.group.WORLD
+    if group is None:
+        raise RuntimeError('weft: no process group; call torch.distributed.init_process_group("weft") first')
+    backend = group._get_backend(torch.device("cpu"))
+    if backend.name() != "weft":
+        raise RuntimeError(
+            f"weft: the process group's back end for the CPU is {backend.name()}; weft's wrappers need one of weft's: "
+            'init_process_group("weft"), or new_group(backend="weft")'
+        )
+    return group, backend
+
+
+def trained_parameters(module: torch.nn.Module, wrapper: str) -> list:
+    """(name, parameter) of those that have gradients, in the module's order. Refuses what buckets do not take."""
+    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    if not named:
+        raise ValueError(f"weft.{wrapper}: {type(module).__name__} has no parameter that requires a gradient")
+    for name, parameter in named:
+        if not local.computable(parameter):
+            raise ValueError(
+                f"weft.{wrapper}: parameter {name} is {parameter.dtype} on {parameter.device} with strides "
+                f"{parameter.stride()}; it must be dense, float32, bfloat16 or float16, and on the CPU"
+            )
+    return named
+
+
+def check_alike(named: list, process_group, wrapper: str) -> None:
+    """Collective: every rank raises the same error, naming the first rank and parameter that differ from rank 0's."""
+    mine = [(name, tuple(p.shape), str(p.dtype)) for name, p in named]
+    everybodys = [None] * dist.get_world_size(process_group)
+    dist.all_gather_object(everybodys, mine, group=process_group)
+    for rank, theirs in enumerate(everybodys):
+        if theirs == everybodys[0]:
+            continue
+        for index in range(max(len(theirs), len(everybodys[0]))):
+            one, other = (each[index] if index < len(each) else None for each in (everybodys[0], theirs))
+            if one != other:
+                shown = ["nothing" if each is None else "{} of shape {} and type {}".format(*each) for each in (one, other)]
+                raise ValueError(
+                    f"weft.{wrapper}: models differ: parameter {index} is {shown[0]} on rank 0, {shown[1]} on rank {rank}; "
+                    "build the same model on every rank"
+                )
+
+
+@torch.no_grad()
+def broadcast(tensors, process_group) -> None:
+    """Collective: rank 0's values go to all."""
+    root = dist.get_global_rank(process_group, 0)
+    for tensor in tensors:
+        dist.broadcast(tensor.detach(), root, group=process_group)
+
+
+class GradientViews:
+    """Keeps parameters' gradients in views of buckets, and says when they are ready.
+
+    `ready(index)` is called as soon as parameter `index` has this pass's gradient, in its view; `ended()` once at the end of
+    each backward that gave any.
+    """
+
+    def __init__(self, named: list, views: list, ready, ended):
+        self.named = named
+        self.parameters = [parameter for _, parameter in named]
+        self.names = [name for name, _ in named]
+        self.views = views
+        self._ready, self._ended = ready, ended
+        self._in_backward = False
+        views = weakref.ref(self)  # Python does not find cycles through parameters' hooks
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(lambda _, index=index: views()._has_gradient(index))
+            for index, parameter in enumerate(self.parameters)
+        ]
+
+    def take(self, index: int) -> None:
+        """The parameter's .grad is its view from now on."""
+        parameter, view = self.parameters[index], self.views[index]
+        gradient = parameter.grad
+        if gradient is not None and gradient.data_ptr() == view.data_ptr():
+            return
+        if gradient is not None:
+            with torch.no_grad():
+                view.copy_(gradient)
+        parameter.grad = view
+
+    def _has_gradient(self, index: int) -> None:
+        gradient = self.parameters[index].grad
+        if gradient.layout != torch.strided:
+            raise RuntimeError(
+                f"weft: the gradient of parameter {self.names[index]} is sparse; make its module with sparse=False"
+            )
+        if not self._in_backward:
+            self._in_backward = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._end)
+        self.take(index)
+        self._ready(index)
+
+    def _end(self) -> None:
+        self._in_backward = False
+        self._ended()
+
+    def remove(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+
+def check_unchanged(module: torch.nn.Module, named: list, kept: list, wrapper: str, in_place: bool = True) -> None:
+    """Raises where a parameter was added, replaced, moved or converted since the module was wrapped; `kept` are what the
+    (name, parameter) of `named` are to be laid out as, and where `in_place` their memory too."""
+    now = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    for (name, parameter), view in zip(named, kept):
+        same = now.pop(name, None) is parameter and parameter.shape == view.shape and parameter.dtype == view.dtype
+        if not same or in_place and parameter.untyped_storage()._cdata != view.untyped_storage()._cdata:
+            raise RuntimeError(
+                f"weft.{wrapper}: parameter {name} was replaced, frozen or converted after the model was wrapped; change the "
+                "model first, then wrap it"
+            )
+    if now:
+        raise RuntimeError(
+            f"weft.{wrapper}: parameter {next(iter(now))} came after the model was wrapped; add it first, then wrap the model"
+        )

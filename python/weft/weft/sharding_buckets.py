@@ -1,0 +1,85 @@
+"""Stages 1 and 2 of ZeRO on the library's buckets."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+from weft import backend, memory, replicas
+
+
+class BucketSharding:
+    """Parameters and gradients of a module are views of buckets; of each bucket every rank updates a part.
+
+    What ZeroOptimizer asks of it and of UnitSharding: ``core``; ``index(i)`` and ``groups``, how the core counts the
+    i-th parameter and which of the optimizer's groups each of its own is; ``reduced``, there is something to step with.
+    """
+
+    def __init__(self, module, named, cores, group, settings, *, stage, bucket_cap_mb, first_bucket_mb):
+        self._module, self._named = module, named
+        self.groups = range(len(cores))
+        self.core = backend.extension().ShardedReplicas(
+            group,
+            cores,
+            stage=stage,
+            first_bytes=max(1, int(first_bucket_mb * 2**20)),
+            bytes=max(1, int(bucket_cap_mb * 2**20)),
+            account=memory.account(),
+            **settings,
+        )
+        self._tensors = [self.core.parameter(index) for index in range(len(named))]
+        for (_, parameter), tensor in zip(named, self._tensors):
+            parameter.data = tensor
+        views = [self.core.gradient(index) for index in range(len(named))]
+        self._gradients = replicas.GradientViews(named, views, self._ready, self._end_backward)
+        module.register_forward_pre_hook(lambda *_: self._before_forward())
+        self._marked, self._sync, self._under_way, self.reduced = [], True, False, False
+
+    def index(self, position):
+        return position
+
+    def _before_forward(self):
+        replicas.check_unchanged(self._module, self._named, self._tensors, "ZeroOptimizer")
+        self.wait()
+
+    def wait(self):
+        if self._under_way:
+            self.core.wait_parameters()
+            self._under_way = False
+
+    def _ready(self, index):
+        if self._sync:
+            self.core.mark_ready(index)
+        else:
+            self._marked.append(index)
+
+    def _end_backward(self):
+        if self._sync:
+            self.reduced = True
+        else:
+            self.core.accumulate(self._marked)
+            self._marked = []
+
+    def set_sync(self, sync):
+        self._sync = sync
+
+    def after_step(self):
+        self.reduced, self._under_way = False, True
+        for parameter, view in zip(self._gradients.parameters, self._gradients.views):
+            parameter.grad = view
+        torch.autograd.graph.increment_version(self._gradients.views)
+        torch.autograd.graph.increment_version(self._gradients.parameters)
+
+    def shared(self):
+        """Parameters are on their way from their owners, as after a step."""
+        self._under_way = True
+        self.wait()
+        torch.autograd.graph.increment_version(self._gradients.parameters)
+
+    def whole_parameters(self):
+        return contextlib.nullcontext()
+
+    def values(self, position):
+        """What the parameter's float32 original is where a state_dict has none."""
+        return self._named[position][1].detach()

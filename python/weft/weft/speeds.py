@@ -1,0 +1,45 @@
+"""How fast a group's all_reduce is here, and the buckets that suit it."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import torch
+import torch.distributed as dist
+
+_FEW, _MANY = 1024, 2**20  # elements of the all_reduces that are timed
+_LEAST_MB, _MOST_MB = 1, 25
+
+
+def median_seconds(call, repeats: int = 5) -> float:
+    taken = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - begin)
+    return sorted(taken)[repeats // 2]
+
+
+def of_all_reduce(group) -> tuple[float, float]:
+    """α and β of the slowest rank: seconds of a small one, on a stream, and of each byte more. Collective."""
+    seconds = [
+        median_seconds(lambda one=torch.zeros(size): dist.all_reduce(one, group=group, async_op=True).wait())
+        for size in (_FEW, _MANY)
+    ]
+    beta = max(seconds[1] - seconds[0], 1e-9) / ((_MANY - _FEW) * 4)
+    found = torch.tensor([seconds[0], beta], dtype=torch.float64)
+    dist.all_reduce(found, dist.ReduceOp.MAX, group=group)
+    return tuple(found.tolist())
+
+
+def bucket_mb(named: list, group, asked: float | None) -> float:
+    """`asked`, or else what keeps short both what nothing hides, the last bucket, and what all of them cost besides their
+    bytes: k buckets of β·B seconds in all leave β·B/k + k·α, least at k = √(β·B/α). Equal on all ranks. Collective where
+    nothing is asked."""
+    if asked is not None:
+        return asked
+    size = sum(p.numel() * p.element_size() for _, p in named)
+    alpha, beta = of_all_reduce(group)
+    best = size / max(1.0, math.sqrt(beta * size / alpha))
+    return min(max(best / 2**20, _LEAST_MB), _MOST_MB)

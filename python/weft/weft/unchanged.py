@@ -1,0 +1,322 @@
+"""What ``weft-run`` runs on each rank: a script written for one process, with its optimizer, model, loaders and files made fit
+for several.
+
+    making a torch.optim optimizer   replicates the module that has its parameters, or shards the optimizer, by the strategy;
+                                     Adam, AdamW, SGD and Adagrad become weft.optim's
+    iterating a DataLoader           while that module trains each rank takes its share of every batch; in evaluation, all of it
+    torch.save                       rank 0 writes, the others wait
+    printing                         rank 0 alone
+    random numbers                   all ranks begin with rank 0's seed, which orders the data alike
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import gc
+import inspect
+import os
+import random
+import runpy
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from weft import optim, replicas
+from weft.ddp import DistributedDataParallel
+from weft.zero import ZeroOptimizer
+
+# torch's, and weft's of the same arguments.
+FUSED = {getattr(torch.optim, name): getattr(optim, name) for name in ("Adam", "AdamW", "SGD", "Adagrad")}
+
+
+class Refused(Exception):
+    """Said in one line, without a traceback."""
+
+
+class Training:
+    """The strategy, and what it has been applied to."""
+
+    def __init__(self, options):
+        self.strategy, self.precision = options.strategy, options.precision
+        self.clip_grad, self.accumulate = options.clip_grad, options.accumulate
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.modules, self.optimizers, self.wrappers = [], [], []
+        self.batches_shared = False
+        self._inside = False  # an optimizer that is made here
+
+    # --- optimizers ---
+
+    def make_optimizer(self, kind: type, arguments: tuple, keywords: dict):
+        """Instead of kind.__new__(): an optimizer that is made already, or one whose __init__ is to come."""
+        if self._inside or issubclass(kind, (ZeroOptimizer, optim.FusedOptimizer)) or not (arguments or keywords):
+            return object.__new__(kind)  # the script knows weft itself, or this is a copy
+        if kind not in FUSED and self.strategy != "ddp":
+            names = ", ".join(one.__name__ for one in FUSED)
+            raise Refused(f"--strategy {self.strategy} cannot shard {kind.__name__}; it can {names}, and --strategy ddp takes any")
+        groups, options = _arguments_of(kind, arguments, keywords)
+        module = _module_of(groups, kind)
+        if any(module is one for one in self.modules):
+            raise Refused(f"a second optimizer, {kind.__name__}, over the parameters of the same {type(module).__name__}")
+        make = self._replicate if self.strategy == "ddp" else self._shard
+        self._inside = True
+        try:
+            optimizer = make(kind, module, groups, options)
+        finally:
+            self._inside = False
+        self._watch(module, optimizer)
+        return optimizer
+
+    def _replicate(self, kind, module, groups, options):
+        wrapper = DistributedDataParallel(module)
+        module.register_forward_pre_hook(lambda *_: wrapper.before_forward())
+        self.wrappers.append(wrapper)
+        if kind in FUSED:
+            return _made(FUSED[kind])(groups, max_norm=self.clip_grad, **_without_torchs(options))
+        optimizer = _made(kind)(groups, **options)
+        if self.clip_grad is not None:
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            clip = torch.nn.utils.clip_grad_norm_
+            optimizer.register_step_pre_hook(lambda *_: (clip(parameters, self.clip_grad), None)[1])
+        return optimizer
+
+    def _shard(self, kind, module, groups, options):
+        stage = int(self.strategy[-1])
+        return ZeroOptimizer(module, FUSED[kind], stage=stage, max_norm=self.clip_grad, groups=groups, **_without_torchs(options))
+
+    def _watch(self, module, optimizer):
+        self.modules.append(module)
+        self.optimizers.append(optimizer)
+        # A forward in training is a micro-batch; of --accumulate the last one's backward communicates.
+        syncs = optimizer if isinstance(optimizer, ZeroOptimizer) else self.wrappers[-1]
+        forwards = [0]
+
+        def count(trained, *_):
+            if trained.training and torch.is_grad_enabled():
+                forwards[0] += 1
+                if self.accumulate > 1:
+                    syncs.set_sync(forwards[0] % self.accumulate == 0)
+
+        module.register_forward_pre_hook(count, prepend=True)  # ahead of those that the strategy has
+        if self.precision == "bf16":
+            module.forward = _autocast(module.forward)
+        if not isinstance(optimizer, ZeroOptimizer):
+            return
+        # Sharded, the gradients that a rank sees are not the ones to clip by.
+        ours = {id(p) for p in module.parameters()}
+        clip = torch.nn.utils.clip_grad_norm_
+
+        def clip_grad_norm_(parameters, max_norm, *arguments, **keywords):
+            parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            if not any(id(p) in ours for p in parameters):
+                return clip(parameters, max_norm, *arguments, **keywords)
+            if self.clip_grad != max_norm:
+                raise Refused(
+                    f"the script clips gradients to {max_norm}, which are sharded; pass --clip-grad {max_norm}, and the update does it"
+                )
+            return optimizer.grad_norm if optimizer.grad_norm is not None else torch.tensor(0.0)
+
+        torch.nn.utils.clip_grad_norm_ = torch.nn.utils.clip_grad.clip_grad_norm_ = clip_grad_norm_
+
+    # --- data ---
+
+    def shares(self) -> bool:
+        """Whether batches are of training now."""
+        return torch.is_grad_enabled() and any(module.training for module in self.modules)
+
+    def share(self, batch: list) -> list:
+        """This rank's part of a batch's indices: with those of the others all of them, as equal as can be."""
+        if len(batch) < self.ranks:
+            raise Refused(
+                f"a batch of {len(batch)} samples for {self.ranks} ranks; make batches larger, or pass drop_last=True to the "
+                "DataLoader where it is the last one"
+            )
+        self.batches_shared = True
+        first, last = (len(batch) * one // self.ranks for one in (self.rank, self.rank + 1))
+        return batch[first:last]
+
+    def check_end(self, script: str) -> None:
+        if not self.optimizers:
+            raise Refused(
+                f"{script} ended without making a torch.optim optimizer, so --strategy {self.strategy} was never applied; "
+                "start it with python"
+            )
+        if not self.batches_shared and self.ranks > 1 and self.rank == 0:
+            print(
+                "weft-run: no DataLoader was iterated in training, so every rank has computed the same; load data with "
+                "torch.utils.data.DataLoader, made before or after the optimizer and iterated after it",
+                file=sys.stderr,
+            )
+
+
+def _arguments_of(kind: type, arguments: tuple, keywords: dict) -> tuple[list, dict]:
+    """An optimizer's parameters or groups, and its options by name."""
+    signature = inspect.signature(kind.__init__)
+    bound = signature.bind(None, *arguments, **keywords).arguments
+    _, (_, parameters), *options = bound.items()  # self comes first
+    flat = {}
+    for name, value in options:
+        flat.update(value if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD else {name: value})
+    listed = list(parameters)
+    if listed and isinstance(listed[0], dict):
+        listed = [{**group, "params": _list_of(group["params"])} for group in listed]
+    return _list_of(listed), flat
+
+
+def _list_of(parameters) -> list:
+    listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    return [one[1] if isinstance(one, tuple) else one for one in listed]  # named_parameters()
+
+
+def _without_torchs(options: dict) -> dict:
+    """Without what chooses among torch's implementations."""
+    return {name: value for name, value in options.items() if name not in ("foreach", "fused", "capturable", "differentiable")}
+
+
+@functools.cache
+def _made(kind: type) -> type:
+    """The class, but that one of it which Optimizer.__new__() returns complete is not initialised again."""
+
+    class Made(kind):
+        def __init__(self, *arguments, **keywords):
+            if "param_groups" not in self.__dict__:
+                super().__init__(*arguments, **keywords)
+
+    Made.__name__ = Made.__qualname__ = kind.__name__
+    return Made
+
+
+def _module_of(groups: list, kind: type) -> nn.Module:
+    """The innermost module that has all of an optimizer's parameters."""
+    parameters = [p for one in groups for p in (one["params"] if isinstance(one, dict) else [one])]
+    wanted = {id(p) for p in parameters}
+    found = []
+    for one in gc.get_objects():
+        if issubclass(type(one), nn.Module):  # its type itself: a weak proxy would be asked for what may be gone
+            mine = {id(p) for p in one.parameters()}
+            if wanted <= mine:
+                found.append((len(mine), len(list(one.modules())), one))
+    if not found or not wanted:
+        raise Refused(
+            f"{kind.__name__} is over {len(wanted)} tensors that are not the parameters of one torch.nn.Module; make one that has "
+            "them all"
+        )
+    return min(found, key=lambda each: each[:2])[2]
+
+
+def _autocast(forward):
+    def under_autocast(*arguments, **keywords):
+        with torch.autocast("cpu", torch.bfloat16):
+            out = forward(*arguments, **keywords)
+        # Losses are computed in float32.
+        return tree_map(lambda leaf: leaf.float() if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.bfloat16 else leaf, out)
+
+    return under_autocast
+
+
+@contextlib.contextmanager
+def applied(training: Training):
+    """torch as the script finds it."""
+    optimizers, loaders = torch.optim.Optimizer, torch.utils.data.DataLoader
+    save, init, iterate = torch.save, dist.init_process_group, loaders.__iter__
+
+    def make(kind, *arguments, **keywords):
+        return training.make_optimizer(kind, arguments, keywords)
+
+    def iterated(loader):
+        if training.ranks == 1:
+            return iterate(loader)
+        if loader.batch_sampler is None and training.shares():
+            raise Refused(
+                "a DataLoader without batches of its own (batch_size=None, or an IterableDataset) cannot be shared among ranks; "
+                "give it a dataset with indices and a batch_size"
+            )
+        if loader.batch_sampler is not None and not isinstance(loader.batch_sampler, _Shares):
+            object.__setattr__(loader, "batch_sampler", _Shares(loader.batch_sampler, training))  # past DataLoader's own guard
+        return iterate(loader)
+
+    def refuse_group(*_, **__):
+        raise Refused("the script makes a process group itself, so it is no script for one process; start it with torchrun")
+
+    def save_once(*arguments, **keywords):
+        if training.rank == 0:
+            save(*arguments, **keywords)
+        dist.barrier()
+
+    optimizers.__new__ = staticmethod(make)
+    loaders.__iter__, torch.save, dist.init_process_group = iterated, save_once, refuse_group
+    clip = torch.nn.utils.clip_grad_norm_
+    try:
+        yield
+    finally:
+        # Deleted, object.__new__() would refuse arguments from then on.
+        optimizers.__new__ = staticmethod(lambda kind, *_, **__: object.__new__(kind))
+        loaders.__iter__, torch.save, dist.init_process_group = iterate, save, init
+        torch.nn.utils.clip_grad_norm_ = torch.nn.utils.clip_grad.clip_grad_norm_ = clip
+
+
+class _Shares:
+    """A loader's batches, in training this rank's share of each."""
+
+    def __init__(self, whole, training: Training):
+        self._whole, self._training = whole, training
+
+    def __iter__(self):
+        shares = self._training.shares()
+        for batch in self._whole:
+            yield self._training.share(list(batch)) if shares else batch
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["_whole"], name)
+
+
+def same_seed() -> None:
+    seed = torch.tensor([torch.initial_seed() % 2**63])
+    dist.broadcast(seed, 0)
+    torch.manual_seed(seed.item())
+    random.seed(seed.item())
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed.item() % 2**32)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="weft-run")
+    parser.add_argument("--strategy", required=True)
+    parser.add_argument("--precision", required=True)
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--clip-grad", type=float)
+    parser.add_argument("--all-output", action="store_true")
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    dist.init_process_group("weft")
+    if dist.get_rank() != 0 and not options.all_output:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115: as long as the process
+    same_seed()
+    training = Training(options)
+    sys.argv = [options.script, *options.arguments]
+    sys.path[0] = os.path.dirname(os.path.abspath(options.script))
+    try:
+        with applied(training):
+            runpy.run_path(options.script, run_name="__main__")
+        training.check_end(options.script)
+        dist.barrier()
+        dist.destroy_process_group()
+    except Refused as refused:
+        # All ranks run the same script and come here: the first one says it, and the launcher ends the others meanwhile.
+        rank = training.rank
+        time.sleep(2 if rank else 0)
+        print(f"weft-run: {f'rank {rank}: ' if rank else ''}{refused}", file=sys.stderr, flush=True)
+        os._exit(2)  # not through what waits for the other ranks
+
+
+if __name__ == "__main__":
+    main()
