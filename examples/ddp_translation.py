@@ -28,24 +28,12 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 from tqdm import tqdm
 
+from common import positive
 from translation import catalogues
 from translation.data import PAD, Pairs, SimilarLengths, Vocabulary, batch_of
 from translation.model import HEADS, Translator
 
 matplotlib.use("Agg")
-
-
-def positive(number_type: type):
-    """An argparse type: a number above 0."""
-
-    def parse(text: str):
-        number = number_type(text)
-        if not 0 < number < float("inf"):
-            raise argparse.ArgumentTypeError(f"{text} is not above 0")
-        return number
-
-    parse.__name__ = number_type.__name__
-    return parse
 
 
 def parse_arguments() -> argparse.Namespace:

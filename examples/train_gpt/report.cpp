@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -129,6 +130,15 @@ Json json_of(RunSummary const& summary) {
   return json;
 }
 
+/// Times that are not known are null.
+Json json_of(weft::TuningOutcome const& tuned) {
+  auto const milliseconds = [](double seconds) { return std::isfinite(seconds) ? Json(seconds * 1e3) : Json(); };
+  return {{"setting", tuned.setting},       {"step_ms", milliseconds(tuned.seconds)},
+          {"default", tuned.standard},      {"default_step_ms", milliseconds(tuned.default_seconds)},
+          {"candidates", tuned.candidates}, {"steps", tuned.steps},
+          {"from_cache", tuned.from_cache}};
+}
+
 }  // namespace
 
 RunSummary summarise(RunRecord const& run, RunRecord const* baseline, RunRecord const& weft) {
@@ -160,7 +170,7 @@ std::string comparison_table(std::span<RunSummary const> runs) {
 }
 
 void write_report(std::string const& path, Options const& options, GptParameters const& parameters,
-                  std::span<RunSummary const> runs, Json const& memory) {
+                  std::span<RunSummary const> runs, Json const& memory, weft::TuningOutcome const* tuned) {
   GptConfig const& config = options.model;
   Json json{{"program", "train_gpt"},
             {"model",
@@ -190,6 +200,8 @@ void write_report(std::string const& path, Options const& options, GptParameters
             {"last_bucket_mb", options.last_bucket_mb},
             {"bucket_policy", options.bucket_policy},
             {"compress", options.compress},
+            {"schedule", options.step_schedule},
+            {"autotune", tuned == nullptr ? Json() : json_of(*tuned)},
             {"memory", memory},
             {"runs", Json::array()}};
   for (RunSummary const& run : runs) {

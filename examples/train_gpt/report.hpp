@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <weft/autotuner.hpp>
 #include <weft/trace.hpp>
 
 #include "gpt_model.hpp"
@@ -28,9 +29,10 @@ struct RunSummary {
 [[nodiscard]] std::string comparison_table(std::span<RunSummary const> runs);
 
 /// Writes every figure of the runs. @throws std::runtime_error when the file cannot be written.
-/// `memory`: memory_of_ranks().
+/// `memory`: memory_of_ranks(). `tuned`: what --autotune has settled on by now; null: nothing was tried, or is still.
 void write_report(std::string const& path, Options const& options, GptParameters const& parameters,
-                  std::span<RunSummary const> runs, nlohmann::json const& memory);
+                  std::span<RunSummary const> runs, nlohmann::json const& memory,
+                  weft::TuningOutcome const* tuned = nullptr);
 
 /// Adds a step's intervals, named "step 12: forward" or "step 12: bucket 3", so that tools can find the step.
 void add_to_trace(weft::Trace& trace, int step, StepTimes const& times, std::span<Traffic const> traffic);

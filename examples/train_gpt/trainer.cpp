@@ -53,7 +53,7 @@ void print_start(Inputs const& inputs, GptParameters const& parameters, int rank
 
 /// Rank 0's words after training.
 void print_end(Inputs const& inputs, GptParameters const& parameters, RunRecord const& run,
-               weft::MemoryAccount const& memory, nlohmann::json const& of_ranks) {
+               weft::MemoryAccount const& memory, nlohmann::json const& of_ranks, weft::TuningOutcome const* tuned) {
   Options const& options = inputs.options;
   fmt::print("\n{}", weft::format_overlap_report(run.steps.back().overlap,
                                                  fmt::format("Last step, rank 0, link: {}", run.link)));
@@ -64,7 +64,7 @@ void print_end(Inputs const& inputs, GptParameters const& parameters, RunRecord 
   }
   fmt::print("\nRank 0\n{}", weft::format_memory_report(memory));
   if (!options.report_json.empty()) {
-    write_report(options.report_json, options, parameters, std::span(&summary, 1), of_ranks);
+    write_report(options.report_json, options, parameters, std::span(&summary, 1), of_ranks, tuned);
   }
   std::fflush(stdout);
 }
@@ -141,8 +141,9 @@ void train(weft::Communicator& world, Inputs const& inputs, GptParameters const&
     alike(world, [&] { trace.write(world, options.trace); });
   }
   nlohmann::json const of_ranks = memory_of_ranks(world, memory);
+  weft::TuningOutcome const* const tuned = tuner && tuner->outcome() ? &*tuner->outcome() : nullptr;
   alike(world, [&] {
-    if (world.rank() == 0) print_end(inputs, parameters, run, memory, of_ranks);
+    if (world.rank() == 0) print_end(inputs, parameters, run, memory, of_ranks, tuned);
     if (world.rank() == 0 && !strategy.report().empty()) fmt::print("\n{}\n", strategy.report());
   });
   if (options.sample > 0) {

@@ -6,44 +6,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
-#include "harness/sanitizers.hpp"
-#include "program.hpp"
+#include "small_runs.hpp"
 
 namespace weft::test {
 namespace {
-
-using Json = nlohmann::json;
-
-std::string const kSmall = "--layers 2 --width 32 --heads 2 --seq 16 --batch 8 --lr 0.003 --sample 0 ";
-
-Json report_of(TemporaryFolder const& folder, std::string const& arguments) {
-  std::string const path = folder.file("report.json");
-  ProgramResult const result = run_train_gpt(kSmall + arguments + " --report-json " + path);
-  EXPECT_EQ(result.code, 0) << result.error << result.out;
-  return Json::parse(read_file(path));
-}
-
-std::vector<double> losses_of(TemporaryFolder const& folder, std::string const& arguments) {
-  return report_of(folder, arguments)["runs"][0]["losses"];
-}
-
-/// The bytes of a checkpoint after a run: weights, moments and all.
-std::string weights_of(TemporaryFolder const& folder, std::string const& arguments) {
-  std::string const path = folder.file("weights");
-  ProgramResult const result = run_train_gpt(kSmall + arguments + " --save " + path);
-  EXPECT_EQ(result.code, 0) << result.error << result.out;
-  std::string const bytes = read_file(path);
-  EXPECT_GT(bytes.size(), 100'000U);
-  std::filesystem::remove(path);
-  return bytes;
-}
 
 TEST(TrainGpt, LossesAgreeOverRankCounts) {
   TemporaryFolder const folder;
@@ -144,7 +113,7 @@ TEST(TrainGpt, BadInputIsOneLineAndAFailure) {
       {"--device cuda --link 10us:1GB/s", 2, "--link: is for --device cpu"},
       {"--device cuda --compare", 2, "--compare: is for --device cpu"},
 #ifdef WEFT_WITH_CUDA
-      {"--device cuda --strategy zero1 --optimizer lamb", 2, "lamb under zero1"},
+      {"--device cuda --autotune", 2, "--autotune: is for --device cpu"},
 #else
       {"--device cuda", 2, "built without CUDA"},
 #endif
@@ -219,242 +188,6 @@ TEST(TrainGpt, ALinkToACheckpointKeepsPointingAtIt) {
   EXPECT_EQ(read_file(folder.file("link.tmp")), "precious");
 }
 
-struct Piece {
-  double start;
-  double end;
-};
-
-/// Milliseconds during which some piece of `a` (and, when given, some piece of `b`) is active; counts at every
-/// boundary.
-double active_ms(std::vector<Piece> const& a, std::vector<Piece> const* b) {
-  std::vector<double> cuts;
-  for (std::vector<Piece> const* pieces : {&a, b != nullptr ? b : &a}) {
-    for (Piece const& piece : *pieces) cuts.insert(cuts.end(), {piece.start, piece.end});
-  }
-  std::ranges::sort(cuts);
-  auto const covered = [](std::vector<Piece> const& pieces, double at) {
-    return std::ranges::any_of(pieces, [at](Piece const& p) { return p.start <= at && at < p.end; });
-  };
-  double total = 0;
-  for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
-    double const middle = (cuts[i] + cuts[i + 1]) / 2;
-    if (covered(a, middle) && (b == nullptr || covered(*b, middle))) total += cuts[i + 1] - cuts[i];
-  }
-  return total;
-}
-
-class Strategies : public testing::TestWithParam<char const*> {};
-
-// Programs take long under ThreadSanitizer, and zero1's and hsdp's threads are those of zero2 and zero3.
-std::vector<char const*> strategies() {
-  if (kThreadSanitizer) return {"ddp", "zero2", "zero3"};
-  return {"ddp", "zero1", "zero2", "zero3", "hsdp"};
-}
-
-INSTANTIATE_TEST_SUITE_P(TrainGpt, Strategies, testing::ValuesIn(strategies()),
-                         [](auto const& strategy) { return std::string(strategy.param); });
-
-TEST_P(Strategies, HaveTheLossesAndTheStateOfDdp) {
-  TemporaryFolder const folder;
-  std::string const strategy = std::string(" --strategy ") + GetParam();
-  std::string const caps = small_buckets(strategy) + " --save ";
-  for (char const* ranks : {"1", "2", "4"}) {
-    std::string const run = std::string("--steps 50 --ranks ") + ranks;
-    std::vector<double> const expected = losses_of(folder, run + " --save " + folder.file("ddp"));
-    EXPECT_EQ(losses_of(folder, run + strategy + caps + folder.file("sharded")), expected) << ranks << " ranks";
-    EXPECT_TRUE(read_file(folder.file("sharded")) == read_file(folder.file("ddp"))) << ranks << " ranks";
-  }
-}
-
-TEST(TrainGpt, UnitsMayBeGatheredInAnyWay) {
-  TemporaryFolder const folder;
-  std::string const run = "--steps 12 --ranks 4 --accumulate 2 ";
-  std::vector<double> const expected = losses_of(folder, run);
-  for (char const* options : {"zero3 --prefetch 0", "zero3 --prefetch 3 --keep-gathered",
-                              "zero3 --gather-cap-mb 0.1 --prefetch 2 --recompute", "hsdp --shard-size 4",
-                              "hsdp --shard-size 1 --keep-gathered --gather-cap-mb 0.06"}) {
-    EXPECT_EQ(losses_of(folder, run + "--strategy " + options), expected) << options;
-  }
-  std::vector<double> const by_group = losses_of(folder, run + "--strategy hsdp --sum-by-group");
-  for (std::size_t step = 0; step < expected.size(); ++step) {
-    EXPECT_NEAR(by_group[step], expected[step], 1e-5 * expected[step]) << "step " << step;
-  }
-}
-
-TEST(TrainGpt, AUnitThatTheCapCannotHoldIsNamed) {
-  ProgramResult const result = run_train_gpt(kSmall + "--steps 2 --ranks 2 --strategy zero3 --gather-cap-mb 0.01", 20);
-  EXPECT_EQ(result.code, 2);
-  EXPECT_NE(result.error.find("unit 'embedding' is"), std::string::npos) << result.error;
-  ProgramResult const groups = run_train_gpt(kSmall + "--steps 2 --ranks 4 --strategy hsdp --shard-size 3", 20);
-  EXPECT_EQ(groups.code, 2);
-  EXPECT_NE(groups.error.find("--shard-size 3 does not divide 4 ranks; give --shard-size 1 or 2 or 4"),
-            std::string::npos)
-      << groups.error;
-}
-
-TEST(TrainGpt, HybridShardingSaysHowItSplits) {
-  auto const run = [](std::string const& split) {
-    return run_train_gpt(
-        "--layers 1 --width 16 --heads 1 --seq 8 --sample 0 --batch 6 --steps 1 --strategy hsdp " + split, 20);
-  };
-  EXPECT_NE(run("--ranks 2").out.find("2 ranks, hsdp in 2 groups of 1,"), std::string::npos);
-  EXPECT_NE(run("--ranks 3 --shard-size 3").out.find("3 ranks, hsdp in 1 group of 3,"), std::string::npos);
-  ProgramResult const odd = run("--ranks 3");
-  EXPECT_EQ(odd.code, 2);
-  EXPECT_EQ(odd.out, "");
-  EXPECT_EQ(std::ranges::count(odd.error, '\n'), 1) << odd.error;
-  EXPECT_NE(odd.error.find("3 ranks have no half; give --shard-size 1 or 3"), std::string::npos) << odd.error;
-}
-
-TEST_P(Strategies, AgreeHoweverAStepIsMade) {
-  TemporaryFolder const folder;
-  std::string const strategy = std::string(" --strategy ") + GetParam();
-  for (std::string const options : {"--accumulate 2 --recompute --optimizer lion --state 8bit",
-                                    "--precision bf16 --optimizer sgd --decay linear"}) {
-    std::string const run = "--steps 12 --ranks 2 " + options;
-    if (options.find("8bit") == std::string::npos ||
-        GetParam() == std::string("ddp")) {  // rounded by where pieces begin
-      EXPECT_EQ(losses_of(folder, run + strategy), losses_of(folder, run)) << options;
-    } else {
-      EXPECT_NEAR(losses_of(folder, run + strategy).back(), losses_of(folder, run).back(), 0.05) << options;
-    }
-  }
-}
-
-TEST_P(Strategies, ResumeWhatOverflowedInAnotherStrategy) {
-  TemporaryFolder const folder;
-  std::string const run =
-      "--ranks 2 --precision fp16 --loss-scale 1e9 --growth-interval 4 --optimizer adagrad --clip 1 ";
-  std::vector<double> const straight = losses_of(folder, run + "--steps 30");
-  std::string const strategy = std::string(" --strategy ") + GetParam();
-  ASSERT_EQ(run_train_gpt(kSmall + run + "--steps 19 --save " + folder.file("part") + strategy).code, 0);
-  for (char const* rest : {"ddp", "zero2"}) {
-    std::vector<double> const resumed =
-        losses_of(folder, run + "--steps 30 --resume " + folder.file("part") + " --strategy " + rest);
-    ASSERT_EQ(resumed.size(), 11U);
-    for (std::size_t i = 0; i < resumed.size(); ++i) {
-      EXPECT_NEAR(resumed[i], straight[19 + i], 1e-5 * straight[19 + i]) << rest << ", step " << 19 + i;
-    }
-  }
-}
-
-TEST_P(Strategies, ContinueOneAnother) {
-  TemporaryFolder const folder;
-  std::string const straight = weights_of(folder, "--steps 16 --ranks 2");
-  for (char const* first : {"ddp", "zero2"}) {
-    std::string const start = std::string("--steps 7 --ranks 2 --strategy ") + first;
-    ASSERT_EQ(run_train_gpt(kSmall + start + " --save " + folder.file("part")).code, 0);
-    std::string const rest = std::string("--steps 16 --ranks 2 --strategy ") + GetParam();
-    EXPECT_TRUE(straight == weights_of(folder, rest + " --resume " + folder.file("part"))) << first;
-  }
-}
-
-TEST_P(Strategies, HiddenPercentFollowsFromTheTrace) {
-  TemporaryFolder const folder;
-  Json const run = report_of(folder, "--steps 12 --ranks 2 --link 50us:100MB/s --strategy " + std::string(GetParam()) +
-                                         small_buckets(GetParam()) + " --trace " + folder.file("trace"))["runs"][0];
-  EXPECT_NE(run["link"].get<std::string>().find("emulated"), std::string::npos);
-  std::map<int, std::map<std::string, std::vector<Piece>>> steps;  // step → lane → pieces of rank 0
-  Json const trace = Json::parse(read_file(folder.file("trace")));
-  for (Json const& event : trace["traceEvents"]) {
-    if (event["ph"] == "X" && event["pid"] == 0) {
-      double const start = event["ts"].get<double>() / 1e3;
-      int const step = std::stoi(event["name"].get<std::string>().substr(5));
-      steps[step][event["cat"]].push_back({start, start + event["dur"].get<double>() / 1e3});
-    }
-  }
-  ASSERT_EQ(steps.size(), 12U);
-  ASSERT_EQ(run["steps"].size(), 12U);
-  for (Json const& figures : run["steps"]) {
-    auto& lanes = steps.at(figures["step"].get<int>() + 1);
-    double const communication = active_ms(lanes["communication"], nullptr);
-    double const hidden = active_ms(lanes["communication"], &lanes["compute"]);
-    EXPECT_GT(communication, 0.5);
-    EXPECT_NEAR(communication, figures["communication_ms"], 0.01);
-    EXPECT_NEAR(hidden, figures["hidden_ms"], 0.01);
-    EXPECT_NEAR(100 * hidden / communication, figures["hidden_percent"], 0.5);
-  }
-}
-
-TEST(TrainGpt, CompareRunsEveryVariantFromTheSameStart) {
-  TemporaryFolder const folder;
-  Json const runs = report_of(folder, "--steps 6 --ranks 2 --compare --link auto --bucket-mb 0.03")["runs"];
-  std::vector<std::string> names;
-  for (Json const& run : runs) {
-    names.push_back(run["name"]);
-    EXPECT_GT(run["step_ms"].get<double>(), 0.0);
-    EXPECT_GT(run["tokens_per_s"].get<double>(), 0.0);
-    if (run["name"] != "compute only") {
-      EXPECT_EQ(run["losses"], runs[0]["losses"]) << run["name"];
-      EXPECT_NE(run["link"].get<std::string>().find("emulated"), std::string::npos);
-    }
-  }
-  EXPECT_EQ(names, (std::vector<std::string>{"weft", "no overlap", "no bucketing", "compute only"}));
-  EXPECT_EQ(runs[1]["hidden_ms"].get<double>(), 0.0);  // nothing overlaps where overlap is off
-}
-
-std::vector<std::string> words_of(std::string const& line) {
-  std::istringstream stream(line);
-  return {std::istream_iterator<std::string>(stream), {}};
-}
-
-std::string line_starting(std::string const& text, std::string const& start) {
-  std::size_t const at = ("\n" + text).find("\n" + start);
-  return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
-}
-
-TEST(TrainGpt, TheReportHasEveryPrintedFigureUnderItsName) {
-  TemporaryFolder const folder;
-  ProgramResult const result = run_train_gpt(
-      kSmall + "--steps 6 --ranks 2 --compare --link 50us:100MB/s --report-json " + folder.file("report"));
-  ASSERT_EQ(result.code, 0) << result.error;
-  Json const runs = Json::parse(read_file(folder.file("report")))["runs"];
-  struct Column {
-    std::string name;
-    std::string key;
-    double precision;
-  };
-  std::vector<Column> const columns{{"step ms", "step_ms", 0.0051},
-                                    {"compute ms", "compute_ms", 0.0051},
-                                    {"communication ms", "communication_ms", 0.0051},
-                                    {"hidden %", "hidden_percent", 0.051},
-                                    {"exposed ms", "exposed_ms", 0.0051},
-                                    {"tokens/s", "tokens_per_s", 0.51},
-                                    {"vs weft", "vs_weft", 0.00051},
-                                    {"bound ms", "bound_ms", 0.0051},
-                                    {"step/bound", "step_over_bound", 0.00051}};
-  std::string names;
-  for (Column const& column : columns) names += column.name + " ";
-  std::string printed;
-  for (std::string const& word : words_of(line_starting(result.out, "run "))) printed += word + " ";
-  EXPECT_EQ(printed, "run link " + names);
-
-  for (Json const& run : runs) {
-    std::vector<std::string> const words = words_of(line_starting(result.out, run["name"].get<std::string>() + " "));
-    ASSERT_GT(words.size(), columns.size()) << result.out;
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      EXPECT_NEAR(std::stod(words[words.size() - columns.size() + i]), run[columns[i].key].get<double>(),
-                  columns[i].precision)
-          << run["name"] << ' ' << columns[i].name;
-    }
-  }
-}
-
-TEST(TrainGpt, EveryKeyOfTheReportIsDocumented) {
-  TemporaryFolder const folder;
-  Json const report = report_of(folder, "--steps 6 --ranks 2 --compare --link auto");
-  std::string const readme = read_file(TRAIN_GPT_README);
-  ASSERT_GT(readme.size(), 1000U);
-  Json const& run = report["runs"][0];
-  for (Json const* object : {&run, &run["steps"][0], &run["last_step_buckets"][0]}) {
-    for (auto const& [key, value] : object->items()) {
-      bool const named =
-          readme.find("`" + key + "`") != std::string::npos || readme.find("`" + key + "[]`") != std::string::npos;
-      EXPECT_TRUE(named) << key << " is not explained in examples/train_gpt/README.md";
-    }
-  }
-}
-
 TEST(TrainGpt, TheLastBucketsSizeIsAnOption) {
   TemporaryFolder const folder;
   auto const buckets_of = [&](std::string const& last) {
@@ -486,14 +219,38 @@ TEST(TrainGpt, SchedulesDoNotChangeTheWeights) {
   for (char const* schedule : {"program", "buckets=0.05", "weft"}) {
     EXPECT_TRUE(plain == weights_of(folder, run + "--schedule " + schedule)) << schedule;
   }
+  // Several passes, a norm over all gradients, and a loss scale besides.
+  for (char const* more : {"--accumulate 2 ", "--clip 0.5 ", "--accumulate 2 --clip 0.5 --precision fp16 "}) {
+    EXPECT_TRUE(weights_of(folder, run + more) == weights_of(folder, run + more + "--schedule weft")) << more;
+  }
   ProgramResult const result = run_train_gpt(kSmall + run + "--schedule weft");
   EXPECT_NE(result.out.find("schedule weft: "), std::string::npos) << result.out;
-  for (char const* bad :
-       {"--schedule fastest", "--schedule buckets=0", "--schedule buckets=x", "--schedule weft --strategy zero2"}) {
+  for (char const* bad : {"--schedule fastest", "--schedule buckets=0", "--schedule buckets=x",
+                          "--schedule weft --strategy zero2", "--schedule weft --compress bf16"}) {
     ProgramResult const refused = run_train_gpt(kSmall + run + bad, 20);
     EXPECT_EQ(refused.code, 2) << bad << refused.error;
     EXPECT_EQ(std::ranges::count(refused.error, '\n'), 1) << bad << ": " << refused.error;
   }
+}
+
+TEST(TrainGpt, ReportSaysWhatWasTuned) {
+  TemporaryFolder const folder;
+  setenv("WEFT_AUTOTUNE_CACHE", folder.file("tuned.json").c_str(), 1);
+  std::string const run = "--steps 60 --ranks 2 --strategy zero3 --autotune --autotune-share 0.9";
+  Json const tuned = report_of(folder, run)["autotune"];
+  EXPECT_FALSE(tuned["from_cache"]);
+  EXPECT_GT(tuned["candidates"], 1);
+  EXPECT_GT(tuned["steps"], 2);
+  EXPECT_LE(tuned["steps"], 54);
+  EXPECT_GT(tuned["step_ms"], 0);
+  EXPECT_GT(tuned["default_step_ms"], 0);
+  EXPECT_EQ(tuned["default"], "prefetch 1");
+  Json const again = report_of(folder, run)["autotune"];
+  EXPECT_TRUE(again["from_cache"]);
+  EXPECT_EQ(again["setting"], tuned["setting"]);
+  EXPECT_EQ(again["step_ms"], tuned["step_ms"]);
+  EXPECT_TRUE(report_of(folder, "--steps 3 --ranks 2")["autotune"].is_null());
+  unsetenv("WEFT_AUTOTUNE_CACHE");
 }
 
 TEST(TrainGpt, CompressedGradientsTrainAlike) {

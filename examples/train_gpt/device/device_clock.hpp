@@ -1,6 +1,6 @@
 #pragma once
 
-#include <optional>
+#include <utility>
 #include <vector>
 
 #include <weft/event.hpp>
@@ -14,13 +14,15 @@ namespace train_gpt {
 /// When a step's parts are computed, in the GPU's time: events, which are read once the GPU is through with the step.
 class DeviceClock {
  public:
-  explicit DeviceClock(weft::Stream stream) : stream_(std::move(stream)) {}
+  explicit DeviceClock(weft::Stream stream) : stream_(std::move(stream)) { origin_.record(stream_); }
 
   /// Of a step that is recorded in a graph nothing is known.
   void set_running(bool running) noexcept { running_ = running; }
   void begin_step() {
     parts_.clear();
-    if (running_) origin_.record(stream_);
+    if (!running_) return;
+    before_ = std::exchange(origin_, weft::Event());
+    origin_.record(stream_);
   }
 
   using Part = std::vector<weft::Interval> StepTimes::*;
@@ -31,11 +33,27 @@ class DeviceClock {
     parts_.back().from.record(stream_);
   }
   void stop() {
-    if (running_) parts_.back().to.record(stream_);
+    if (!running_ || parts_.empty() || parts_.back().stopped) return;
+    parts_.back().to.record(stream_);
+    parts_.back().stopped = true;
   }
 
-  /// What times are counted from: it happened when the host began the step.
-  [[nodiscard]] weft::Event const& origin() const noexcept { return origin_; }
+  /// Runs `wait`, by which the stream comes to wait for others: meanwhile nothing is computed.
+  template <typename Wait>
+  void pause(Wait&& wait) {
+    bool const computes = running_ && !parts_.empty() && !parts_.back().stopped;
+    if (computes) stop();
+    wait();
+    if (computes) start(parts_.back().part);
+  }
+
+  /// When the step before this one began, and what the host's clock then said, by that of this step's start: nothing
+  /// that is of this step, or was sent for it, came before.
+  [[nodiscard]] weft::Event const& origin() const noexcept { return before_; }
+  [[nodiscard]] weft::TimePoint origin_time(StepTimes const& times) const {
+    return times.start - before_.elapsed_until(origin_);
+  }
+  /// The stretches that were computed: this step's origin happened when the host began it.
   void read(StepTimes& times) const {
     for (Stretch const& one : parts_) {
       (times.*one.part)
@@ -47,11 +65,12 @@ class DeviceClock {
   struct Stretch {
     Part part;
     weft::Event from, to;
+    bool stopped = false;
   };
 
   weft::Stream stream_;
   bool running_ = true;
-  weft::Event origin_;
+  weft::Event before_, origin_;
   std::vector<Stretch> parts_;
 };
 

@@ -32,13 +32,19 @@ class DeviceReplica : public DeviceTensors {
 
   /// Runs a pass whose gradients only add up.
   virtual void without_sending(std::function<void()> const& pass) = 0;
-  /// Ends a step's passes: reduces what is left, starts the clock of the update, which the caller stops, and updates,
-  /// with the learning rate that `lr` points to when it runs.
+  /// Ends a step's passes: reduces what is left, and updates, with the learning rate that `lr` points to when it runs.
+  /// Starts the clock of the update, which the caller stops, unless updates() has the times.
   /// Where the control needs a norm, its scaler's found_inf is set if the step is skipped.
   virtual void enqueue_update(float const* lr) = 0;
   /// What was communicated in the last step, which the GPU is through with: `origin` was reached at `at`. None where it
   /// is not timed.
   [[nodiscard]] virtual std::vector<Traffic> traffic(weft::Event const& origin, weft::TimePoint at) const {
+    static_cast<void>(origin);
+    static_cast<void>(at);
+    return {};
+  }
+  /// As traffic(): when the last step updated, between waiting for gradients.
+  [[nodiscard]] virtual std::vector<weft::Interval> updates(weft::Event const& origin, weft::TimePoint at) const {
     static_cast<void>(origin);
     static_cast<void>(at);
     return {};

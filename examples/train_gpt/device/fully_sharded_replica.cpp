@@ -13,6 +13,7 @@ weft::FullyShardedOptions options_of(ReplicaSetup const& setup) {
       fully_sharded_options(setup.options, setup.parameters, setup.communicator.size(), setup.control);
   sharded.gradients = policy_on_device(setup.control);
   sharded.compute = setup.stream;
+  sharded.timed = setup.buckets.timed;
   return sharded;
 }
 
@@ -26,16 +27,22 @@ class FullyShardedReplica final : public OfSharded<DeviceReplica> {
                  options_of(setup)),
         turns_(sharded_) {}
 
-  void enter(Pass pass, std::size_t unit) override { turns_.enter(pass, unit); }
+  void enter(Pass pass, std::size_t unit) override {
+    clock_.pause([&] { turns_.enter(pass, unit); });
+  }
   void leave(Pass pass, std::size_t unit) override { turns_.leave(pass, unit); }
   [[nodiscard]] weft::BufferView parameter(std::size_t index) override { return sharded_.parameter(index); }
   [[nodiscard]] weft::BufferView gradient(std::size_t index) override { return sharded_.gradient(index); }
   void gradient_done(std::size_t /*index*/) override {}  // a unit is sent when it is left
   [[nodiscard]] float keep() const override { return turns_.adds() ? 1.0F : 0.0F; }
   void without_sending(std::function<void()> const& pass) override { sharded_.no_sync(pass); }
-  void enqueue_update(float const* lr) override {
-    clock_.start(&StepTimes::optimizer);
-    sharded_.step({.lr = lr});
+  void enqueue_update(float const* lr) override { sharded_.step({.lr = lr}); }
+  [[nodiscard]] std::vector<Traffic> traffic(weft::Event const& origin, weft::TimePoint at) const override {
+    return {{"all_gather", sharded_.gathers_since(origin, at)},
+            {"reduce_scatter", sharded_.reductions_since(origin, at)}};
+  }
+  [[nodiscard]] std::vector<weft::Interval> updates(weft::Event const& origin, weft::TimePoint at) const override {
+    return sharded_.updates_since(origin, at);
   }
   void join() override { sharded_.wait_gathers(); }
 

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <vector>
+
 #include <weft/zero_optimizer.hpp>
 
 #include "device/device_replica.hpp"
@@ -22,18 +25,26 @@ class ZeroReplica final : public OfSharded<DeviceReplica> {
         clock_(setup.clock),
         stream_(setup.stream),
         zero_(setup.communicator, {{views_of(start_on_device(setup)), setup.options.optimizer_options()}},
-              options_of(setup)) {}
+              options_of(setup)),
+        arrived_(zero_.parameter_count()) {}
 
   [[nodiscard]] weft::BufferView parameter(std::size_t index) override {
-    zero_.wait_parameter(index);
+    if (arrived_[index] == 0) clock_.pause([&] { zero_.wait_parameter(index); });
+    arrived_[index] = 1;
     return zero_.parameter(index);
   }
   [[nodiscard]] weft::BufferView gradient(std::size_t index) override { return zero_.gradient(index); }
   void gradient_done(std::size_t index) override { zero_.mark_ready(index); }
   void without_sending(std::function<void()> const& pass) override { zero_.no_sync(pass); }
   void enqueue_update(float const* lr) override {
-    clock_.start(&StepTimes::optimizer);
     zero_.step({.lr = lr, .stream = &stream_});
+    std::fill(arrived_.begin(), arrived_.end(), 0);
+  }
+  [[nodiscard]] std::vector<Traffic> traffic(weft::Event const& origin, weft::TimePoint at) const override {
+    return {{"all_gather", zero_.gathers_since(origin, at)}, {"reduce_scatter", zero_.reductions_since(origin, at)}};
+  }
+  [[nodiscard]] std::vector<weft::Interval> updates(weft::Event const& origin, weft::TimePoint at) const override {
+    return zero_.updates_since(origin, at);
   }
   void join() override { zero_.wait_parameters(); }
 
@@ -44,6 +55,7 @@ class ZeroReplica final : public OfSharded<DeviceReplica> {
   DeviceClock& clock_;
   weft::Stream stream_;
   weft::ZeroOptimizer zero_;
+  std::vector<char> arrived_;  ///< by tensor, since the last update
 };
 
 }  // namespace

@@ -34,6 +34,7 @@ class OnDevice final : public Strategy {
         passes_(static_cast<std::size_t>(options.accumulate)),
         pass_batch_(options.batch / communicator_.size() / options.accumulate),
         records_(options.cuda_graph),
+        eager_steps_(options.bucket_policy == "optimal" ? 2 : 1),
         model_(options.model, {pass_batch_, options.recompute, options.parameter_type()}, stream_),
         buffers_(passes_, static_cast<std::size_t>(pass_batch_ * options.model.seq),
                  static_cast<std::size_t>(options.model.seq), stream_.device().index),
@@ -75,7 +76,7 @@ class OnDevice final : public Strategy {
   [[nodiscard]] weft::BucketerOptions buckets(Options const& options) const {
     weft::BucketerOptions buckets = bucketer(options);
     buckets.compute = stream_;
-    buckets.timed = !records_ && options.strategy == "ddp";
+    buckets.timed = !records_;
     return buckets;
   }
   void record_graph();
@@ -86,6 +87,7 @@ class OnDevice final : public Strategy {
   std::size_t passes_;
   int pass_batch_;
   bool records_;
+  int eager_steps_;  ///< still to come before one is recorded
   GptOnDevice model_;
   StepBuffers buffers_;
   weft::Buffer logits_;  ///< of one byte, for the host
@@ -97,16 +99,18 @@ class OnDevice final : public Strategy {
   std::int64_t applied_ = 0;
 };
 
-// The first step moves the gradients, so a graph is made of the second one.
+// The first step moves the gradients, so a graph is made of the second one; where it made larger buckets of them, of
+// the third, for what sends them takes memory in the second.
 StepTimes OnDevice::step(std::span<Batch const> batches, double lr) {
   StepTimes times;
   times.start = std::chrono::steady_clock::now();
   buffers_.write(batches, lr);
-  if (records_ && after_step_ && !graph_) record_graph();
+  if (records_ && after_step_ && eager_steps_ <= 0 && !graph_) record_graph();
   if (graph_) {
     graph_->launch(stream_);
   } else {
     enqueue_step();
+    --eager_steps_;
   }
   stream_.synchronize();
   times.end = std::chrono::steady_clock::now();
@@ -115,7 +119,11 @@ StepTimes OnDevice::step(std::span<Batch const> batches, double lr) {
     traffic_.clear();
   } else {
     clock_.read(times);
-    traffic_ = replica_->traffic(clock_.origin(), times.start);
+    auto const at = clock_.origin_time(times);
+    traffic_ = replica_->traffic(clock_.origin(), at);
+    for (Traffic& one : traffic_) one.buckets = since(times.start, one.buckets);  // some were sent by the step before
+    auto const updates = replica_->updates(clock_.origin(), at);
+    times.optimizer.insert(times.optimizer.begin(), updates.begin(), updates.end());
   }
   for (float const loss : buffers_.losses()) times.loss += loss / static_cast<float>(passes_);
   after_step_ = true;
