@@ -16,12 +16,15 @@
 #include <thread>
 #include <vector>
 
+#include "common/median.hpp"
 #include "core/topology.hpp"
 #include "kernels/cpu/optim/update.hpp"
 #include "weft/buffer.hpp"
 #include "weft/version.hpp"
 
 namespace {
+
+using weft::perf::median;
 
 using Seconds = std::chrono::duration<double>;
 
@@ -136,12 +139,6 @@ Timings measure(std::size_t count, Options const& options) {
     }
   }
   return slowest;
-}
-
-double median(std::vector<double> values) {
-  auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 /// Why this size is held to no bar; empty when it is.

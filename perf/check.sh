@@ -13,7 +13,7 @@ rm -f "$out"/*.json "$out"/*.jsonl
 
 say "build (release)"
 configure_and_build release all_reduce_perf all_gather_perf reduce_scatter_perf broadcast_perf reduce_perf alltoall_perf \
-  gather_perf scatter_perf group_perf adamw_perf optimizer_perf weft_optimizer_peer zero_step_perf checkpoint_perf executor_perf train_gpt weft-memory
+  gather_perf scatter_perf barrier_perf group_perf adamw_perf optimizer_perf weft_optimizer_peer zero_step_perf checkpoint_perf executor_perf train_gpt weft-memory
 
 # bar NAME COMMAND…: remembers the name when the command fails, and goes on.
 bar() {
@@ -40,6 +40,7 @@ else
 fi
 
 bar "operations beside the machine's limit" /usr/bin/python3 perf/check_baselines.py --bin "$bin"
+bar "a barrier beside an exchange of flags" "$bin/barrier_perf" --json "$out/barrier.jsonl"
 bar "many small calls as one" "$bin/group_perf" --json "$out/groups.jsonl"
 bar "AdamW kernel beside its memory traffic" "$bin/adamw_perf"
 bar "an optimizer step beside its memory traffic" "$bin/optimizer_perf" --json "$out/optimizers.jsonl"

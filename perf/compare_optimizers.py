@@ -14,9 +14,10 @@ import ctypes
 import json
 import statistics
 import sys
-import time
 
 import torch
+
+from interleaved import interleaved
 
 SCALE = 1024.0
 STEP_BAR = 1.8
@@ -133,21 +134,6 @@ class DeepSpeed(Torch):
     def make(self):
         from deepspeed.ops.adam import DeepSpeedCPUAdam
         return DeepSpeedCPUAdam([self.parameter], lr=1e-3, weight_decay=0.01, adamw_mode=True)
-
-
-def interleaved(sides, rounds):
-    """Median milliseconds of each side; the side that begins changes from round to round."""
-    times = {name: [] for name in sides}
-    names = list(sides)
-    for turn in range(rounds + 1):
-        for i in range(len(names)):
-            name = names[(i + turn) % len(names)]
-            sides[name].prepare()
-            start = time.perf_counter()
-            sides[name]()
-            if turn > 0:
-                times[name].append((time.perf_counter() - start) * 1e3)
-    return times
 
 
 def judge(options, what, times, bar):

@@ -13,10 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "common/median.hpp"
 #include "weft/version.hpp"
 #include "weft/weft.hpp"
 
 namespace {
+
+using weft::perf::median;
 
 using Sizes = std::vector<std::size_t>;
 
@@ -64,12 +67,6 @@ Sizes bert_base() {
   }
   sizes.insert(sizes.end(), {kWidth * kWidth, kWidth});
   return sizes;
-}
-
-double median(std::vector<double> values) {
-  auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 weft::BufferView slice(weft::Buffer const& buffer, std::size_t first, std::size_t count) {

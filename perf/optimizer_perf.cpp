@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "common/median.hpp"
 #include "optimizer/work.hpp"
 #include "weft/version.hpp"
 
@@ -22,12 +23,6 @@ struct Options {
   bool others = true;
   std::string json;
 };
-
-double median(std::vector<double> values) {
-  auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 double seconds_of(std::function<void()> const& call) {
   auto const start = std::chrono::steady_clock::now();

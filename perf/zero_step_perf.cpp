@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "common/median.hpp"
 #include "weft/version.hpp"
 #include "zero_step/sides.hpp"
 
@@ -26,12 +27,6 @@ struct Options {
 };
 
 using Clock = std::chrono::steady_clock;
-
-double median(std::vector<double> values) {
-  auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 struct Entry {
   std::string name;

@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "common/median.hpp"
+
 namespace weft::perf {
 namespace {
 
@@ -14,12 +16,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 constexpr std::size_t kCopyBytes = 1 << 20;

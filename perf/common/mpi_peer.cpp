@@ -52,6 +52,10 @@ std::function<void()> MpiPeer::call(Case const& what, Operands const& on, Reduce
   return mpi_call(what.op(), on, place, *type, *reduction);
 }
 
+std::function<void()> MpiPeer::barrier() {
+  return [] { MPI_Barrier(MPI_COMM_WORLD); };
+}
+
 #else
 
 MpiPeer::MpiPeer() {
@@ -59,6 +63,9 @@ MpiPeer::MpiPeer() {
 }
 MpiPeer::~MpiPeer() = default;
 std::function<void()> MpiPeer::call(Case const&, Operands const&, ReduceOp, Place) const {
+  return [] {};
+}
+std::function<void()> MpiPeer::barrier() {
   return [] {};
 }
 

@@ -20,6 +20,7 @@ class MpiPeer {
   /// The call on `on` that does what `what` does. @throws Error{unsupported} for a type or reduction MPI has no name
   /// for.
   [[nodiscard]] std::function<void()> call(Case const& what, Operands const& on, ReduceOp op, Place place) const;
+  [[nodiscard]] static std::function<void()> barrier();
 };
 
 }  // namespace weft::perf

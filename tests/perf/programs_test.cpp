@@ -220,13 +220,15 @@ INSTANTIATE_TEST_SUITE_P(
                       "all_reduce_perf --compare nccl", "all_reduce_perf --link fast", "broadcast_perf --ranks 2 -r 2",
                       "all_reduce_perf --compare mpi --ranks 2", "adamw_perf --bogus", "adamw_perf -t 0",
                       "adamw_perf -n many", "adamw_perf -n 3 -t 4", "adamw_perf --rounds 0", "group_perf --parts 4X",
-                      "group_perf --parts 6", "group_perf --fuse-bytes lots", "group_perf --bogus"));
+                      "group_perf --parts 6", "group_perf --fuse-bytes lots", "group_perf --bogus", "barrier_perf -t 0",
+                      "barrier_perf --compare nccl", "barrier_perf --compare mpi"));
 
 // What takes long to measure is not lost for want of a folder.
 TEST(Programs, RefuseAFileTheyCannotWriteBeforeTheyMeasure) {
   for (std::string const command :
        {"all_reduce_perf -t 2 -b 8 -e 8 --json /nowhere/lines.json",
-        "all_reduce_perf -t 2 -b 8 -e 8 -J /nowhere/document.json", "group_perf -t 2 --json /nowhere/lines.json"}) {
+        "all_reduce_perf -t 2 -b 8 -e 8 -J /nowhere/document.json", "group_perf -t 2 --json /nowhere/lines.json",
+        "barrier_perf -t 2 --json /nowhere/lines.json"}) {
     EXPECT_EQ(data_lines(run(command).output).size(), 0U) << command;
     auto const outcome = run(command, true);
     EXPECT_EQ(outcome.code, 2) << outcome.output;
@@ -248,6 +250,15 @@ TEST(GroupPerf, TakesSizesAsTheOtherProgramsDo) {
     EXPECT_EQ(nlohmann::json::parse(line)["program"], "group_perf") << line;
   EXPECT_EQ(lines, 4);  // two sizes, in both kinds of memory
   std::remove(path.c_str());
+}
+
+TEST(BarrierPerf, JudgesTheBarrierByTheFlags) {
+  std::string const quick = "barrier_perf -t 2 --rounds 1 -n 20 --at-most ";
+  auto const held = run(quick + "0");
+  EXPECT_EQ(held.code, 0) << held.output;
+  EXPECT_NE(held.output.find("barrier over flags: "), std::string::npos) << held.output;
+  auto const missed = run(quick + "0.01");
+  EXPECT_EQ(missed.code, 1) << missed.output;
 }
 
 TEST(Programs, LeaveWithTwoForABadVariable) {
