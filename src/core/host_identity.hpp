@@ -10,7 +10,8 @@ namespace weft {
 inline constexpr std::size_t kMostHostIdCharacters = 64;
 
 /// What host this process runs on: equal exactly for processes that can share memory. Config::host_id where it is set,
-/// else the running kernel's boot id.
+/// else the running kernel's boot id and the PID namespace: across it, as between containers, no rank finds another's
+/// memory.
 [[nodiscard]] std::string host_identity(Config const& config);
 
 }  // namespace weft

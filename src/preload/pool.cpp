@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <random>
 #include <span>
 #include <string>
 
+#include "core/host_identity.hpp"
 #include "core/log.hpp"
 #include "weft/bootstrap.hpp"
 #include "weft/error.hpp"
@@ -46,14 +46,11 @@ std::uint64_t random_id() {
   return (static_cast<std::uint64_t>(device()) << 32U) | device();
 }
 
-/// Equal for processes of one running kernel. WEFT_HOST_ID stands in for other hosts.
+/// Equal for processes that can share memory. WEFT_HOST_ID stands in for other hosts.
 std::uint64_t host_fingerprint() {
-  std::string text;
-  if (char const* const name = std::getenv("WEFT_HOST_ID"))
-    text = name;
-  else
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
-  return std::hash<std::string>{}(text);
+  Config config;
+  if (char const* const name = std::getenv("WEFT_HOST_ID")) config.host_id = name;
+  return std::hash<std::string>{}(host_identity(config));
 }
 
 }  // namespace
