@@ -18,6 +18,8 @@ constexpr auto kFirstNap = std::chrono::microseconds(20);
 constexpr auto kLongestNap = std::chrono::microseconds(500);
 /// A rank that waits this long tells the others, so that a timeout can name who is missing.
 constexpr auto kLongWait = std::chrono::milliseconds(50);
+/// How often in a time limit a rank that waits for data says so.
+constexpr int kTellings = 8;
 /// For small messages to leave before nobody drives MPI any more.
 constexpr auto kLastWords = std::chrono::milliseconds(50);
 
@@ -32,6 +34,15 @@ std::string describe_leaver(Call const& call, int peer) {
       describe(call));
 }
 
+/// "rank 3", "rank 1, 2 or 3".
+std::string name_any_of(std::vector<int> const& ranks) {
+  if (ranks.empty()) return "some rank";
+  auto text = fmt::format("rank {}", ranks.front());
+  for (std::size_t i = 1; i < ranks.size(); ++i)
+    text += fmt::format("{}{}", i + 1 < ranks.size() ? ", " : " or ", ranks[i]);
+  return text;
+}
+
 }  // namespace
 
 Channel::Channel(std::shared_ptr<MpiCommunicator> communicator, std::size_t block, CommunicatorOptions const& options)
@@ -39,6 +50,7 @@ Channel::Channel(std::shared_ptr<MpiCommunicator> communicator, std::size_t bloc
       patience_(options.config->spin ? Clock::duration(*options.config->spin) : Clock::duration(kPatience)),
       progress_(options.progress),
       here_(static_cast<std::size_t>(communicator_->size())),
+      heard_(static_cast<std::size_t>(communicator_->size())),
       left_(static_cast<std::size_t>(communicator_->size()), kStays),
       contradicted_(static_cast<std::size_t>(communicator_->size())) {
   communicator_->session().sweep();
@@ -169,25 +181,28 @@ void Channel::look_around(Call const& call, int peer, Clock::duration waited, st
     std::lock_guard const lock(mutex_);
     hear();
     tell_failure();
-    if (is_long && peer == kEverybody && !failed_.load()) say_here(call);
+    if (is_long && peer == kEverybody && !failed_.load()) say_waiting(call);
   }
   if (failed_.load() && has_come_after_all(ready)) return;
   throw_if_failed();
   if (!is_long) return;
   auto const absent = find_absent(call, peer);
-  if (absent.left) fail_with(ErrorCode::peer_lost, describe_leaver(call, absent.rank));
+  if (absent.left) fail_with(ErrorCode::peer_lost, describe_leaver(call, absent.ranks.front()));
   if (waited < limit) return;
-  auto const who = absent.rank == kEverybody ? std::string("some rank") : fmt::format("rank {}", absent.rank);
   fail_with(ErrorCode::timeout,
             fmt::format("{} did not complete {} within {} ms (rank {} waited); it is stuck, slow or made fewer calls: "
                         "look there, or raise the time limit (WEFT_TIMEOUT or the call's own)",
-                        who, describe(call), call.timeout.count(), rank()));
+                        name_any_of(absent.ranks), describe(call), call.timeout.count(), rank()));
 }
 
-void Channel::say_here(Call const& call) noexcept {
-  if (told_here_ >= call.sequence) return;
-  told_here_ = call.sequence;
+void Channel::say_waiting(Call const& call) noexcept {
+  bool const moving = announced_ >= call.sequence;
+  if (moving ? Clock::now() - told_moving_ < Clock::duration(call.timeout) / kTellings : told_here_ >= call.sequence) {
+    return;
+  }
+  moving ? void(told_moving_ = Clock::now()) : void(told_here_ = call.sequence);
   Notice notice;
+  notice.kind = moving ? Notice::Kind::moving : Notice::Kind::here;
   notice.sequence = call.sequence;
   try {
     auto const turn = communicator_->session().enter();
@@ -199,14 +214,17 @@ void Channel::say_here(Call const& call) noexcept {
 
 Channel::Absence Channel::find_absent(Call const& call, int peer) {
   std::lock_guard const lock(mutex_);
-  if (peer != kEverybody) return {peer, left_[static_cast<std::size_t>(peer)] != kStays};
-  if (announced_ >= call.sequence) return {};
+  if (peer != kEverybody) return {{peer}, left_[static_cast<std::size_t>(peer)] != kStays};
+  bool const moving = announced_ >= call.sequence;
+  auto const silent_since = Clock::now() - Clock::duration(call.timeout) / 2;
   Absence absent;
   for (int other = 0; other < size(); ++other) {
     auto const index = static_cast<std::size_t>(other);
-    if (left_[index] < call.sequence) return {other, true};
-    auto const here = other == rank() || here_[index] >= call.sequence;
-    if (!here && absent.rank == kEverybody) absent.rank = other;
+    if (other == rank()) continue;
+    if (!moving && left_[index] < call.sequence) return {{other}, true};
+    // While data moves whoever has its own goes on without a word, so that all who are silent may be to blame.
+    bool const silent = moving ? heard_[index] < silent_since : here_[index] < call.sequence;
+    if (silent && (moving || absent.ranks.empty())) absent.ranks.push_back(other);
   }
   return absent;
 }
@@ -218,8 +236,10 @@ void Channel::hear() noexcept {
     auto const turn = communicator_->session().enter();
     while (memory_->take_notice(notice, from)) {
       auto const index = static_cast<std::size_t>(from);
+      heard_[index] = Clock::now();
       switch (notice.kind) {
         case Notice::Kind::here: here_[index] = std::max(here_[index], notice.sequence); break;
+        case Notice::Kind::moving: break;
         case Notice::Kind::left: left_[index] = notice.sequence; break;
         case Notice::Kind::failed: note_failure(static_cast<ErrorCode>(notice.code), notice.message); break;
         case Notice::Kind::contradicted: contradicted_[index] = 1; break;

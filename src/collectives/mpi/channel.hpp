@@ -85,10 +85,12 @@ class Channel {
   void look_around(Call const& call, int peer, Clock::duration waited, std::function<bool()> const& ready);
   /// Whether a call is complete of which this rank has not looked at the end while it slept, and others failed.
   [[nodiscard]] static bool has_come_after_all(std::function<bool()> const& ready);
-  void say_here(Call const& call) noexcept;
-  /// Whom this rank waits for, as far as it is known.
+  /// Tells all ranks that this one waits in `call`: once until all have announced it, then as often as a rank that is
+  /// silent must be told from one that waits as well.
+  void say_waiting(Call const& call) noexcept;
+  /// Whom this rank waits for, as far as it is known: any of `ranks`.
   struct Absence {
-    int rank = kEverybody;
+    std::vector<int> ranks;
     bool left = false;
   };
   [[nodiscard]] Absence find_absent(Call const& call, int peer);
@@ -112,7 +114,9 @@ class Channel {
   std::string message_;
   bool untold_ = false;  // the failure was decided where MPI cannot be called
   std::uint64_t told_here_ = 0;
-  std::vector<std::uint64_t> here_;  // the latest call in which each rank has told that it waits
+  Clock::time_point told_moving_{};
+  std::vector<std::uint64_t> here_;       // the latest call in which each rank has told that it waits
+  std::vector<Clock::time_point> heard_;  // when each rank has last told anything
   static constexpr std::uint64_t kStays = ~std::uint64_t{0};
   std::vector<std::uint64_t> left_;  // after which call each rank has left, or kStays
   std::vector<char> contradicted_;
