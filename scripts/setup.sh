@@ -12,7 +12,7 @@ packages=(
   g++ cmake ninja-build ccache pkg-config python3 python3-matplotlib python3-venv python3-dev
   libhwloc-dev libhwy-dev libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libopenblas-dev libopenmpi-dev openmpi-bin openssh-client libucx-dev
-  libboost-context-dev
+  libboost-context-dev iproute2
 )
 # Formatting depends on the version of clang-format, so one version is used everywhere; releases that no longer have
 # it skip the check (scripts/format.sh).

@@ -1,0 +1,93 @@
+// Started on test hosts by hosts_test.py:
+//   hosts_probe sums COUNT…        all_reduces, all_gathers and broadcasts of so many f32 whose results are known
+//   hosts_probe loop TIMEOUT_MS FOLDER   small all_reduces until one fails; FOLDER/rankN says so, as a link may be cut
+//   by which
+//                                        standard output would leave
+// Exits with 0 where all went well; `loop` with 3 for the failure that it waits for.
+#include <weft/weft.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+/// What `rank` contributes at `i`: whole numbers, whose sums are exact.
+float contribution(int rank, std::size_t i) {
+  return static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 31) % 1009);
+}
+
+void require(bool right, char const* what, std::size_t count) {
+  if (!right) throw std::runtime_error(std::string(what) + " of " + std::to_string(count) + " is wrong");
+}
+
+std::vector<float> contributions(int rank, std::size_t count) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = contribution(rank, i);
+  return values;
+}
+
+void check_sums(weft::Communicator& world, std::size_t count) {
+  auto const mine = contributions(world.rank(), count);
+  std::vector<float> expected(count);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    for (std::size_t i = 0; i < count; ++i) expected[i] += contribution(rank, i);
+  }
+  std::vector<float> sums(count, -1);
+  world.all_reduce(std::span<float const>(mine), std::span(sums), weft::ReduceOp::sum);
+  require(sums == expected, "all_reduce", count);
+
+  std::vector<float> all(count * static_cast<std::size_t>(world.size()), -1);
+  world.all_gather(std::span<float const>(mine), std::span(all));
+  for (int rank = 0; rank < world.size(); ++rank) {
+    auto const part = std::span(all).subspan(static_cast<std::size_t>(rank) * count, count);
+    require(std::vector<float>(part.begin(), part.end()) == contributions(rank, count), "all_gather", count);
+  }
+
+  auto const last = world.size() - 1;
+  auto copy = mine;
+  world.broadcast(std::span(copy), last);
+  require(copy == contributions(last, count), "broadcast", count);
+}
+
+int sums(weft::Communicator& world, std::vector<std::string> const& counts) {
+  for (auto const& count : counts) check_sums(world, std::stoul(count));
+  world.barrier();
+  std::printf("rank %d of %d: right\n", world.rank(), world.size());
+  return 0;
+}
+
+int loop(weft::Communicator& world, std::chrono::milliseconds timeout, std::string const& folder) {
+  constexpr int kEnough = 20;  // calls after which the test may do its worst
+  std::ofstream diary(folder + "/rank" + std::to_string(world.rank()));
+  std::vector<float> values(1000, 1);
+  weft::CollectiveOptions patient;
+  weft::CollectiveOptions hasty;
+  hasty.timeout = timeout;
+  try {
+    for (int call = 0;; ++call) {
+      if (call == kEnough) diary << "goes on\n" << std::flush;
+      world.all_reduce(std::span<float const>(values), std::span(values), weft::ReduceOp::max,
+                       call < kEnough ? patient : hasty);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  } catch (weft::Error const& error) {
+    diary << "failed: " << error.what() << "\n" << std::flush;
+  }
+  return 3;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<std::string> const words(argv + 1, argv + argc);
+  if (words.size() < 2 || (words[0] == "loop" && words.size() < 3)) return 2;
+  return weft::launch({}, [&](weft::Communicator& world) {
+    if (words[0] == "loop") return loop(world, std::chrono::milliseconds(std::stol(words[1])), words[2]);
+    return sums(world, {words.begin() + 1, words.end()});
+  });
+}

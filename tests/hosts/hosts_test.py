@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Weft between test hosts: right results over their links, and every rank told what happened when a host fails.
+
+    hosts_test.py PROBE
+
+Skipped where test hosts are not permitted."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import hosts as test_hosts
+import starts
+from hosts import Hosts, Link
+
+PROBE = ""
+kPatience = 100  # seconds for what takes one or two, on a machine that is busy
+kTimeoutMs = 3000  # of the calls that are disturbed
+FAST = Link("4gbit")  # where nobody looks at times
+
+
+def until(condition, what):
+    deadline = time.monotonic() + kPatience
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {kPatience} s for {what()}")
+        time.sleep(0.02)
+
+
+class Job:
+    """hosts_probe on every host. `output` is what mpirun brought together, diary() what a rank wrote down."""
+
+    def __init__(self, hosts, per_host, words, environment=None):
+        self.hosts, self.size = hosts, per_host * len(hosts)
+        self._file = pathlib.Path("/dev/shm/output")
+        for page in test_hosts.SHARED.glob("rank*"):
+            page.unlink()
+        with open(self._file, "wb") as sink:
+            self.process = subprocess.Popen(starts.mpirun(hosts, per_host, [PROBE, *words]), stdout=sink, stderr=subprocess.STDOUT,
+                                            env=starts.mpi_environment() | (environment or {}))
+
+    @property
+    def output(self):
+        return self._file.read_text(encoding="utf-8", errors="replace")
+
+    @staticmethod
+    def diary(rank):
+        page = test_hosts.SHARED / f"rank{rank}"
+        return page.read_text(encoding="utf-8") if page.exists() else ""
+
+    @staticmethod
+    def ranks(host):
+        """Process numbers of the host's ranks."""
+        return sorted(pid for pid, command in host.processes().items() if pathlib.Path(command[0]).name == "hosts_probe")
+
+    def wait(self):
+        return self.process.wait(kPatience)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Results(unittest.TestCase):
+    """Every element is checked by the probe; here, that links carried what has to cross them."""
+
+    kCounts = [1, 1009, 262_147, 2_097_152]
+
+    def check(self, count_of_hosts, per_host):
+        with Hosts(count_of_hosts, FAST) as hosts:
+            before = [host.bytes_sent() for host in hosts]
+            job = Job(hosts, per_host, ["sums", *map(str, self.kCounts)])
+            self.assertEqual(0, job.wait(), job.output)
+            self.assertEqual(job.size, job.output.count(": right"), job.output)
+            sent = sum(host.bytes_sent() - start for host, start in zip(hosts, before))
+            # B bytes of each of n ranks on h hosts: whatever the algorithm, an all_reduce takes 2(h-1)·B over the links in all, an
+            # all_gather brings n·B to every host of which it had B per own rank, and a broadcast B to every host but one.
+            whole = 4 * sum(self.kCounts)
+            least = whole * (count_of_hosts - 1) * (2 + job.size + 1)
+            self.assertGreaterEqual(sent, least, "less crossed the links than has to: some of it went another way")
+            for host in hosts:
+                self.assertEqual([], [name for name in host.shared_files() if "weft" in name])
+
+    def test_two_hosts_of_one_rank(self):
+        self.check(2, 1)
+
+    def test_two_hosts_of_two_ranks(self):
+        self.check(2, 2)
+
+    def test_four_hosts(self):
+        self.check(4, 1)
+
+
+class Failures(unittest.TestCase):
+    """Two hosts of two ranks; something happens to the second host's last rank, or to its link."""
+
+    def setUp(self):
+        self.hosts = Hosts(2, FAST)
+        self.addCleanup(self.hosts.close)
+        self.job = Job(self.hosts, 2, ["loop", str(kTimeoutMs), str(test_hosts.SHARED)])
+        self.addCleanup(self.job.close)
+        until(lambda: all("goes on" in self.job.diary(rank) for rank in range(4)), lambda: "ranks to go on: " + self.job.output)
+
+    def expect(self, rank, culprits):
+        """`rank` has said that one of the `culprits` is to blame."""
+        until(lambda: "failed" in self.job.diary(rank), lambda: f"rank {rank}'s failure: {self.job.output}")
+        self.assertRegex(self.job.diary(rank), rf"failed: .*rank ({'|'.join(map(str, culprits))}) ")
+
+    def expect_nothing_left(self):
+        until(lambda: not any(self.job.ranks(host) for host in self.hosts), lambda: "the ranks to end")
+        for host in self.hosts:
+            self.assertEqual([], [name for name in host.shared_files() if "weft" in name])
+
+    def last_rank(self):
+        return self.job.ranks(self.hosts[1])[-1]
+
+    def test_a_stopped_rank_is_named(self):
+        os.kill(self.last_rank(), signal.SIGSTOP)
+        for rank in range(3):
+            self.expect(rank, [3])
+        self.expect_nothing_left()
+
+    def test_a_killed_rank_ends_the_job(self):
+        os.kill(self.last_rank(), signal.SIGKILL)
+        self.assertNotEqual(0, self.job.wait())
+        self.assertIn("rank 3", self.job.output)
+        self.expect_nothing_left()
+
+    def test_a_cut_link_is_noticed_on_both_sides(self):
+        self.hosts[1].cut()
+        for rank, others in ((0, (2, 3)), (1, (2, 3)), (2, (0, 1)), (3, (0, 1))):
+            self.expect(rank, others)
+        self.expect_nothing_left()
+
+
+class Leftovers(unittest.TestCase):
+    def test_a_killed_run_leaves_nothing(self):
+        """The world that this test makes is one within its own."""
+        command = [sys.executable, str(pathlib.Path(__file__).with_name("run_on_hosts.py")), "--start", "torchrun", "--", "sleep", "1234.5"]
+
+        def sleepers():
+            lines = [path.read_bytes() for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+            return sum(line.startswith(b"sleep\0001234.5") for line in lines)
+
+        with subprocess.Popen(command) as run:
+            until(lambda: sleepers() == 2, lambda: "both ranks")
+            run.send_signal(signal.SIGKILL)
+            run.wait(kPatience)
+            until(lambda: sleepers() == 0, lambda: "the ranks' end")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    PROBE = sys.argv[1]
+    test_hosts.enter_world()
+    del sys.argv[1]
+    unittest.main()
