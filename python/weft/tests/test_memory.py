@@ -16,17 +16,18 @@ def layers():
 
 
 def wrapped(strategy, model):
+    """The model to call, and its optimizer."""
     if strategy == "ddp":
-        return weft.optim.AdamW(weft.DistributedDataParallel(model, bucket_cap_mb=0.07).parameters())
+        model = weft.DistributedDataParallel(model, bucket_cap_mb=0.07)
+        return model, weft.optim.AdamW(model.parameters())
     stage = {"zero1": 1, "zero2": 2, "zero3": 3, "hsdp": 3}[strategy]
     more = {"shard_size": 2} if strategy == "hsdp" else {}
-    return weft.ZeroOptimizer(model, weft.optim.AdamW, stage=stage, bucket_cap_mb=0.07, **more)
+    return model, weft.ZeroOptimizer(model, weft.optim.AdamW, stage=stage, bucket_cap_mb=0.07, **more)
 
 
 def report_of(rank, strategy):
     before = weft.memory_report()["communication"]["live"]
-    model = layers()
-    optimizer = wrapped(strategy, model)
+    model, optimizer = wrapped(strategy, layers())
     for _ in range(2):
         model(torch.ones(1, WIDTH)).sum().backward()
         optimizer.step()
@@ -56,7 +57,7 @@ def test_is_as_in_theory(strategy, parameters, gradients, states):
 
 def check_activations(rank, strategy):
     model = nn.Sequential(*[part for _ in range(LAYERS) for part in (nn.Linear(WIDTH, WIDTH, bias=False), nn.Tanh())])
-    optimizer = wrapped(strategy, model)
+    model, optimizer = wrapped(strategy, model)
     inputs = torch.ones(16, WIDTH)
     with weft.memory.counted_activations(model):
         loss = model(inputs).square().sum()

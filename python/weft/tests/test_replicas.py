@@ -1,6 +1,8 @@
 """weft.DistributedDataParallel trains as torch's does, to the bit, and names what is wrong with a model."""
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
@@ -104,6 +106,25 @@ def test_buffers_and_wefts_optimizers():
     first, second = run_ranks(2, "weft", check_buffers_and_optimizers)
     for one, other in zip(first[:-2], second[:-2]):
         assert torch.equal(one, other)
+
+
+def check_wrapper_goes(rank):
+    """Its model is left with no hooks, at once and not when Python next looks for cycles, and can be wrapped again."""
+    module = small_model()
+    gc.disable()
+    wrapper = weakref.ref(weft.DistributedDataParallel(module))
+    assert wrapper() is None
+    for _ in range(rank):  # ranks on their own: nothing is sent
+        loss_of(module, rows_of(rank, 2, batch(0, ROWS))).backward()
+    module.zero_grad()
+    again = weft.DistributedDataParallel(module)
+    loss_of(again, rows_of(rank, 2, batch(0, ROWS))).backward()
+    return [p.grad.clone() for p in module.parameters()]
+
+
+def test_a_wrapper_goes_with_its_hooks():
+    first, second = run_ranks(2, "weft", check_wrapper_goes)
+    assert all(torch.equal(one, other) for one, other in zip(first, second))
 
 
 def error_of(call):

@@ -14,7 +14,8 @@ class DistributedDataParallel(torch.nn.Module):
     gradients and from which they are averaged while backward goes on.
 
     Collective. Rank 0's parameters and buffers count. CPU; the process group's back end is weft. Every .grad is a view
-    into a bucket; ``zero_grad(set_to_none=False)``, or weft's optimizers' ``zero_gradients``, saves a copy of each.
+    into a bucket; ``zero_grad(set_to_none=False)``, or weft's optimizers' ``zero_gradients``, saves a copy of each. Where
+    the wrapper goes, as with torch's, the module it held trains by itself from then on.
 
     bucket_cap_mb, first_bucket_mb  how large buckets are; the first is small, so that sending begins early. Absent: what suits
                                     the model and the group's all_reduce, timed now (``weft.speeds.bucket_mb``), from 1 to 25
@@ -52,7 +53,7 @@ class DistributedDataParallel(torch.nn.Module):
             account=memory.account(),
         )
         views = [self._buckets.gradient(index) for index in range(len(named))]
-        self._gradients = replicas.GradientViews(named, views, self._buckets.mark_ready, self._finish)
+        self._gradients = replicas.GradientViews(named, views, self)
         self._find_unused = find_unused_parameters
         self._broadcast_buffers = broadcast_buffers
         self._sync = True
@@ -86,7 +87,10 @@ class DistributedDataParallel(torch.nn.Module):
         """What the wrapper holds on this rank."""
         return {"gradients": self._buckets.bytes()}
 
-    def _finish(self):
+    def gradient_ready(self, index: int) -> None:  # replicas.GradientViews calls this and the next
+        self._buckets.mark_ready(index)
+
+    def backward_ended(self) -> None:
         self._buckets.finish()
         if not self._sync:
             return

@@ -65,24 +65,27 @@ def broadcast(tensors, process_group) -> None:
 
 
 class GradientViews:
-    """Keeps parameters' gradients in views of buckets, and says when they are ready.
+    """Keeps parameters' gradients in views of buckets, and tells its owner when they are ready.
 
-    `ready(index)` is called as soon as parameter `index` has this pass's gradient, in its view; `ended()` once at the end of
-    each backward that gave any.
+    `owner.gradient_ready(index)` is called as soon as parameter `index` has this pass's gradient, in its view;
+    `owner.backward_ended()` once at the end of each backward that gave any. When the owner goes, so do the hooks.
     """
 
-    def __init__(self, named: list, views: list, ready, ended):
+    def __init__(self, named: list, views: list, owner):
         self.named = named
         self.parameters = [parameter for _, parameter in named]
         self.names = [name for name, _ in named]
         self.views = views
-        self._ready, self._ended = ready, ended
+        # Weak both ways: Python does not find cycles through parameters' hooks, and an owner in a cycle would go, and stop
+        # sending, at a different time on every rank.
+        self._owner = weakref.ref(owner)
         self._in_backward = False
-        views = weakref.ref(self)  # Python does not find cycles through parameters' hooks
-        self._hooks = [
+        views = weakref.ref(self)
+        hooks = [
             parameter.register_post_accumulate_grad_hook(lambda _, index=index: views()._has_gradient(index))
             for index, parameter in enumerate(self.parameters)
         ]
+        weakref.finalize(self, _remove, hooks).atexit = False
 
     def take(self, index: int) -> None:
         """The parameter's .grad is its view from now on."""
@@ -105,15 +108,16 @@ class GradientViews:
             self._in_backward = True
             torch.autograd.Variable._execution_engine.queue_callback(self._end)
         self.take(index)
-        self._ready(index)
+        self._owner().gradient_ready(index)
 
     def _end(self) -> None:
         self._in_backward = False
-        self._ended()
+        self._owner().backward_ended()
 
-    def remove(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
+
+def _remove(hooks) -> None:
+    for hook in hooks:
+        hook.remove()
 
 
 def check_unchanged(module: torch.nn.Module, named: list, kept: list, wrapper: str, in_place: bool = True) -> None:

@@ -32,7 +32,7 @@ class BucketSharding:
         for (_, parameter), tensor in zip(named, self._tensors):
             parameter.data = tensor
         views = [self.core.gradient(index) for index in range(len(named))]
-        self._gradients = replicas.GradientViews(named, views, self._ready, self._end_backward)
+        self._gradients = replicas.GradientViews(named, views, self)
         module.register_forward_pre_hook(lambda *_: self._before_forward())
         self._marked, self._sync, self._under_way, self.reduced = [], True, False, False
 
@@ -48,13 +48,13 @@ class BucketSharding:
             self.core.wait_parameters()
             self._under_way = False
 
-    def _ready(self, index):
+    def gradient_ready(self, index):
         if self._sync:
             self.core.mark_ready(index)
         else:
             self._marked.append(index)
 
-    def _end_backward(self):
+    def backward_ended(self):
         if self._sync:
             self.reduced = True
         else:
