@@ -95,12 +95,12 @@ def test_fsdp2_gathers_and_scatters_are_told():
 
 
 def wait_or_compute(rank: int, cpu_seconds: float) -> dict:
-    """Rank 1 comes half a second late; rank 0 computes a little meanwhile, and waits."""
+    """Rank 1 comes a second late; rank 0 computes a little meanwhile, and waits."""
     dist.all_reduce(torch.ones(1), async_op=True).wait()  # starts the threads
     weft.record_overlap()
     dist.barrier()
     if rank == 1:
-        time.sleep(0.5)
+        time.sleep(1)
     work = dist.all_reduce(torch.ones(1000), async_op=True)
     if rank == 0:
         end = time.thread_time() + cpu_seconds
@@ -130,12 +130,12 @@ def inline(rank: int) -> dict:
 
 
 def message_or_compute(rank: int, cpu_seconds: float) -> tuple:
-    """Rank 0 sends half a second late; rank 1 computes a little meanwhile, and waits."""
+    """Rank 0 sends a second late; rank 1 computes a little meanwhile, and waits."""
     weft.record_overlap()
     dist.barrier()
     tensor = torch.ones(100_000)
     if rank == 0:
-        time.sleep(0.5)
+        time.sleep(1)
         dist.send(tensor, 1, tag=3)
     else:
         work = dist.irecv(tensor, 0, tag=3)
