@@ -215,10 +215,11 @@ constexpr std::array kSettings{
     Setting{"WEFT_REPORT", "report", "0 or 1", read_switch<&Config::report>, never},
 };
 
-/// WEFT_ variables that others read: the tests, the demo, the scripts and the build. An ending _ stands for any rest.
-constexpr std::array<std::string_view, 9> kOthers{"WEFT_TEST_",  "WEFT_DEMO_",  "WEFT_PERF_",
-                                                  "WEFT_WITH_",  "WEFT_BUILD_", "WEFT_JOBS",
-                                                  "WEFT_CCACHE", "WEFT_WERROR", "WEFT_SANITIZE"};
+/// WEFT_ variables that others read: the tests, the demo, the scripts, the build and PyTorch's wrappers. An ending _
+/// stands for any rest.
+constexpr std::array<std::string_view, 10> kOthers{"WEFT_TEST_",    "WEFT_DEMO_",   "WEFT_PERF_",  "WEFT_WITH_",
+                                                   "WEFT_BUILD_",   "WEFT_JOBS",    "WEFT_CCACHE", "WEFT_WERROR",
+                                                   "WEFT_SANITIZE", "WEFT_AUTOTUNE"};
 
 bool belongs_to_others(std::string_view name) {
   return std::any_of(kOthers.begin(), kOthers.end(), [name](std::string_view other) {

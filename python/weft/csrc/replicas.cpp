@@ -6,12 +6,12 @@
 namespace weft::torch_backend {
 namespace {
 
-/// Buckets that never move: torch's tensors are views into them.
-BucketerOptions bucket_options(std::size_t first_bytes, std::size_t bytes, bool find_unused) {
+/// Buckets that move where `rebuild` says so, or settings are tried: then torch's tensors over them follow().
+BucketerOptions bucket_options(std::size_t first_bytes, std::size_t bytes, bool find_unused, bool rebuild) {
   BucketerOptions options;
   options.limits.first_bytes = first_bytes;
   options.limits.bytes = bytes;
-  options.rebuild = false;
+  options.rebuild = rebuild;
   options.unused = find_unused ? UnusedGradients::find : UnusedGradients::zero;
   return options;
 }
@@ -22,7 +22,7 @@ ZeroOptimizer sharded(Communicator& communicator, std::vector<TensorGroup> const
   for (auto const& group : groups) parameters.push_back({views_of(group.parameters), group.options});
   ZeroOptions options;
   options.stage = settings.stage == 1 ? ZeroStage::optimizer_states : ZeroStage::gradients;
-  options.buckets = bucket_options(settings.first_bytes, settings.bytes, settings.find_unused);
+  options.buckets = bucket_options(settings.first_bytes, settings.bytes, settings.find_unused, false);
   options.optimizer.master_weights = settings.master_weights;
   options.optimizer.zero_gradients = true;
   options.gradients.scaler = settings.scaler;
@@ -45,7 +45,11 @@ Replicas::Replicas(ProcessGroupWeft& group, std::vector<at::Tensor> parameters, 
   parameter_bytes_ = MemoryCharge(MemoryKind::parameters, bytes_of(parameters_));
   communicator_ = group.duplicate();
   model_.emplace(*communicator_, views_of(parameters_),
-                 bucket_options(settings.first_bytes, settings.bytes, settings.find_unused));
+                 bucket_options(settings.first_bytes, settings.bytes, settings.find_unused, settings.rebuild));
+}
+
+void Replicas::follow(std::vector<at::Tensor> const& gradients) {
+  for (std::size_t i = 0; i < gradients.size(); ++i) move_tensor(gradients[i], model_->gradient(i), shared_from_this());
 }
 
 at::Tensor Replicas::gradient(std::size_t index) {
@@ -81,6 +85,13 @@ at::Tensor ShardedReplicas::parameter(std::size_t index) {
 
 at::Tensor ShardedReplicas::gradient(std::size_t index) {
   return tensor_over(zero_.gradient(index), layouts()[index], shared_from_this());
+}
+
+void ShardedReplicas::follow(std::vector<at::Tensor> const& parameters, std::vector<at::Tensor> const& gradients) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    move_tensor(parameters[i], zero_.parameter(i), shared_from_this());
+    move_tensor(gradients[i], zero_.gradient(i), shared_from_this());
+  }
 }
 
 void ShardedReplicas::mark_ready(std::size_t index) {

@@ -9,6 +9,7 @@
 
 #include "process_group.hpp"
 #include "sharded_model.hpp"
+#include "weft/autotuner.hpp"
 #include "weft/communicator.hpp"
 #include "weft/data_parallel.hpp"
 #include "weft/memory.hpp"
@@ -17,13 +18,15 @@
 namespace weft::torch_backend {
 
 /// A model's replicas, whose gradients lie in the library's buckets: weft::DataParallel on a communicator of its own.
-/// Views stay where they are as long as one of them lives. Not thread-safe; the interpreter's lock is not needed.
+/// Memory under views lives as long as one of them, unless buckets move: where generation() has grown, follow() must be
+/// called before a view is touched. Not thread-safe; the interpreter's lock is not needed.
 class Replicas : public std::enable_shared_from_this<Replicas> {
  public:
   struct Settings {
     std::size_t first_bytes;
     std::size_t bytes;
     bool find_unused;
+    bool rebuild;  ///< buckets in the order that the first step's gradients came in: they move
   };
   /// Collective over the group: broadcasts rank 0's parameters, dense CPU tensors, in the order in which backward is
   /// expected to finish them, last first. What it takes, and what the parameters lie in, is charged to the account.
@@ -31,6 +34,9 @@ class Replicas : public std::enable_shared_from_this<Replicas> {
            MemoryAccount const& account);
 
   [[nodiscard]] at::Tensor gradient(std::size_t index);
+  [[nodiscard]] std::size_t generation() const { return model_->generation(); }
+  /// What gradient() has returned, in order, lies where gradients are now; so does what shares memory with it.
+  void follow(std::vector<at::Tensor> const& gradients);
   [[nodiscard]] bool has_gradient(std::size_t index) const { return model_->has_gradient(index); }
   void mark_ready(std::size_t index);
   void finish();
@@ -38,6 +44,8 @@ class Replicas : public std::enable_shared_from_this<Replicas> {
   [[nodiscard]] std::size_t bucket_count() const { return model_->bucketer().plan().buckets.size(); }
   /// Bytes of all buckets.
   [[nodiscard]] std::size_t bytes() const;
+  [[nodiscard]] Communicator& communicator() { return *communicator_; }
+  [[nodiscard]] TuningSpace tuning_space() { return weft::tuning_space(*model_); }
 
  private:
   std::vector<at::Tensor> parameters_;
@@ -64,12 +72,16 @@ class ShardedReplicas : public ShardedModel {
 
   [[nodiscard]] at::Tensor parameter(std::size_t index);
   [[nodiscard]] at::Tensor gradient(std::size_t index);
+  [[nodiscard]] std::size_t generation() const { return zero_.generation(); }
+  /// As Replicas::follow(), for what parameter() and gradient() have returned.
+  void follow(std::vector<at::Tensor> const& parameters, std::vector<at::Tensor> const& gradients);
   void mark_ready(std::size_t index);
   /// Ends a pass that gradients are only added up in, of those parameters that `ready` names.
   void accumulate(std::vector<std::size_t> const& ready);
   void step() override;
   void wait_parameters();
   [[nodiscard]] ShardedOptimizer& sharded() override { return zero_; }
+  [[nodiscard]] TuningSpace tuning_space() override { return weft::tuning_space(zero_); }
 
  private:
   ZeroOptimizer zero_;

@@ -43,6 +43,13 @@ at::Tensor tensor_over(BufferView const& memory, at::Tensor const& like, std::sh
       at::TensorOptions(type_of(memory.dtype)));
 }
 
+void move_tensor(at::Tensor const& tensor, BufferView const& memory, std::shared_ptr<void> owner) {
+  using Owner = std::shared_ptr<void>;
+  at::DataPtr moved(
+      memory.data, new Owner(std::move(owner)), [](void* kept) { delete static_cast<Owner*>(kept); }, at::kCPU);
+  tensor.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(moved));
+}
+
 std::vector<BufferView> views_of(std::vector<at::Tensor> const& tensors) {
   std::vector<BufferView> views;
   for (auto const& tensor : tensors) views.push_back(gradient_view(tensor, views.size(), "a parameter"));

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "process_group.hpp"
+#include "weft/autotuner.hpp"
 #include "weft/communicator.hpp"
 #include "weft/memory.hpp"
 #include "weft/optimizer.hpp"
@@ -20,6 +21,9 @@ namespace weft::torch_backend {
 
 /// Elements of a buffer as a tensor laid out as `like`, of the buffer's type. It keeps `owner`.
 [[nodiscard]] at::Tensor tensor_over(BufferView const& memory, at::Tensor const& like, std::shared_ptr<void> owner);
+
+/// The same of a tensor that tensor_over() has made: from now on it, and all that share its storage, have this memory.
+void move_tensor(at::Tensor const& tensor, BufferView const& memory, std::shared_ptr<void> owner);
 
 /// Memory of dense CPU tensors. @throws as gradient_view().
 [[nodiscard]] std::vector<BufferView> views_of(std::vector<at::Tensor> const& tensors);
@@ -69,6 +73,8 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
   [[nodiscard]] std::size_t state_bytes() { return sharded().state_bytes(); }
 
   [[nodiscard]] virtual ShardedOptimizer& sharded() = 0;
+  /// What may be tried in training.
+  [[nodiscard]] virtual TuningSpace tuning_space() = 0;
   [[nodiscard]] Communicator& communicator() noexcept { return communicator_; }
   /// Laid out as the parameters, without memory.
   [[nodiscard]] std::vector<at::Tensor> const& layouts() const noexcept { return layouts_; }

@@ -48,6 +48,7 @@ class ShardedUnits : public ShardedModel {
   [[nodiscard]] std::size_t peak_gathered_bytes() const { return model_.peak_gathered_bytes(); }
   [[nodiscard]] std::size_t gather_count() const { return model_.gathers().size(); }
   [[nodiscard]] ShardedOptimizer& sharded() override { return model_; }
+  [[nodiscard]] TuningSpace tuning_space() override { return weft::tuning_space(model_); }
 
  private:
   void place(std::size_t unit);

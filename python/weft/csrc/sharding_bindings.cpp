@@ -10,6 +10,7 @@
 #include "checkpoints.hpp"
 #include "replicas.hpp"
 #include "sharded_units.hpp"
+#include "tuner.hpp"
 #include "weft/memory.hpp"
 
 namespace py = pybind11;
@@ -63,15 +64,17 @@ std::size_t staging_bytes(ProcessGroupWeft& group) {
 void bind_replicas(py::module_& module) {
   py::class_<Replicas, std::shared_ptr<Replicas>>(module, "Replicas")
       .def(py::init([](Group const& group, std::vector<at::Tensor> parameters, std::size_t first_bytes,
-                       std::size_t bytes, bool find_unused, MemoryAccount const& account) {
+                       std::size_t bytes, bool find_unused, bool rebuild, MemoryAccount const& account) {
              return as_torch([&] {
                return std::make_shared<Replicas>(*group, std::move(parameters),
-                                                 Replicas::Settings{first_bytes, bytes, find_unused}, account);
+                                                 Replicas::Settings{first_bytes, bytes, find_unused, rebuild}, account);
              });
            }),
            py::arg("group"), py::arg("parameters"), py::arg("first_bytes"), py::arg("bytes"), py::arg("find_unused"),
-           py::arg("account"), release())
+           py::arg("rebuild"), py::arg("account"), release())
       .def("gradient", &Replicas::gradient)
+      .def("generation", &Replicas::generation)
+      .def("follow", &Replicas::follow)
       .def("has_gradient", &Replicas::has_gradient)
       .def("mark_ready", &Replicas::mark_ready, release())
       .def("finish", &Replicas::finish, release())
@@ -116,6 +119,8 @@ void bind_sharded_replicas(py::module_& module) {
            py::arg("account"), py::keep_alive<1, 10>())
       .def("parameter", &ShardedReplicas::parameter)
       .def("gradient", &ShardedReplicas::gradient)
+      .def("generation", &ShardedReplicas::generation)
+      .def("follow", &ShardedReplicas::follow)
       .def("mark_ready", &ShardedReplicas::mark_ready, release())
       .def("accumulate", &ShardedReplicas::accumulate, release())
       .def("wait_parameters", &ShardedReplicas::wait_parameters, release());
@@ -173,6 +178,36 @@ void bind_sharded_units(py::module_& module) {
   module.def("absent_tensor", &absent_tensor);
 }
 
+template <typename Model>
+std::unique_ptr<Tuner> tuner_of(std::shared_ptr<Model> model, MemoryAccount const& account, std::size_t steps,
+                                std::string const& workload) {
+  return std::make_unique<Tuner>(std::move(model), account, Tuner::Settings{steps, workload});
+}
+
+void bind_tuner(py::module_& module) {
+  py::class_<Tuner, std::unique_ptr<Tuner>>(module, "Tuner")
+      .def(py::init(&tuner_of<Replicas>), py::arg("model"), py::arg("account"), py::arg("steps"), py::arg("workload"),
+           release())
+      .def(py::init(&tuner_of<ShardedModel>), py::arg("model"), py::arg("account"), py::arg("steps"),
+           py::arg("workload"), release())
+      .def("end_step", &Tuner::end_step, py::arg("counts"), py::arg("seconds"), release())
+      .def("candidates", &Tuner::candidates)
+      .def("setting", &Tuner::setting)
+      .def("outcome", [](Tuner const& self) -> py::object {
+        if (!self.outcome()) return py::none();
+        auto const& found = *self.outcome();
+        py::dict outcome;
+        outcome["setting"] = found.setting;
+        outcome["seconds"] = found.seconds;
+        outcome["standard"] = found.standard;
+        outcome["standard_seconds"] = found.default_seconds;
+        outcome["tried"] = found.candidates;
+        outcome["steps"] = found.steps;
+        outcome["from_cache"] = found.from_cache;
+        return outcome;
+      });
+}
+
 void bind_checkpoints(py::module_& module) {
   py::class_<Checkpoints, std::unique_ptr<Checkpoints>>(module, "Checkpoints")
       .def(py::init([](Group const& group, std::string const& folder) {
@@ -194,6 +229,7 @@ void bind_sharding(py::module_& module) {
   bind_sharded_model(module);
   bind_sharded_replicas(module);
   bind_sharded_units(module);
+  bind_tuner(module);
   bind_checkpoints(module);
 }
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
-from weft import amp, memory, optim, replicas, strategies
+from weft import amp, memory, optim, replicas, strategies, tuning
 from weft.ddp import DistributedDataParallel
 from weft.units import blocks_of
 from weft.zero import ZeroOptimizer
@@ -29,6 +29,7 @@ def compose(
     checkpoint_activations: bool = False,
     memory_budget: int | str | None = None,
     shard_size: int | None = None,
+    autotune: int | bool | None = None,
     process_group=None,
     **options,
 ):
@@ -52,6 +53,8 @@ def compose(
                             outputs float32 again, and fp16's loss is scaled
     clip_grad               to this norm over all parameters and ranks
     checkpoint_activations  blocks (see weft.fully_shard) are computed again in backward instead of kept
+    autotune                so many first updates try settings, of equal bits, and keep the fastest (``optimizer.tuning``;
+                            weft.DistributedDataParallel and ZeroOptimizer say more); 0: none; absent: WEFT_AUTOTUNE, or 100
     memory_budget           bytes, or "2G", of this rank for all that the library allocates, and parameters; activations
                             are the program's. What cannot fit is refused before anything is made.
     """
@@ -59,18 +62,19 @@ def compose(
     group, _ = replicas.group_of(process_group)
     kind, groups, options = _rule(model, optimizer, options)
     model.to(dtype)
-    plan = strategies.choose(model, kind, strategy, group, memory_budget, shard_size, accumulate > 1)
+    autotune = tuning.steps_of(autotune, group, otherwise=True)
+    plan = strategies.choose(model, kind, strategy, group, memory_budget, shard_size, accumulate > 1, autotune > 0)
     memory.set_budget(plan.budget)
     if checkpoint_activations:
         for block in blocks_of(model):
             block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
     scaler = amp.GradScaler() if precision == "fp16" else None
     if plan.strategy == "ddp":
-        wrapped = DistributedDataParallel(model, process_group=group)
+        wrapped = DistributedDataParallel(model, process_group=group, autotune=autotune)
         inner = kind(groups(model), max_norm=clip_grad, zero_gradients=True, **options)
     else:
         wrapped = model
-        sharding = dict(stage=plan.stage, process_group=group, max_norm=clip_grad, scaler=scaler)
+        sharding = dict(stage=plan.stage, process_group=group, max_norm=clip_grad, scaler=scaler, autotune=autotune)
         inner = ZeroOptimizer(model, kind, groups=groups(model), shard_size=plan.shard_size, **sharding, **options)
     if dtype != torch.float32:
         _convert(wrapped, dtype)
@@ -137,6 +141,7 @@ class ComposedOptimizer(torch.optim.Optimizer):
     state = property(lambda self: self.inner.state)
     defaults = property(lambda self: self.inner.defaults)
     grad_norm = property(lambda self: self.inner.grad_norm)
+    tuning = property(lambda self: self._sharding.tuning)
 
     @property
     def _sharding(self):

@@ -6,7 +6,7 @@ import contextlib
 
 import torch
 
-from weft import backend, memory, replicas, speeds
+from weft import backend, memory, replicas, speeds, tuning
 
 
 class DistributedDataParallel(torch.nn.Module):
@@ -22,6 +22,9 @@ class DistributedDataParallel(torch.nn.Module):
     broadcast_buffers               rank 0's buffers go to all ranks before each forward in training
     find_unused_parameters          ranks ask each other who has which gradient; a parameter that none has one of keeps
                                     its .grad. Otherwise such a gradient counts as zero.
+    autotune                        in so many first steps buckets of several sizes are tried, of equal bits, and the fastest
+                                    kept (``tuning``); gradients move then, so neither data_ptr()s nor numpy() of them may be
+                                    held. True: 100; 0 or False: none; absent: WEFT_AUTOTUNE, or none; none where bucket_cap_mb is given
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class DistributedDataParallel(torch.nn.Module):
         first_bucket_mb: float = 1,
         broadcast_buffers: bool = True,
         find_unused_parameters: bool = False,
+        autotune: int | bool | None = None,
     ):
         super().__init__()
         if first_bucket_mb <= 0 or (bucket_cap_mb is not None and bucket_cap_mb <= 0):
@@ -41,6 +45,7 @@ class DistributedDataParallel(torch.nn.Module):
         self.process_group, group = replicas.group_of(process_group)
         named = replicas.trained_parameters(module, "DistributedDataParallel")
         replicas.check_alike(named, self.process_group, "DistributedDataParallel")
+        steps = tuning.steps_of(0 if autotune is None and bucket_cap_mb is not None else autotune, self.process_group)
         bucket_cap_mb = speeds.bucket_mb(named, self.process_group, bucket_cap_mb)
         untrained = [p.data for p in module.parameters() if not p.requires_grad]
         replicas.broadcast(list(module.buffers()) + untrained, self.process_group)
@@ -50,6 +55,7 @@ class DistributedDataParallel(torch.nn.Module):
             first_bytes=max(1, int(first_bucket_mb * 2**20)),
             bytes=max(1, int(bucket_cap_mb * 2**20)),
             find_unused=find_unused_parameters,
+            rebuild=steps > 0,
             account=memory.account(),
         )
         views = [self._buckets.gradient(index) for index in range(len(named))]
@@ -57,6 +63,9 @@ class DistributedDataParallel(torch.nn.Module):
         self._find_unused = find_unused_parameters
         self._broadcast_buffers = broadcast_buffers
         self._sync = True
+        self._generation = self._buckets.generation()
+        self.tuning = tuning.begun(self._buckets, steps)
+        self._follow()
 
     def forward(self, *inputs, **kwargs):
         self.before_forward()
@@ -65,6 +74,8 @@ class DistributedDataParallel(torch.nn.Module):
     def before_forward(self) -> None:
         """What forward() does ahead of the module's, for who calls the module itself. Collective."""
         replicas.check_unchanged(self.module, self._gradients.named, self._gradients.views, "DistributedDataParallel", False)
+        if self.tuning is not None and not self.training:
+            self.tuning.skip()
         if self._broadcast_buffers and self._sync and self.training:
             replicas.broadcast(list(self.module.buffers()), self.process_group)
 
@@ -87,14 +98,24 @@ class DistributedDataParallel(torch.nn.Module):
         """What the wrapper holds on this rank."""
         return {"gradients": self._buckets.bytes()}
 
+    def _follow(self):
+        """Views lie where the buckets are."""
+        if self._generation != self._buckets.generation():
+            self._generation = self._buckets.generation()
+            self._buckets.follow(self._gradients.views)
+
     def gradient_ready(self, index: int) -> None:  # replicas.GradientViews calls this and the next
         self._buckets.mark_ready(index)
 
     def backward_ended(self) -> None:
         self._buckets.finish()
+        self._follow()
         if not self._sync:
             return
         for index in range(len(self._gradients.parameters)):
             if not self._find_unused or self._buckets.has_gradient(index):
                 self._gradients.parameters[index].grad = self._gradients.views[index]
         torch.autograd.graph.increment_version(self._gradients.views)
+        if self.tuning is not None:
+            self.tuning.end_step()
+            self._follow()

@@ -13,7 +13,8 @@ class BucketSharding:
     """Parameters and gradients of a module are views of buckets; of each bucket every rank updates a part.
 
     What ZeroOptimizer asks of it and of UnitSharding: ``core``; ``index(i)`` and ``groups``, how the core counts the
-    i-th parameter and which of the optimizer's groups each of its own is; ``reduced``, there is something to step with.
+    i-th parameter and which of the optimizer's groups each of its own is; ``reduced``, there is something to step with;
+    ``follow()`` after what may have moved buckets.
     """
 
     def __init__(self, module, named, cores, group, settings, *, stage, bucket_cap_mb, first_bucket_mb):
@@ -34,6 +35,7 @@ class BucketSharding:
         views = [self.core.gradient(index) for index in range(len(named))]
         self._gradients = replicas.GradientViews(named, views, self)
         module.register_forward_pre_hook(lambda *_: self._before_forward())
+        self._generation = self.core.generation()
         self._marked, self._sync, self._under_way, self.reduced = [], True, False, False
 
     def index(self, position):
@@ -63,6 +65,12 @@ class BucketSharding:
 
     def set_sync(self, sync):
         self._sync = sync
+
+    def follow(self):
+        """Views lie where the buckets are."""
+        if self._generation != self.core.generation():
+            self._generation = self.core.generation()
+            self.core.follow(self._tensors, self._gradients.views)
 
     def after_step(self):
         self.reduced, self._under_way = False, True

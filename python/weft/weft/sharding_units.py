@@ -102,6 +102,9 @@ class UnitSharding:
     def values(self, position):
         return None  # loading the module has set it
 
+    def follow(self):
+        pass
+
     def set_sync(self, sync):
         self.core.set_sync(sync)
         self._sync = sync

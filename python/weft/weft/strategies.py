@@ -21,6 +21,7 @@ NAMES = ("ddp", "zero1", "zero2", "zero3", "hsdp")
 _STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "hsdp": 3}
 _BUCKET = 25 * 2**20  # the wrappers' largest
 _PADDING = 1.02
+_TUNER = 5 * 2**18  # the communicator of a weft.tuning.Tuning
 _PIECE = 2 * 2**20  # in which FullySharded passes first values on
 
 
@@ -47,10 +48,10 @@ class _Model:
     widest: int
 
 
-def _measured(model, kind) -> _Model:
+def _measured(model, kind, caller) -> _Model:
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not named:
-        raise ValueError(f"weft.compose: {type(model).__name__} has no parameter that requires a gradient")
+        raise ValueError(f"{caller}: {type(model).__name__} has no parameter that requires a gradient")
     elements = sum(p.numel() for _, p in named)
     each = 8 if kind.__name__ in ("Adam", "AdamW", "Lamb") else 4
     masters = 4 * sum(p.numel() for _, p in named if p.dtype != torch.float32)
@@ -100,31 +101,33 @@ def _speeds(group) -> tuple[float, float, float]:
     return alpha, beta, slowest.item()
 
 
-def _shard_size(ranks: int, wanted: int | None) -> int:
+def _shard_size(ranks: int, wanted: int | None, caller: str) -> int:
     if wanted is None:
         return max((size for size in range(1, ranks) if ranks % size == 0), default=1)
     if wanted < 1 or ranks % wanted != 0:
-        raise ValueError(f"weft.compose: shard_size is {wanted}; it must divide the number of ranks, {ranks}")
+        raise ValueError(f"{caller}: shard_size is {wanted}; it must divide the number of ranks, {ranks}")
     return wanted
 
 
-def choose(model, kind, strategy: str, group, budget: int | str | None, shard_size: int | None, accumulates=False) -> Plan:
-    """Collective. The strategy named, or of "auto" the one whose step takes least of those that fit the budget."""
+def choose(model, kind, strategy: str, group, budget: int | str | None, shard_size: int | None, accumulates=False, tunes=False, caller="weft.compose") -> Plan:
+    """Collective. The strategy named, or of "auto" the one whose step takes least of those that fit the budget. `tunes`:
+    first steps will try settings. `caller` is named by errors."""
     ranks = dist.get_world_size(group)
-    size = _shard_size(ranks, shard_size)
+    size = _shard_size(ranks, shard_size, caller)
     sizes = {name: size if name == "hsdp" else ranks if name == "zero3" else 0 for name in NAMES}
     if isinstance(budget, str):
         budget = backend.extension().parse_bytes(budget)
-    measured = _measured(model, kind)
+    measured = _measured(model, kind, caller)
     weft_group = group._get_backend(torch.device("cpu"))
     staging = backend.extension().staging_bytes(weft_group)
-    needs = {name: bytes_of(name, measured, ranks, sizes[name] or ranks, staging, accumulates) for name in NAMES}
+    tuner = _TUNER if tunes else 0
+    needs = {name: tuner + bytes_of(name, measured, ranks, sizes[name] or ranks, staging, accumulates) for name in NAMES}
     fitting = [name for name in NAMES if budget is None or needs[name] <= budget]
     if kind.__name__ == "Lamb":
         fitting = [name for name in fitting if name == "ddp"]
     seconds = {}
     if strategy not in fitting and (strategy != "auto" or not fitting):
-        raise ValueError(_too_little(model, kind, strategy, ranks, budget, needs, fitting))
+        raise ValueError(f"{caller}: {_too_little(model, kind, strategy, ranks, budget, needs, fitting)}")
     if strategy == "auto":
         speeds = _speeds(group)
         seconds = {name: seconds_of(name, measured, ranks, sizes[name] or ranks, *speeds) for name in NAMES}
@@ -136,11 +139,11 @@ def choose(model, kind, strategy: str, group, budget: int | str | None, shard_si
 
 def _too_little(model, kind, strategy, ranks, budget, needs, fitting) -> str:
     if budget is None:
-        return f"weft.compose: {kind.__name__} needs norms of whole parameters; take strategy ddp for it"
+        return f"{kind.__name__} needs norms of whole parameters; take strategy ddp for it"
     largest, parameter = max(model.named_parameters(), key=lambda one: one[1].numel())
     wanted = NAMES if strategy == "auto" else [strategy]
     return (
-        f"weft.compose: memory_budget is {budget / 2**20:.1f} MiB, but {type(model).__name__} with {kind.__name__} takes, "
+        f"memory_budget is {budget / 2**20:.1f} MiB, but {type(model).__name__} with {kind.__name__} takes, "
         f"beside activations, on each of {ranks} ranks (MiB): {', '.join(f'{name} {needs[name] / 2**20:.1f}' for name in wanted)}"
         f"{'; ' * bool(fitting)}{', '.join(fitting)}{' would fit' * bool(fitting)}. "
         f"Its largest parameter is {largest}, {parameter.numel() * parameter.element_size() / 2**20:.1f} MiB"

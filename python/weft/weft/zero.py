@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 
 import torch
 import torch.distributed as dist
 
-from weft import amp, optim, replicas, speeds
+from weft import amp, optim, replicas, speeds, tuning
 from weft.sharding_buckets import BucketSharding
 from weft.sharding_units import UnitSharding
 
@@ -37,6 +38,8 @@ class ZeroOptimizer(torch.optim.Optimizer):
     bucket_cap_mb, first_bucket_mb  of stages 1 and 2, as of weft.DistributedDataParallel
     max_norm    clips gradients to this 2-norm over all parameters and ranks; ``grad_norm`` is what it was
     scaler      the weft.amp.GradScaler whose step() and update() this optimizer is used with
+    autotune    as of weft.DistributedDataParallel; parameters move too. In stage 3 units gathered ahead are tried, and
+                whether they stay from forward to backward, within twice the memory for gathered units
 
     Of stage 3:
     shard_size             hybrid: groups of so many consecutive ranks share a model out, groups are replicas; 0: all ranks
@@ -68,6 +71,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         reshard_after_forward: bool = True,
         gather_cap_mb: float | None = None,
         poison: bool = False,
+        autotune: int | bool | None = None,
         **options,
     ):
         name = "ZeroOptimizer"
@@ -92,6 +96,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         cores = [(self._rules._kind(g), self._rules._options(g), [p.detach() for p in g["params"]]) for g in self.param_groups]
         self._options = [options for _, options, _ in cores]
         self._rules.state.clear()  # Adagrad's begins with some
+        steps = tuning.steps_of(0 if autotune is None and bucket_cap_mb is not None else autotune, self.process_group)
         settings = dict(
             find_unused=find_unused_parameters,
             master_weights=master_weights,
@@ -131,6 +136,11 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self._core = self._sharding.core
         self._sync = True
         self.grad_norm = None
+        self.tuning = tuning.begun(self._core, steps)
+        self._sharding.follow()
+        if self.tuning is not None:
+            watched = weakref.ref(self.tuning)
+            module.register_forward_pre_hook(lambda module, _: None if module.training or watched() is None else watched().skip())
 
     def _in_order(self, named):
         """(name, parameter) as param_groups count them."""
@@ -210,6 +220,9 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self._core.step()
         self._sharding.after_step()
         self.grad_norm = torch.tensor(self._core.norm(), dtype=torch.float32)
+        if self.tuning is not None:
+            self.tuning.end_step()
+            self._sharding.follow()
         return loss
 
     def _scaled_step(self, found_inf, inv_scale):
@@ -276,6 +289,10 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self._core.set_step_count(int(steps.pop()) if steps else int(momenta))
         for group, saved in zip(self.param_groups, groups):
             group.update({name: value for name, value in saved.items() if name in group and name != "params"})
+
+    def owned_elements(self) -> int:
+        """How many of the parameters' elements this rank updates; in stage 3 it keeps no others."""
+        return sum(self._core.shard(index)[1] for _, index, _ in self._each())
 
     def bytes(self) -> dict:
         """What it keeps on this rank."""
