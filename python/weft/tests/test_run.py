@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import run_ranks
+from scripts import run_script
 from weft import run, unchanged
 
 SCRIPT = """
@@ -46,16 +47,22 @@ CLIP = "nn.utils.clip_grad_norm_(model.parameters(), 0.5)"
 
 
 def started(tmp_path, name, *options, clip=""):
-    """What the script prints, and the parameters that it saves."""
+    """What the script prints, and the parameters that it saves: by weft-run, with --launch, or as it starts ranks; without
+    options alone."""
     script, saved = tmp_path / f"{name}.py", tmp_path / f"{name}.pt"
     script.write_text(SCRIPT.replace("CLIP", clip), encoding="utf-8")
-    command = [sys.executable] + (["-m", "weft.run", "--nproc-per-node=2", *options] if options else [])
-    done = subprocess.run(
-        [*command, str(script), str(saved)], capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"['{saved}'] saw 60" in done.stdout and done.stdout.count("saw") == 1  # all of it, by rank 0 alone
-    return done.stdout, torch.load(saved)
+    if "--launch" in options:
+        command = [sys.executable, "-m", "weft.run", "--nproc-per-node=2", *options[1:], str(script), str(saved)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        text = done.stdout
+    elif options:
+        text = run_script(script, [*options, str(script), str(saved)], 2, tmp_path, module="weft.unchanged")
+    else:
+        text = run_script(script, [str(saved)], 1, tmp_path)
+    assert f"['{saved}'] saw 60" in text and text.count("saw") == 1  # all of it, by rank 0 alone
+    return text, torch.load(saved)
 
 
 def assert_near(mine, alone, tolerance):
@@ -65,10 +72,10 @@ def assert_near(mine, alone, tolerance):
 
 def test_trains_as_alone(tmp_path):
     _, alone = started(tmp_path, "alone", clip=CLIP)
-    text, mine = started(tmp_path, "ddp", "--strategy=ddp", clip=CLIP)
+    text, mine = started(tmp_path, "ddp", "--strategy=ddp", "--precision=fp32", clip=CLIP)
     assert_near(mine, alone, 1e-5)
     assert "AdamW" in text
-    text, mine = started(tmp_path, "zero", "--strategy=zero2", "--clip-grad=0.5", clip=CLIP)
+    text, mine = started(tmp_path, "zero", "--launch", "--strategy=zero2", "--clip-grad=0.5", clip=CLIP)
     assert_near(mine, alone, 1e-5)
     assert "ZeroOptimizer" in text
 
@@ -76,9 +83,11 @@ def test_trains_as_alone(tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--strategy=auto"], "--strategy auto: nothing is known of the model before the script has made it"),
-        (["--strategy=magic"], "--strategy magic; there are ddp, zero1, zero2, zero3"),
-        (["--precision=fp16"], "--precision fp16: a loss scale is the script's business"),
+        (["--strategy=magic"], "--strategy magic; there are ddp, zero1, zero2, zero3, hsdp, auto"),
+        (["--precision=fp8"], "--precision fp8; there are fp32, bf16, fp16"),
+        (["--shard-size=2"], "--shard-size 2 is of --strategy hsdp, and this is ddp"),
+        (["--strategy=hsdp", "--shard-size=0"], "--shard-size 0: it must be at least 1"),
+        (["--memory-budget=lots"], "--memory-budget lots: it must be a number of bytes, or of K, M or G"),
         (["--clip-grad=0"], "--clip-grad 0.0: it must be above 0"),
         (["--accumulate=0"], "--accumulate 0: it must be at least 1"),
         (["-m"], "give the path of a script"),
@@ -93,7 +102,7 @@ def test_wrong_options_are_said_before_anything_starts(options, message, capsys)
 
 
 def training_of(**options):
-    defaults = {"strategy": "zero2", "precision": "fp32", "clip_grad": None, "accumulate": 1}
+    defaults = {"strategy": "zero2", "precision": "fp32", "clip_grad": None, "accumulate": 1, "shard_size": None, "memory_budget": None}
     return unchanged.Training(argparse.Namespace(**{**defaults, **options}))
 
 
@@ -138,6 +147,32 @@ def small_batch():
     step_of(model, torch.optim.SGD(model.parameters(), lr=1e-2), rows=1)
 
 
+def own_scaler():
+    model = torch.nn.Linear(2, 2)
+    torch.optim.SGD(model.parameters(), lr=1e-2)
+    torch.amp.GradScaler("cpu")
+
+
+def own_closure():
+    model = torch.nn.Linear(2, 2)
+    torch.optim.SGD(model.parameters(), lr=1e-2).step(lambda: None)
+
+
+def two_scaled():
+    for _ in range(2):
+        model = torch.nn.Linear(2, 2)
+        torch.optim.SGD(model.parameters(), lr=1e-2)
+
+
+def too_large():
+    model = torch.nn.Linear(512, 512)
+    torch.optim.SGD(model.parameters(), lr=1e-2)
+
+
+def odd_groups():
+    too_large()
+
+
 def no_indices():
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):
@@ -157,7 +192,15 @@ REFUSED = {
     own_clip: "pass --clip-grad 2.0",
     small_batch: "a batch of 1 samples for 2 ranks",
     no_indices: "cannot be shared among ranks",
+    own_scaler: "--precision fp16: the script scales its loss itself",
+    own_closure: "--precision fp16: optimizer.step(closure) cannot be scaled",
+    two_scaled: "--precision fp16 scales the loss of one optimizer, and SGD is a second one",
+    too_large: "--strategy auto: memory_budget is 1.0 MiB, but Linear with SGD takes",
+    odd_groups: "--strategy hsdp: shard_size is 3; it must divide the number of ranks, 2",
 }
+# Options of those that are not refused under the usual ones.
+OPTIONS = {script: {"precision": "fp16"} for script in (own_scaler, own_closure, two_scaled)}
+OPTIONS |= {too_large: {"strategy": "auto", "memory_budget": "1M"}, odd_groups: {"strategy": "hsdp", "shard_size": 3}}
 
 
 def refusals(rank):
@@ -166,7 +209,7 @@ def refusals(rank):
     del gone
     said = []
     for script in REFUSED:
-        training = training_of()
+        training = training_of(**OPTIONS.get(script, {}))
         try:
             with unchanged.applied(training):
                 script()
@@ -191,6 +234,12 @@ OTHERS = [
     ("zero1", torch.optim.SGD, "fp32"),
     ("zero2", torch.optim.SGD, "fp32"),
     ("zero3", torch.optim.SGD, "fp32"),
+    ("hsdp", torch.optim.SGD, "fp32"),
+    ("auto", torch.optim.SGD, "fp32"),
+    ("auto", torch.optim.RMSprop, "fp32"),
+    ("ddp", torch.optim.SGD, "fp16"),
+    ("ddp", torch.optim.RMSprop, "fp16"),
+    ("zero2", torch.optim.SGD, "fp16"),
 ]
 
 
@@ -205,7 +254,7 @@ def others(rank):
             assert isinstance(optimizer, torch.optim.Optimizer)
             data = torch.utils.data.DataLoader(torch.arange(16.0).reshape(8, 2) / 16, batch_size=4)
             for batch in data:  # two batches, one step
-                model(batch).square().mean().backward()
+                (0.1 * model(batch).square().mean()).backward()  # 65536 times which is within float16
             optimizer.step()
             model.eval()
             model(torch.ones(1, 2))
@@ -222,9 +271,44 @@ def test_any_optimizer_and_accumulation():
             model = torch.nn.Linear(2, 3)
             optimizer = getattr(torch.optim, name.split()[1])(model.parameters(), lr=0.1)
             for batch in (torch.arange(16.0).reshape(8, 2) / 16).split(4):
-                model(batch).square().mean().backward()
+                (0.1 * model(batch).square().mean()).backward()
             optimizer.step()
             for one, other in zip(mine, model.parameters()):
                 tolerance = 1e-5 if name.endswith("fp32") else 1e-2
                 torch.testing.assert_close(one, other.detach(), rtol=tolerance, atol=tolerance)
                 assert name.endswith("fp32") or not torch.equal(one, other)
+
+
+def overflow(rank, strategy):
+    """One step whose gradients are infinite in 16 bits is left out, the next ones are not; clipping by the script sees them unscaled."""
+    training = training_of(strategy=strategy, precision="fp16", clip_grad=None if strategy == "ddp" else 0.5)
+    with unchanged.applied(training):
+        model = torch.nn.Linear(2, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        kept, scales, norms = [], [], []
+        for factor in (1e5, 1e-2, 1.0):
+            optimizer.zero_grad()
+            for batch in torch.utils.data.DataLoader(torch.ones(4, 2), batch_size=4):
+                (factor * model(batch).square().mean()).backward()
+            norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5).item())
+            optimizer.step()
+            schedule.step()
+            model.eval()
+            model(torch.ones(1, 2))
+            model.train()
+            kept.append([p.clone() for p in model.state_dict().values()])
+            scales.append(training.scaling.scaler.get_scale())
+    return kept, scales, norms
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero2"])
+def test_steps_that_overflow_are_left_out(strategy):
+    torch.manual_seed(0)
+    start = torch.nn.Linear(2, 3)
+    for kept, scales, norms in run_ranks(2, "weft", overflow, strategy):
+        assert scales == [32768.0] * 3
+        assert all(torch.equal(one, p.detach()) for one, p in zip(kept[0], start.parameters()))
+        assert not torch.equal(kept[1][0], kept[0][0]) and not torch.equal(kept[2][0], kept[1][0])
+        if strategy == "ddp":  # torch's clip, of what is not scaled any more
+            assert norms[1] < 0.1 and all(torch.isfinite(p).all() for p in kept[2])

@@ -2,25 +2,21 @@
 
     weft-run --nproc-per-node 2 --strategy zero2 --precision bf16 train.py --epochs 3
 
-Options beside --strategy, --precision, --clip-grad, --accumulate and --all-output are torchrun's, which does the starting.
+Options beside those that --help lists under "weft" are torchrun's, which does the starting.
 """
 
 from __future__ import annotations
 
 import os
 import pathlib
+import re
 import sys
 
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-STRATEGIES = ("ddp", "zero1", "zero2", "zero3")
-# Known elsewhere in weft or torch, and refused here by name.
-OTHERS = {
-    "hsdp": "weft.compose() in the script has it",
-    "auto": "nothing is known of the model before the script has made it",
-}
-PRECISIONS = ("fp32", "bf16")
+STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "hsdp", "auto")
+PRECISIONS = ("fp32", "bf16", "fp16")
 
 
 def parser():
@@ -29,8 +25,10 @@ def parser():
     parser.prog = "weft-run"
     parser.description = "Starts a training script written for one process on several (docs/pytorch-training.md says what is done to it)."
     mine = parser.add_argument_group("weft")
-    mine.add_argument("--strategy", default="ddp", help="ddp: replicas; zero1: optimizer states sharded; zero2: gradients too; zero3: parameters too")
-    mine.add_argument("--precision", default="fp32", help="fp32, or bf16: the model's forward under autocast")
+    mine.add_argument("--strategy", default="ddp", help="ddp: replicas; zero1: optimizer states sharded; zero2: gradients too; zero3: parameters too; hsdp: zero3 in groups of ranks; auto: the fastest of those by estimate")
+    mine.add_argument("--precision", default="fp32", help="fp32; bf16: the model's forward under autocast; fp16: likewise, and the loss scaled")
+    mine.add_argument("--shard-size", type=int, help="ranks of a group under hsdp, a divisor of their number; absent: half of them")
+    mine.add_argument("--memory-budget", help="bytes of a rank for parameters, gradients and states, such as 2G: what does not fit is refused, or not taken by auto")
     mine.add_argument("--clip-grad", type=float, help="clips gradients to this norm, in the update")
     mine.add_argument("--accumulate", type=int, default=1, help="backwards before each of the script's steps")
     mine.add_argument("--all-output", action="store_true", help="all ranks print, not only the first")
@@ -40,11 +38,15 @@ def parser():
 def checked(parser, options) -> None:
     """Leaves with one line where an option makes no sense."""
     if options.strategy not in STRATEGIES:
-        why = f": {OTHERS[options.strategy]}" if options.strategy in OTHERS else ""
-        parser.error(f"--strategy {options.strategy}{why}; there are {', '.join(STRATEGIES)}")
+        parser.error(f"--strategy {options.strategy}; there are {', '.join(STRATEGIES)}")
     if options.precision not in PRECISIONS:
-        why = ": a loss scale is the script's business (weft.amp.GradScaler)" if options.precision == "fp16" else ""
-        parser.error(f"--precision {options.precision}{why}; there are {', '.join(PRECISIONS)}")
+        parser.error(f"--precision {options.precision}; there are {', '.join(PRECISIONS)}")
+    if options.shard_size is not None and options.strategy not in ("hsdp", "auto"):
+        parser.error(f"--shard-size {options.shard_size} is of --strategy hsdp, and this is {options.strategy}")
+    if options.shard_size is not None and options.shard_size < 1:
+        parser.error(f"--shard-size {options.shard_size}: it must be at least 1")
+    if options.memory_budget is not None and not re.fullmatch(r"[1-9]\d*[KMG]?", options.memory_budget):
+        parser.error(f"--memory-budget {options.memory_budget}: it must be a number of bytes, or of K, M or G")
     if options.clip_grad is not None and not options.clip_grad > 0:
         parser.error(f"--clip-grad {options.clip_grad}: it must be above 0")
     if options.accumulate < 1:
@@ -61,7 +63,9 @@ def main(arguments: list[str] | None = None) -> None:
     checked(of_all, options)
     here = {"strategy": options.strategy, "precision": options.precision, "accumulate": options.accumulate}
     settings = [f"--{name}={value}" for name, value in here.items()]
-    settings += [f"--clip-grad={options.clip_grad}"] if options.clip_grad is not None else []
+    for name in ("clip_grad", "shard_size", "memory_budget"):
+        value = getattr(options, name)
+        settings += [f"--{name.replace('_', '-')}={value}"] if value is not None else []
     settings += ["--all-output"] if options.all_output else []
     options.training_script_args = [*settings, options.training_script, *options.training_script_args]
     options.training_script, options.module = "weft.unchanged", True

@@ -27,8 +27,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from weft import optim, replicas
+from weft import memory, optim, replicas, strategies
 from weft.ddp import DistributedDataParallel
+from weft.scaled_script import ScriptScaling
 from weft.zero import ZeroOptimizer
 
 # torch's, and weft's of the same arguments.
@@ -45,6 +46,8 @@ class Training:
     def __init__(self, options):
         self.strategy, self.precision = options.strategy, options.precision
         self.clip_grad, self.accumulate = options.clip_grad, options.accumulate
+        self.shard_size, self.memory_budget = options.shard_size, options.memory_budget
+        self.scaling = ScriptScaling(Refused) if self.precision == "fp16" else None
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         self.modules, self.optimizers, self.wrappers = [], [], []
         self.batches_shared = False
@@ -56,23 +59,39 @@ class Training:
         """Instead of kind.__new__(): an optimizer that is made already, or one whose __init__ is to come."""
         if self._inside or issubclass(kind, (ZeroOptimizer, optim.FusedOptimizer)) or not (arguments or keywords):
             return object.__new__(kind)  # the script knows weft itself, or this is a copy
-        if kind not in FUSED and self.strategy != "ddp":
+        if kind not in FUSED and self.strategy not in ("ddp", "auto"):
             names = ", ".join(one.__name__ for one in FUSED)
             raise Refused(f"--strategy {self.strategy} cannot shard {kind.__name__}; it can {names}, and --strategy ddp takes any")
         groups, options = _arguments_of(kind, arguments, keywords)
         module = _module_of(groups, kind)
         if any(module is one for one in self.modules):
             raise Refused(f"a second optimizer, {kind.__name__}, over the parameters of the same {type(module).__name__}")
-        make = self._replicate if self.strategy == "ddp" else self._shard
+        if self.scaling is not None and self.optimizers:
+            raise Refused(f"--precision fp16 scales the loss of one optimizer, and {kind.__name__} is a second one; take bf16")
         self._inside = True
         try:
-            optimizer = make(kind, module, groups, options)
+            plan = self._plan(kind, module)
+            optimizer = (self._shard if plan.stage else self._replicate)(kind, module, groups, options, plan)
         finally:
             self._inside = False
         self._watch(module, optimizer)
         return optimizer
 
-    def _replicate(self, kind, module, groups, options):
+    def _plan(self, kind, module):
+        """What compose() would do with the module; of optimizers that weft has none of, replicas alone."""
+        strategy = self.strategy if kind in FUSED else "ddp"
+        accumulates = self.accumulate > 1
+        try:
+            plan = strategies.choose(
+                module, kind, strategy, dist.group.WORLD, self.memory_budget, self.shard_size, accumulates, caller=f"--strategy {self.strategy}"
+            )
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        if plan.budget is not None:
+            memory.set_budget(plan.budget)
+        return plan
+
+    def _replicate(self, kind, module, groups, options, _):
         wrapper = DistributedDataParallel(module)
         module.register_forward_pre_hook(lambda *_: wrapper.before_forward())
         self.wrappers.append(wrapper)
@@ -85,9 +104,10 @@ class Training:
             optimizer.register_step_pre_hook(lambda *_: (clip(parameters, self.clip_grad), None)[1])
         return optimizer
 
-    def _shard(self, kind, module, groups, options):
-        stage = int(self.strategy[-1])
-        return ZeroOptimizer(module, FUSED[kind], stage=stage, max_norm=self.clip_grad, groups=groups, **_without_torchs(options))
+    def _shard(self, kind, module, groups, options, plan):
+        sharding = dict(stage=plan.stage, shard_size=plan.shard_size, max_norm=self.clip_grad, groups=groups)
+        scaler = self.scaling.scaler if self.scaling is not None else None
+        return ZeroOptimizer(module, FUSED[kind], scaler=scaler, **sharding, **_without_torchs(options))
 
     def _watch(self, module, optimizer):
         self.modules.append(module)
@@ -103,18 +123,27 @@ class Training:
                     syncs.set_sync(forwards[0] % self.accumulate == 0)
 
         module.register_forward_pre_hook(count, prepend=True)  # ahead of those that the strategy has
-        if self.precision == "bf16":
-            module.forward = _autocast(module.forward)
-        if not isinstance(optimizer, ZeroOptimizer):
+        if self.precision != "fp32":
+            module.forward = _autocast(module.forward, {"bf16": torch.bfloat16, "fp16": torch.float16}[self.precision])
+        if self.scaling is not None:
+            self.scaling.step_of(optimizer)
+        self._watch_clipping(module, optimizer)
+
+    def _watch_clipping(self, module, optimizer):
+        sharded = isinstance(optimizer, ZeroOptimizer)
+        if not sharded and self.scaling is None:
             return
-        # Sharded, the gradients that a rank sees are not the ones to clip by.
         ours = {id(p) for p in module.parameters()}
         clip = torch.nn.utils.clip_grad_norm_
 
         def clip_grad_norm_(parameters, max_norm, *arguments, **keywords):
             parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            if not any(id(p) in ours for p in parameters):
+            mine = any(id(p) in ours for p in parameters)
+            if mine and not sharded:
+                self.scaling.unscale(optimizer)
+            if not mine or not sharded:
                 return clip(parameters, max_norm, *arguments, **keywords)
+            # Sharded, the gradients that a rank sees are not the ones to clip by.
             if self.clip_grad != max_norm:
                 raise Refused(
                     f"the script clips gradients to {max_norm}, which are sharded; pass --clip-grad {max_norm}, and the update does it"
@@ -209,12 +238,12 @@ def _module_of(groups: list, kind: type) -> nn.Module:
     return min(found, key=lambda each: each[:2])[2]
 
 
-def _autocast(forward):
+def _autocast(forward, dtype):
     def under_autocast(*arguments, **keywords):
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", dtype):
             out = forward(*arguments, **keywords)
         # Losses are computed in float32.
-        return tree_map(lambda leaf: leaf.float() if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.bfloat16 else leaf, out)
+        return tree_map(lambda leaf: leaf.float() if isinstance(leaf, torch.Tensor) and leaf.dtype == dtype else leaf, out)
 
     return under_autocast
 
@@ -252,7 +281,8 @@ def applied(training: Training):
     loaders.__iter__, torch.save, dist.init_process_group = iterated, save_once, refuse_group
     clip = torch.nn.utils.clip_grad_norm_
     try:
-        yield
+        with training.scaling.applied() if training.scaling is not None else contextlib.nullcontext():
+            yield
     finally:
         # Deleted, object.__new__() would refuse arguments from then on.
         optimizers.__new__ = staticmethod(lambda kind, *_, **__: object.__new__(kind))
@@ -293,6 +323,8 @@ def main() -> None:
     parser.add_argument("--precision", required=True)
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--clip-grad", type=float)
+    parser.add_argument("--shard-size", type=int)
+    parser.add_argument("--memory-budget")
     parser.add_argument("--all-output", action="store_true")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
