@@ -31,6 +31,10 @@ void bias_gelu_gradient(BufferView dx, BufferView db, ConstBufferView dy, ConstB
 void bias_quick_gelu(BufferView y, ConstBufferView x, ConstBufferView b);
 void bias_quick_gelu_gradient(BufferView dx, BufferView db, ConstBufferView dy, ConstBufferView x, ConstBufferView b);
 
+/// y = z·Φ(z), z = x + b: GELU itself, by erf.
+void bias_erf_gelu(BufferView y, ConstBufferView x, ConstBufferView b);
+void bias_erf_gelu_gradient(BufferView dx, BufferView db, ConstBufferView dy, ConstBufferView x, ConstBufferView b);
+
 /// Which elements are dropped: those of which a random number, made from the seed and the element's place in the whole
 /// matrix, is below p. Nothing is kept for backward, and a GPU drops the same ones.
 struct Dropout {

@@ -71,6 +71,13 @@ class Layers {
   /// dx = dy·gelu'(x + b), db = Σ over rows of dx
   void bias_gelu_gradient(BufferView dx, BufferView db, ConstBufferView dy, ConstBufferView x, ConstBufferView b,
                           float keep);
+  /// The same with z·σ(1.702·z), and with z·Φ(z), GELU by erf; z = x + b.
+  void bias_quick_gelu(BufferView y, ConstBufferView x, ConstBufferView b);
+  void bias_quick_gelu_gradient(BufferView dx, BufferView db, ConstBufferView dy, ConstBufferView x, ConstBufferView b,
+                                float keep);
+  void bias_erf_gelu(BufferView y, ConstBufferView x, ConstBufferView b);
+  void bias_erf_gelu_gradient(BufferView dx, BufferView db, ConstBufferView dy, ConstBufferView x, ConstBufferView b,
+                              float keep);
 
   /// y = (x − mean)·rstd·w + b of each row, rstd = 1/√(variance + 1e-5); mean and rstd are f32, one a row, for
   /// backward.

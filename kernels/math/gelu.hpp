@@ -26,6 +26,19 @@ struct Gelu {
   }
 };
 
+/// GELU itself: x·Φ(x), Φ the normal distribution's function.
+struct ErfGelu {
+  static constexpr float kHalfRoot = 0.7071067811865476F;       // √½
+  static constexpr float kDensityAtZero = 0.3989422804014327F;  // 1/√(2π)
+
+  static WEFT_HOST_DEVICE float value(float x) { return x * phi(x); }
+  static WEFT_HOST_DEVICE float slope(float x) { return std::fma(x, kDensityAtZero * std::exp(-0.5F * x * x), phi(x)); }
+
+ private:
+  /// By erfc(): where x is far below 0 nothing cancels.
+  static WEFT_HOST_DEVICE float phi(float x) { return 0.5F * std::erfc(-kHalfRoot * x); }
+};
+
 /// x · σ(1.702·x), of the same paper.
 struct QuickGelu {
   static constexpr float kSteepness = 1.702F;

@@ -57,6 +57,31 @@ void check_types(Arguments const& arguments, kc::TensorPointer const& one, kc::T
                     "a product must be of its factors' type, or f32");
 }
 
+/// `impl` is a Layers::Impl. y = activation(x + b)
+template <typename Activation, typename Impl>
+void activate(Impl const& impl, char const* call, BufferView const& y, ConstBufferView const& x,
+              ConstBufferView const& b) {
+  Arguments const arguments(call, impl.device());
+  auto const rows = arguments.rows(y, b.count, "y");
+  impl.launch(
+      kc::BiasActivationBody<Activation>{arguments.tensor(y, y.count, "y"), arguments.tensor(x, y.count, "x"),
+                                         arguments.tensor(b, b.count, "b"), static_cast<std::uint32_t>(b.count)},
+      rows);
+}
+
+/// dx = dy·activation'(x + b), db its sum over rows
+template <typename Activation, typename Impl>
+void differentiate(Impl const& impl, char const* call, BufferView const& dx, BufferView const& db,
+                   ConstBufferView const& dy, ConstBufferView const& x, ConstBufferView const& b, float keep) {
+  Arguments const arguments(call, impl.device());
+  auto const rows = arguments.rows(dx, b.count, "dx");
+  static_cast<void>(arguments.tensor(db, b.count, "db"));
+  kc::BiasActivationGradient<Activation> const source{
+      arguments.tensor(dx, dx.count, "dx"), arguments.tensor(dy, dx.count, "dy"), arguments.tensor(x, dx.count, "x"),
+      arguments.tensor(b, b.count, "b")};
+  impl.sum_columns(call, source, rows, b.count, keep, db);
+}
+
 }  // namespace
 
 void Layers::linear(BufferView y, ConstBufferView x, ConstBufferView w, LinearShape const& shape) {
@@ -117,24 +142,26 @@ void Layers::bias_gradient(BufferView db, ConstBufferView dy, float keep) {
 }
 
 void Layers::bias_gelu(BufferView y, ConstBufferView x, ConstBufferView b) {
-  Arguments const arguments("bias_gelu", impl_->device());
-  auto const rows = arguments.rows(y, b.count, "y");
-  impl_->launch(
-      kc::BiasActivationBody<kernels::Gelu>{arguments.tensor(y, y.count, "y"), arguments.tensor(x, y.count, "x"),
-                                            arguments.tensor(b, b.count, "b"), static_cast<std::uint32_t>(b.count)},
-      rows);
+  activate<kernels::Gelu>(*impl_, "bias_gelu", y, x, b);
+}
+void Layers::bias_quick_gelu(BufferView y, ConstBufferView x, ConstBufferView b) {
+  activate<kernels::QuickGelu>(*impl_, "bias_quick_gelu", y, x, b);
+}
+void Layers::bias_erf_gelu(BufferView y, ConstBufferView x, ConstBufferView b) {
+  activate<kernels::ErfGelu>(*impl_, "bias_erf_gelu", y, x, b);
 }
 
 void Layers::bias_gelu_gradient(BufferView dx, BufferView db, ConstBufferView dy, ConstBufferView x, ConstBufferView b,
                                 float keep) {
-  constexpr char const* kCall = "bias_gelu_gradient";
-  Arguments const arguments(kCall, impl_->device());
-  auto const rows = arguments.rows(dx, b.count, "dx");
-  static_cast<void>(arguments.tensor(db, b.count, "db"));
-  kc::BiasActivationGradient<kernels::Gelu> const source{
-      arguments.tensor(dx, dx.count, "dx"), arguments.tensor(dy, dx.count, "dy"), arguments.tensor(x, dx.count, "x"),
-      arguments.tensor(b, b.count, "b")};
-  impl_->sum_columns(kCall, source, rows, b.count, keep, db);
+  differentiate<kernels::Gelu>(*impl_, "bias_gelu_gradient", dx, db, dy, x, b, keep);
+}
+void Layers::bias_quick_gelu_gradient(BufferView dx, BufferView db, ConstBufferView dy, ConstBufferView x,
+                                      ConstBufferView b, float keep) {
+  differentiate<kernels::QuickGelu>(*impl_, "bias_quick_gelu_gradient", dx, db, dy, x, b, keep);
+}
+void Layers::bias_erf_gelu_gradient(BufferView dx, BufferView db, ConstBufferView dy, ConstBufferView x,
+                                    ConstBufferView b, float keep) {
+  differentiate<kernels::ErfGelu>(*impl_, "bias_erf_gelu_gradient", dx, db, dy, x, b, keep);
 }
 
 void Layers::layer_norm(BufferView y, BufferView mean, BufferView rstd, ConstBufferView x, ConstBufferView w,

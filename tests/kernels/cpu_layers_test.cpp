@@ -115,6 +115,32 @@ TEST(CpuLayers, BiasQuickGelu) {
   check_activation<kernels::QuickGelu>(cpu::bias_quick_gelu, cpu::bias_quick_gelu_gradient);
 }
 
+/// By the definition, in double precision.
+struct ExactGelu {
+  static double value(double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); }
+  static double slope(double x) {
+    return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
+  }
+};
+
+TEST(CpuLayers, BiasErfGelu) {
+  check_activation<ExactGelu>(cpu::bias_erf_gelu, cpu::bias_erf_gelu_gradient);
+}
+
+TEST(CpuLayers, ErfGeluKeepsItsDigitsFarBelowZero) {
+  on_every_target([](std::size_t /*rows*/, std::size_t width) {
+    Floats x(width), y(width), none(width);
+    for (std::size_t i = 0; i < width; ++i) {
+      x[i] = -12.0F * static_cast<float>(i) / static_cast<float>(width);
+      EXPECT_NEAR(kernels::ErfGelu::value(x[i]), ExactGelu::value(x[i]), 2e-5 * std::fabs(ExactGelu::value(x[i])));
+    }
+    cpu::bias_erf_gelu(view(y), view(x), view(none));
+    for (std::size_t i = 0; i < width; ++i) {
+      EXPECT_NEAR(y[i], ExactGelu::value(x[i]), 2e-5 * std::fabs(ExactGelu::value(x[i]))) << x[i];
+    }
+  });
+}
+
 TEST(CpuLayers, BiasDropoutAddDropsWhatAGpuWould) {
   cpu::Dropout const dropout{.p = 0.4, .seed = 0x123456789ABCDEFULL, .first = (std::uint64_t{1} << 34) + 3};
   on_every_target([&](std::size_t rows, std::size_t width) {

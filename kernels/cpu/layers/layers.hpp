@@ -34,7 +34,7 @@ struct LayerNormGradientArrays {
 };
 void layer_norm_gradient(LayerNormGradientArrays const& arrays, MatrixShape const& shape);
 
-enum class Activation : std::uint8_t { gelu, quick_gelu };  ///< those of kernels/math/gelu.hpp
+enum class Activation : std::uint8_t { gelu, quick_gelu, erf_gelu };  ///< those of kernels/math/gelu.hpp
 
 /// y = activation(x + bias)
 void bias_activation(Activation which, void* y, void const* x, float const* bias, MatrixShape const& shape);

@@ -7,7 +7,9 @@ namespace weft::kernels::cuda {
 
 WEFT_INSTANTIATE(BiasActivationBody<Gelu>);
 WEFT_INSTANTIATE(BiasActivationBody<QuickGelu>);
+WEFT_INSTANTIATE(BiasActivationBody<ErfGelu>);
 WEFT_INSTANTIATE(ColumnSumsBody<BiasActivationGradient<Gelu>>);
 WEFT_INSTANTIATE(ColumnSumsBody<BiasActivationGradient<QuickGelu>>);
+WEFT_INSTANTIATE(ColumnSumsBody<BiasActivationGradient<ErfGelu>>);
 
 }  // namespace weft::kernels::cuda

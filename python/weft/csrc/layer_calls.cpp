@@ -1,6 +1,7 @@
 #include "layer_calls.hpp"
 
 #include <algorithm>
+#include <string>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -130,6 +131,20 @@ cpu::Dropout dropout_of(at::Tensor const& seed, double p, char const* call) {
   return {p, static_cast<std::uint64_t>(*seed.const_data_ptr<std::int64_t>()), 0};
 }
 
+/// A form of GELU, as layers.py names it.
+struct GeluCalls {
+  char const* name;
+  void (*value)(BufferView, ConstBufferView, ConstBufferView);
+  void (*gradient)(BufferView, BufferView, ConstBufferView, ConstBufferView, ConstBufferView);
+};
+
+GeluCalls gelu_of(std::string const& form) {
+  if (form == "none") return {"bias_gelu", cpu::bias_erf_gelu, cpu::bias_erf_gelu_gradient};
+  if (form == "quick") return {"bias_quick_gelu", cpu::bias_quick_gelu, cpu::bias_quick_gelu_gradient};
+  TORCH_CHECK_VALUE(form == "tanh", "weft::bias_gelu: approximate is ", form, "; it must be none, tanh or quick");
+  return {"bias_gelu", cpu::bias_gelu, cpu::bias_gelu_gradient};
+}
+
 }  // namespace
 
 ThreeTensors layer_norm(at::Tensor const& x, OptionalTensor const& weight, OptionalTensor const& bias, double eps) {
@@ -174,31 +189,31 @@ ThreeTensors layer_norm_gradient(at::Tensor const& dy, at::Tensor const& x, at::
   return {dx, sums.sum(0), sums.sum(1)};
 }
 
-at::Tensor bias_gelu(at::Tensor const& x, OptionalTensor const& bias, bool quick) {
-  auto const* const call = quick ? "bias_quick_gelu" : "bias_gelu";
-  Rows const rows(call, x);
+at::Tensor bias_gelu(at::Tensor const& x, OptionalTensor const& bias, std::string const& form) {
+  auto const gelu = gelu_of(form);
+  Rows const rows(gelu.name, x);
   auto const b = rows.vector(bias, 0, "bias");
   auto const y = at::empty_like(x);
   auto const in = rows.matrix(x, "x");
   auto const out = rows.matrix(y, "y");
-  auto const apply = quick ? cpu::bias_quick_gelu : cpu::bias_gelu;
-  as_torch([&] { rows.each([&](std::int64_t part) { apply(rows.part(out, part), rows.part(in, part), floats(b)); }); });
+  as_torch(
+      [&] { rows.each([&](std::int64_t part) { gelu.value(rows.part(out, part), rows.part(in, part), floats(b)); }); });
   return y;
 }
 
-TwoTensors bias_gelu_gradient(at::Tensor const& dy, at::Tensor const& x, OptionalTensor const& bias, bool quick) {
-  auto const* const call = quick ? "bias_quick_gelu_gradient" : "bias_gelu_gradient";
-  Rows const rows(call, x);
+TwoTensors bias_gelu_gradient(at::Tensor const& dy, at::Tensor const& x, OptionalTensor const& bias,
+                              std::string const& form) {
+  auto const gelu = gelu_of(form);
+  Rows const rows(gelu.name, x);
   auto const b = rows.vector(bias, 0, "bias");
   auto const dx = at::empty_like(x);
   ColumnSums const sums(rows, 1);
   auto const gradient = rows.matrix(dy, "dy");
   auto const in = rows.matrix(x, "x");
   auto const out = rows.matrix(dx, "dx");
-  auto const apply = quick ? cpu::bias_quick_gelu_gradient : cpu::bias_gelu_gradient;
   as_torch([&] {
     rows.each([&](std::int64_t part) {
-      apply(rows.part(out, part), sums.of(part, 0), rows.part(gradient, part), rows.part(in, part), floats(b));
+      gelu.gradient(rows.part(out, part), sums.of(part, 0), rows.part(gradient, part), rows.part(in, part), floats(b));
     });
   });
   return {dx, sums.sum(0)};

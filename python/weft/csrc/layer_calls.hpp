@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <tuple>
 
 #include <ATen/core/Tensor.h>
@@ -22,9 +23,11 @@ ThreeTensors layer_norm(at::Tensor const& x, OptionalTensor const& weight, Optio
 ThreeTensors layer_norm_gradient(at::Tensor const& dy, at::Tensor const& x, at::Tensor const& mean,
                                  at::Tensor const& rstd, OptionalTensor const& weight);
 
-at::Tensor bias_gelu(at::Tensor const& x, OptionalTensor const& bias, bool quick);
+/// `form`: none (by erf), tanh or quick.
+at::Tensor bias_gelu(at::Tensor const& x, OptionalTensor const& bias, std::string const& form);
 /// dx; dbias in f32.
-TwoTensors bias_gelu_gradient(at::Tensor const& dy, at::Tensor const& x, OptionalTensor const& bias, bool quick);
+TwoTensors bias_gelu_gradient(at::Tensor const& dy, at::Tensor const& x, OptionalTensor const& bias,
+                              std::string const& form);
 
 /// `seed`: one int64.
 at::Tensor bias_dropout_add(at::Tensor const& x, OptionalTensor const& bias, at::Tensor const& residual,

@@ -58,18 +58,25 @@ def test_layer_norm(dtype, shape):
     "fused, exact",
     [
         (layers.bias_gelu, lambda x: F.gelu(x, approximate="tanh")),
+        (lambda x, bias=None: layers.bias_gelu(x, bias, "none"), F.gelu),
         (layers.bias_quick_gelu, lambda x: x * torch.sigmoid(1.702 * x)),
     ],
-    ids=["gelu", "quick_gelu"],
+    ids=["tanh", "erf", "quick"],
 )
 def test_gelus(dtype, shape, fused, exact):
     compare(fused, lambda x, b: exact(x + b), leaves(dtype, shape, shape[-1:]))
     compare(fused, exact, leaves(dtype, shape, seed=3))
 
 
+def test_a_form_of_gelu_that_there_is_not():
+    with pytest.raises(ValueError, match="approximate is 'erf'; it must be 'none' or 'tanh'"):
+        layers.bias_gelu(torch.ones(2, 2), approximate="erf")
+
+
 def test_gelus_of_extreme_values():
     x = torch.tensor([[0.0, -0.0, 40.0, -40.0, 1e4, -1e4, 1e30, -1e30, float("inf"), float("nan"), 200.0, -200.0]])
-    for mine, exact in ((layers.bias_gelu(x), F.gelu(x, approximate="tanh")), (layers.bias_quick_gelu(x), x * torch.sigmoid(1.702 * x))):
+    erf = layers.bias_gelu(x, None, "none"), (x.double() / 2 * torch.erfc(-x.double() / 2**0.5)).float()  # F.gelu(inf) is NaN
+    for mine, exact in (erf, (layers.bias_gelu(x), F.gelu(x, approximate="tanh")), (layers.bias_quick_gelu(x), x * torch.sigmoid(1.702 * x))):
         torch.testing.assert_close(mine, exact, equal_nan=True)
 
 
@@ -156,9 +163,9 @@ def test_ops_are_whole():
     for op, arguments in [
         (ops.layer_norm, (x, w, w, 1e-5)),
         (ops.layer_norm_gradient, (dy, x.detach(), mean, rstd, w.detach())),
-        (ops.bias_gelu, (x, w, True)),
-        (ops.bias_gelu, (x.t(), None, False)),
-        (ops.bias_gelu_gradient, (dy, x.detach(), None, False)),
+        (ops.bias_gelu, (x, w, "quick")),
+        (ops.bias_gelu, (x.t(), None, "tanh")),
+        (ops.bias_gelu_gradient, (dy, x.detach(), None, "none")),
         (ops.bias_dropout_add, (x, w, dy, seed, 0.25)),
         (ops.bias_dropout_gradient, (dy, seed, 0.25)),
     ]:
@@ -225,9 +232,9 @@ def test_patch_says_what_it_did_and_unpatch_undoes_it():
     model, x = Mixed(), torch.randn(3, 2, 8)
     before, names, modules = model(x), list(model.state_dict()), list(model.modules())
     done = weft.patch(model)
-    assert done.swapped == {"norm": "LayerNorm", "tanh": "GELU"}
-    assert set(done.skipped) == {"flat", "erf"}
-    assert str(done).splitlines()[0] == "weft.patch: 2 modules fused, 1 GELU, 1 LayerNorm"
+    assert done.swapped == {"norm": "LayerNorm", "erf": "GELU", "tanh": "GELU"}
+    assert set(done.skipped) == {"flat"}
+    assert str(done).splitlines()[0] == "weft.patch: 3 modules fused, 2 GELU, 1 LayerNorm"
     assert isinstance(model.norm, nn.LayerNorm) and list(model.state_dict()) == names and list(model.modules()) == modules
     after = model(x)
     assert after.grad_fn is not None and not torch.equal(after, before)
@@ -295,14 +302,19 @@ def test_blocks_and_activations_of_transformers():
         def forward(self, input):
             return input * torch.sigmoid(1.702 * input)
 
-    BertOutput.__module__, QuickGELUActivation.__module__ = "transformers.models.bert.modeling_bert", "transformers.activations"
+    class GELUActivation(nn.Module):
+        def forward(self, input):
+            return F.gelu(input)
+
+    BertOutput.__module__ = "transformers.models.bert.modeling_bert"
+    QuickGELUActivation.__module__ = GELUActivation.__module__ = "transformers.activations"
     torch.manual_seed(0)
-    model = nn.ModuleDict({"out": BertOutput(), "act": QuickGELUActivation()})
+    model = nn.ModuleDict({"out": BertOutput(), "act": QuickGELUActivation(), "erf": GELUActivation()})
     hidden, inputs = torch.randn(3, 24), torch.randn(3, 12)
-    exact = model["act"](model["out"].eval()(hidden, inputs))
+    exact = [model[act](model["out"].eval()(hidden, inputs)) for act in ("act", "erf")]
     swapped = weft.patch(model).swapped
-    assert swapped == {"out": "BertOutput", "out.LayerNorm": "LayerNorm", "act": "QuickGELUActivation"}
-    torch.testing.assert_close(model["act"](model["out"](hidden, inputs)), exact)
+    assert swapped == {"out": "BertOutput", "out.LayerNorm": "LayerNorm", "act": "QuickGELUActivation", "erf": "GELUActivation"}
+    torch.testing.assert_close([model[act](model["out"](hidden, inputs)) for act in ("act", "erf")], exact)
     model.train()
     torch.manual_seed(2)
     one = model["out"](hidden, inputs)

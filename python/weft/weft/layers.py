@@ -3,7 +3,7 @@ bfloat16 and float16, computed in float32; each is one pass over memory forward 
 the number of threads. Not differentiable twice.
 
     layer_norm(x, weight, bias, eps)        over the last dimension
-    bias_gelu(x, bias)                      gelu(x + bias), tanh form
+    bias_gelu(x, bias, approximate)         gelu(x + bias), by tanh or by erf
     bias_quick_gelu(x, bias)                z·σ(1.702·z), z = x + bias
     bias_dropout_add(x, bias, residual, p)  residual + dropout(x + bias)
 """
@@ -28,14 +28,16 @@ def layer_norm(x: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.
     return torch.ops.weft.layer_norm(x, weight, bias, eps)[0]
 
 
-def bias_gelu(x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """torch.nn.functional.gelu(x + bias, approximate="tanh"), of x's type."""
-    return torch.ops.weft.bias_gelu(x, bias, False)
+def bias_gelu(x: torch.Tensor, bias: torch.Tensor | None = None, approximate: str = "tanh") -> torch.Tensor:
+    """torch.nn.functional.gelu(x + bias, approximate=approximate), of x's type: "tanh", or "none", which is by erf."""
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"weft.layers.bias_gelu: approximate is {approximate!r}; it must be 'none' or 'tanh'")
+    return torch.ops.weft.bias_gelu(x, bias, approximate)
 
 
 def bias_quick_gelu(x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """z·sigmoid(1.702·z) with z = x + bias, of x's type."""
-    return torch.ops.weft.bias_gelu(x, bias, True)
+    return torch.ops.weft.bias_gelu(x, bias, "quick")
 
 
 def bias_dropout_add(
@@ -61,8 +63,8 @@ def bias_dropout_add(
 _SCHEMAS = {
     "layer_norm": "(Tensor x, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)",
     "layer_norm_gradient": "(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor? weight) -> (Tensor, Tensor, Tensor)",
-    "bias_gelu": "(Tensor x, Tensor? bias, bool quick) -> Tensor",
-    "bias_gelu_gradient": "(Tensor dy, Tensor x, Tensor? bias, bool quick) -> (Tensor, Tensor)",
+    "bias_gelu": "(Tensor x, Tensor? bias, str form) -> Tensor",
+    "bias_gelu_gradient": "(Tensor dy, Tensor x, Tensor? bias, str form) -> (Tensor, Tensor)",
     "bias_dropout_add": "(Tensor x, Tensor? bias, Tensor residual, Tensor seed, float p) -> Tensor",
     "bias_dropout_gradient": "(Tensor dy, Tensor seed, float p) -> (Tensor, Tensor)",
 }
@@ -84,8 +86,8 @@ def _as(x: torch.Tensor):
 _FAKES = {
     "layer_norm": lambda x, weight, bias, eps: (_as(x), _rows(x), _rows(x)),
     "layer_norm_gradient": lambda dy, x, mean, rstd, weight: (_as(x), _columns(x), _columns(x)),
-    "bias_gelu": lambda x, bias, quick: _as(x),
-    "bias_gelu_gradient": lambda dy, x, bias, quick: (_as(x), _columns(x)),
+    "bias_gelu": lambda x, bias, form: _as(x),
+    "bias_gelu_gradient": lambda dy, x, bias, form: (_as(x), _columns(x)),
     "bias_dropout_add": lambda x, bias, residual, seed, p: _as(x),
     "bias_dropout_gradient": lambda dy, seed, p: (_as(dy), _columns(dy)),
 }
@@ -129,13 +131,13 @@ def _layer_norm_backward(ctx, dy, *_):
 
 
 def _keep_gelu(ctx, inputs, output):
-    x, bias, ctx.quick = inputs
+    x, bias, ctx.form = inputs
     ctx.save_for_backward(x, bias)
 
 
 def _gelu_backward(ctx, dy):
     x, bias = ctx.saved_tensors
-    dx, dbias = torch.ops.weft.bias_gelu_gradient(dy, x, bias, ctx.quick)
+    dx, dbias = torch.ops.weft.bias_gelu_gradient(dy, x, bias, ctx.form)
     return dx, _of_type(dbias, _type_of(bias)), None
 
 

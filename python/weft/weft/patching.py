@@ -17,7 +17,7 @@ def patch(model: nn.Module) -> "Patched":
     """Has modules of `model` compute with weft's fused layers, until ``unpatch(model)``:
 
         torch.nn.LayerNorm                    over one dimension
-        torch.nn.GELU(approximate="tanh")     and transformers' NewGELUActivation, GELUTanh, FastGELUActivation
+        torch.nn.GELU                         and transformers' GELUActivation, NewGELUActivation, GELUTanh, FastGELUActivation
         transformers' QuickGELUActivation
         torch.nn.TransformerEncoderLayer      bias, dropout and residual in one pass, in training
         transformers' blocks of dense, dropout and LayerNorm(… + input), as in BERT, likewise
@@ -95,6 +95,10 @@ def _gelu(self, input):
     return layers.bias_gelu(input) if layers.takes(input) else _own(self).forward(self, input)
 
 
+def _erf_gelu(self, input):
+    return layers.bias_gelu(input, approximate="none") if layers.takes(input) else _own(self).forward(self, input)
+
+
 def _quick_gelu(self, input):
     return layers.bias_quick_gelu(input) if layers.takes(input) else _own(self).forward(self, input)
 
@@ -138,11 +142,12 @@ def _fusable(block, dense, dropout) -> bool:
 
 
 _FORWARDS = {
-    forward.__name__: forward for forward in (_layer_norm, _gelu, _quick_gelu, _dense_dropout_add_norm, _encoder_layer)
+    forward.__name__: forward for forward in (_layer_norm, _gelu, _erf_gelu, _quick_gelu, _dense_dropout_add_norm, _encoder_layer)
 }
 # Classes of transformers.activations; without this module being asked for.
 _ACTIVATIONS = {
     "QuickGELUActivation": _quick_gelu,
+    "GELUActivation": _erf_gelu,
     "NewGELUActivation": _gelu,
     "GELUTanh": _gelu,
     "PytorchGELUTanh": _gelu,
@@ -156,7 +161,7 @@ def _fused_forward(module):
     if kind is nn.LayerNorm:
         return _layer_norm if len(module.normalized_shape) == 1 else f"LayerNorm over {len(module.normalized_shape)} dimensions"
     if kind is nn.GELU:
-        return _gelu if module.approximate == "tanh" else 'GELU by erf; GELU(approximate="tanh") would be fused'
+        return _gelu if module.approximate == "tanh" else _erf_gelu
     if kind is nn.TransformerEncoderLayer:
         return _encoder_layer
     if kind.__module__ == "transformers.activations":

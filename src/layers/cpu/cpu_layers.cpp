@@ -111,6 +111,13 @@ void bias_quick_gelu_gradient(BufferView dx, BufferView db, ConstBufferView dy, 
   activation_gradient(Activation::quick_gelu, "bias_quick_gelu_gradient", dx, db, dy, x, b);
 }
 
+void bias_erf_gelu(BufferView y, ConstBufferView x, ConstBufferView b) {
+  activation(Activation::erf_gelu, "bias_erf_gelu", y, x, b);
+}
+void bias_erf_gelu_gradient(BufferView dx, BufferView db, ConstBufferView dy, ConstBufferView x, ConstBufferView b) {
+  activation_gradient(Activation::erf_gelu, "bias_erf_gelu_gradient", dx, db, dy, x, b);
+}
+
 void bias_dropout_add(BufferView y, ConstBufferView x, ConstBufferView b, ConstBufferView residual,
                       Dropout const& dropout) {
   Arguments const is("bias_dropout_add", x, b.count);

@@ -219,6 +219,8 @@ TEST_F(FakeGpt, LayersRefuseWhatDoesNotFit) {
   refused(invalid, "on cuda:0", [&] { layers.linear(some(64), host.view(), some(64), {8, 8, 8}); });
   refused(invalid, "128 x 8", [&] { layers.bias_gradient(some(8), some(1024), 0); });
   refused(invalid, "whole rows of 3", [&] { layers.bias_gelu(some(64), some(64), some(3)); });
+  refused(invalid, "whole rows of 3", [&] { layers.bias_quick_gelu(some(64), some(64), some(3)); });
+  refused(invalid, "whole rows of 3", [&] { layers.bias_erf_gelu(some(64), some(64), some(3)); });
   refused(ErrorCode::unsupported, "i32", [&] { layers.cross_entropy(some(1), some(9), some(32), some(4)); });
   refused(ErrorCode::unsupported, "mean is 8 bf16",
           [&] { layers.layer_norm(some(64), narrow.view().slice(0, 8), some(8), some(64), some(8), some(8)); });

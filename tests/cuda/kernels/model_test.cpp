@@ -139,6 +139,9 @@ double gelu(double x) {
 double quick_gelu(double x) {
   return x / (1 + std::exp(-1.702 * x));
 }
+double erf_gelu(double x) {
+  return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+}
 
 TYPED_TEST(ModelKernelsTest, BiasGeluAndItsGradient) {
   auto const run = [&](auto activation, auto const& exact) {
@@ -175,6 +178,7 @@ TYPED_TEST(ModelKernelsTest, BiasGeluAndItsGradient) {
   };
   run(kernels::Gelu(), gelu);
   run(kernels::QuickGelu(), quick_gelu);
+  run(kernels::ErfGelu(), erf_gelu);
 }
 
 TYPED_TEST(ModelKernelsTest, DropoutKeepsTheRightShareAndBackwardKnowsWhich) {
