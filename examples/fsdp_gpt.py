@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""A small GPT that learns to write what programs say, its parameters sharded by torch's FSDP2 on Weft.
+"""A small GPT that learns to write what programs say, its parameters sharded by weft.fully_shard.
 
   torchrun --nproc-per-node=2 examples/fsdp_gpt.py
   torchrun --nproc-per-node=2 examples/fsdp_gpt.py --precision bf16      gathers and computes in bfloat16
+  torchrun --nproc-per-node=2 examples/fsdp_gpt.py --sharding torch      by torch's FSDP2, on Weft's back end
 
 The texts are those of ddp_translation.py, in the language they were translated to; weft.pack puts whole texts together in rows of
 one length, weft.Prefetcher loads ahead, weft.optim.AdamW updates each rank's part of the parameters. Rank 0 writes report.json and
@@ -10,6 +11,7 @@ loss.png into --output.
 """
 
 import argparse
+import contextlib
 import math
 import random
 import time
@@ -19,8 +21,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 import weft
 from torch import nn
+from torch.distributed import fsdp
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 from weft.packing import attention_mask
@@ -34,6 +36,7 @@ HEADS = 4
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_arguments(parser, "gpt")
+    parser.add_argument("--sharding", choices=("weft", "torch"), default="weft", help="who shards the parameters")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--length", type=positive(int), default=128, help="tokens of a row")
     parser.add_argument("--batch", type=positive(int), default=8, help="rows a rank takes at a time")
@@ -92,12 +95,24 @@ def fetch(arguments):
     return Vocabulary.train([(text, "") for text in texts[held_out:]], arguments.vocabulary), texts[held_out:], texts[:held_out]
 
 
-def sharded(model: Gpt, precision: str) -> Gpt:
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if precision == "bf16" else MixedPrecisionPolicy()
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+def sharded_by_weft(model: Gpt, precision: str, options: dict):
+    """The optimizer, which shards; how many of the parameters this rank keeps; what they are whole in."""
+    if precision == "bf16":
+        model.bfloat16()  # the optimizer keeps float32 originals
     for block in model.blocks:
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    return fully_shard(model, mesh=mesh, mp_policy=policy)
+        weft.fully_shard(block)
+    optimizer = weft.ZeroOptimizer(model, weft.optim.AdamW, stage=3, **options)
+    return optimizer, optimizer.owned_elements(), optimizer.whole_parameters
+
+
+def sharded_by_torch(model: Gpt, precision: str, options: dict):
+    """The same; torch gathers them for each forward."""
+    narrow = dict(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if precision == "bf16" else {}
+    settings = dict(mesh=init_device_mesh("cpu", (dist.get_world_size(),)), mp_policy=fsdp.MixedPrecisionPolicy(**narrow))
+    for module in [*model.blocks, model]:
+        fsdp.fully_shard(module, **settings)
+    mine = sum(p.to_local().numel() for p in model.parameters())
+    return weft.optim.AdamW(model.parameters(), **options), mine, contextlib.nullcontext
 
 
 def train(model, optimizer, schedule, loader, steps, bar) -> list[float]:
@@ -161,15 +176,15 @@ def main() -> None:
     model = Gpt(len(vocabulary), arguments.length, arguments.width, arguments.layers)
     parameters = sum(p.numel() for p in model.parameters())
     weft.patch(model)
-    model = sharded(model, arguments.precision)
-    optimizer = weft.optim.AdamW(model.parameters(), lr=arguments.rate, betas=(0.9, 0.95), weight_decay=0.1, max_norm=1.0)
+    shard = sharded_by_weft if arguments.sharding == "weft" else sharded_by_torch
+    rule = dict(lr=arguments.rate, betas=(0.9, 0.95), weight_decay=0.1, max_norm=1.0)
+    optimizer, mine, whole_parameters = shard(model, arguments.precision, rule)
     warmup = max(1, arguments.steps // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / warmup, 0.5 * (1 + math.cos(math.pi * step / arguments.steps)) + 0.02)
     )
     loader = weft.Prefetcher(DataLoader(training, arguments.batch, shuffle=True, generator=torch.Generator().manual_seed(rank)))
     if rank == 0:
-        mine = sum(p.to_local().numel() for p in model.parameters())
         print(f"{parameters} parameters, {mine} of them on this rank; {len(training)} rows a rank, {100 * training.padding:.2f} % padding")
 
     before = validate(model, DataLoader(validation, arguments.batch))
@@ -178,14 +193,15 @@ def main() -> None:
         losses = train(model, optimizer, schedule, loader, arguments.steps, bar)
     seconds = time.monotonic() - began
     after = validate(model, DataLoader(validation, arguments.batch))
-    text = write(model, vocabulary, arguments.length)
+    with whole_parameters():  # for many short forwards
+        text = write(model, vocabulary, arguments.length)
     if rank == 0:
         rate = arguments.steps * arguments.batch * arguments.length * ranks / seconds
         print(f"loss {losses[-1]:.3f}, validation {before:.3f} -> {after:.3f} (perplexity {math.exp(after):.1f}), {rate:.0f} tokens/s")
         print(f"it writes: {text}")
         steps = list(range(1, len(losses) + 1))
         plot({"training": (steps, losses), "validation": ([0, len(losses)], [before, after])}, arguments.output / "loss.png")
-        values = {"ranks": ranks, "precision": arguments.precision, "parameters": parameters, "padding": training.padding}
+        values = {"ranks": ranks, "sharding": arguments.sharding, "precision": arguments.precision, "parameters": parameters, "padding": training.padding}
         report({**values, "validation": [before, after], "tokens_per_second": rate, "text": text}, arguments.output / "report.json")
         print(f"report.json and loss.png are in {arguments.output}")
     dist.destroy_process_group()

@@ -1,5 +1,6 @@
 """The examples that train with weft's own parts, or on others' trainers: a few steps each, on catalogues of their own."""
 
+import importlib
 import importlib.util
 import itertools
 import json
@@ -12,7 +13,12 @@ import sys
 import polib
 import pytest
 
-EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+sys.path.insert(0, str(ROOT / "python/weft/tests"))
+
+from scripts import run_script  # noqa: E402
+
 PROGRAMS = {"mail": ["send", "reply", "forward"], "paint": ["draw", "fill", "erase"], "player": ["play", "pause", "skip"]}
 WORDS = ["red", "green", "small", "old", "new"], ["house", "book", "window", "letter", "picture", "word"]
 
@@ -30,19 +36,32 @@ def folder(tmp_path_factory):
     return path
 
 
-def run(example, folder, output, *arguments, ranks=2):
-    """What the example prints and reports. Skips where what it needs beside weft is not installed."""
+def run(example, folder, output, *arguments, ranks=2, launcher=False):
+    """What the example prints and reports, on forked ranks or by torchrun. Skips where what it needs beside weft is not installed."""
     needs = {"finetune_classifier": ["transformers"], "hugging_face_trainer": ["transformers", "accelerate"], "lightning_trainer": ["lightning"]}
     for module in needs.get(example, []):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command += [str(EXAMPLES / f"{example}.py"), f"--catalogues={folder}", f"--output={output}", *arguments]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
+        if not launcher:
+            importlib.import_module(module)  # once, for all ranks
+    arguments = [f"--catalogues={folder}", f"--output={output}", *arguments]
+    text = launched(example, arguments, ranks) if launcher else run_script(EXAMPLES / f"{example}.py", arguments, ranks, output)
     assert (output / "loss.png").read_bytes().startswith(b"\x89PNG")
-    return done.stdout, json.loads((output / "report.json").read_text(encoding="utf-8"))
+    return text, json.loads((output / "report.json").read_text(encoding="utf-8"))
+
+
+def launched(example, arguments, ranks):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command += [str(EXAMPLES / f"{example}.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(autouse=True)
+def quiet_surroundings(monkeypatch):
+    for name, value in {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "WEFT_AUTOTUNE_CACHE": "0"}.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +72,16 @@ def run(example, folder, output, *arguments, ranks=2):
 def test_finetune_classifier(folder, tmp_path, options, best):
     small = ["--batch=8", "--width=32", "--layers=1", "--vocabulary=120", "--rate=0.002"]
     text, report = run("finetune_classifier", folder, tmp_path, *small, *options)
-    assert "1 BertOutput, 1 BertSelfOutput, 3 LayerNorm" in text
+    assert "1 BertOutput, 1 BertSelfOutput, 1 GELUActivation, 3 LayerNorm" in text
     assert sorted(report["classes"]) == sorted(PROGRAMS)
     assert report["epochs"][-1]["accuracy"] >= best, text  # 0.33 by chance
 
 
-def test_fsdp_gpt(folder, tmp_path):
+@pytest.mark.parametrize("sharding", ["weft", "torch"])
+def test_fsdp_gpt(sharding, folder, tmp_path):
     small = ["--steps=40", "--batch=2", "--width=32", "--layers=1", "--vocabulary=120", "--length=64", "--rate=0.01", "--limit=200"]
-    text, report = run("fsdp_gpt", folder, tmp_path, *small, "--precision=bf16")
+    text, report = run("fsdp_gpt", folder, tmp_path, *small, "--precision=bf16", *([] if sharding == "weft" else ["--sharding=torch"]), launcher=sharding == "weft")
+    assert report["sharding"] == sharding
     before, after = report["validation"]
     assert after < 0.6 * before, text
     assert report["padding"] < 0.15  # of 11 rows
