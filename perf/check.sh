@@ -67,6 +67,7 @@ if [[ -x build/python/bin/python ]]; then
     bar "checkpoints beside torch.save and safetensors" build/python/bin/python perf/compare_checkpoint.py
   fi
   bar "PyTorch" build/python/bin/python perf/torch_perf.py --json "$out/torch.jsonl"
+  bar "the order of compiled graphs" build/python/bin/python perf/torch_graph_run.py --json "$out/torch_graph.jsonl"
 else
   say "PyTorch: not measured, there is no build/python (scripts/python.sh makes it, pip install ./python/weft the rest)"
 fi

@@ -47,10 +47,14 @@ class Gather(torch.autograd.Function):
         return funcol.reduce_scatter_tensor(gradient, "avg", 0, dist.group.WORLD)
 
 
+def gathered(shard: torch.Tensor) -> torch.Tensor:
+    return Gather.apply(shard)
+
+
 class Layer(nn.Module):
-    def __init__(self, width, heads, ranks):
+    def __init__(self, width, heads, ranks, gather=gathered):
         super().__init__()
-        self.heads = heads
+        self.heads, self.gather = heads, gather
 
         def shard(rows, columns):
             return nn.Parameter(torch.randn(rows // ranks, columns) / columns**0.5)
@@ -61,12 +65,12 @@ class Layer(nn.Module):
 
     def forward(self, x):
         batch, length, width = x.shape
-        qkv = nn.functional.linear(self.norm1(x), Gather.apply(self.qkv))
+        qkv = nn.functional.linear(self.norm1(x), self.gather(self.qkv))
         q, k, v = qkv.view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + nn.functional.linear(attended.transpose(1, 2).reshape(x.shape), Gather.apply(self.out))
-        wide = nn.functional.gelu(nn.functional.linear(self.norm2(x), Gather.apply(self.up)))
-        return x + nn.functional.linear(wide, Gather.apply(self.down))
+        x = x + nn.functional.linear(attended.transpose(1, 2).reshape(x.shape), self.gather(self.out))
+        wide = nn.functional.gelu(nn.functional.linear(self.norm2(x), self.gather(self.up)))
+        return x + nn.functional.linear(wide, self.gather(self.down))
 
 
 def gather_again(_, call, *args, **kwargs):
@@ -75,9 +79,9 @@ def gather_again(_, call, *args, **kwargs):
 
 
 class Transformer(nn.Module):
-    def __init__(self, layers, width, heads, ranks):
+    def __init__(self, layers, width, heads, ranks, gather=gathered):
         super().__init__()
-        self.layers = nn.ModuleList(Layer(width, heads, ranks) for _ in range(layers))
+        self.layers = nn.ModuleList(Layer(width, heads, ranks, gather) for _ in range(layers))
 
     def forward(self, x):
         context = functools.partial(create_selective_checkpoint_contexts, gather_again)
@@ -208,6 +212,14 @@ def judge(graph: fx.Graph, names: list[str], cluster: str) -> dict:
         "peak_mib": memory["live_bytes"] / 2**20}  # fmt: skip
 
 
+def tell_inductor(times: Times, cluster: str) -> None:
+    """Inductor asks triton for a GPU's bandwidth, and CUDA for its flops; here they are the cluster's."""
+    bandwidth = clusters.fields(cluster)["memory_bytes_per_s"] / 1e9
+    for module in (torch._inductor.utils, torch.utils._runtime_estimation):
+        module.get_gpu_dram_gbps = lambda: bandwidth
+    overlap_scheduling.estimate_runtime_analytical = times.node_ms
+
+
 def variants(times: Times, cluster: str, memory):
     told = {  # functions, since Inductor copies its settings, and methods' objects with them
         "estimate_op_runtime": lambda scheduled: times.scheduled_ns(scheduled),
@@ -266,11 +278,7 @@ def main() -> int:
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=options.ranks)
     cluster = clusters.text_of(options.cluster)
     times = Times(cluster)
-    # Inductor asks triton for a GPU's bandwidth, and CUDA for its flops; here they are the cluster's.
-    bandwidth = clusters.fields(cluster)["memory_bytes_per_s"] / 1e9
-    for module in (torch._inductor.utils, torch.utils._runtime_estimation):
-        module.get_gpu_dram_gbps = lambda: bandwidth
-    overlap_scheduling.estimate_runtime_analytical = times.node_ms
+    tell_inductor(times, cluster)
     model = Transformer(options.layers, options.width, options.width // 128, options.ranks).bfloat16()
     inputs = [torch.randn(options.batch, options.length, options.width, dtype=torch.bfloat16)]
     rows = {}
