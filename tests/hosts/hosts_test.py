@@ -5,6 +5,7 @@
 
 Skipped where test hosts are not permitted."""
 
+import json
 import os
 import pathlib
 import signal
@@ -135,6 +136,26 @@ class Failures(unittest.TestCase):
         for rank, others in ((0, (2, 3)), (1, (2, 3)), (2, (0, 1)), (3, (0, 1))):
             self.expect(rank, others)
         self.expect_nothing_left()
+
+
+class Topology(unittest.TestCase):
+    """weft-doctor --topology, which lies beside the probe."""
+
+    def test_a_slow_host_is_named(self):
+        doctor = pathlib.Path(PROBE).with_name("weft-doctor")
+        if not doctor.exists():
+            self.skipTest(f"{doctor} is not built")
+        with Hosts(3, Link("1gbit")) as hosts:
+            hosts[1].limit(Link("10mbit"))
+            command = starts.mpirun(hosts, 1, [str(doctor), "--topology", "--bytes", "131072", "--repeats", "1", "--json"])
+            report = json.loads(subprocess.run(command, env=starts.mpi_environment(), stdout=subprocess.PIPE, timeout=kPatience,
+                                               check=True).stdout)
+        self.assertEqual(["host0", "host1", "host2"], [host["name"] for host in report["hosts"]])
+        self.assertEqual(["eth0"], [nic["name"] for nic in report["hosts"][0]["nics"]])
+        self.assertEqual(6, len(report["links"]))
+        # On a busy machine another host may look slow as well; not so slow as a hundredth of its link, which hides this one.
+        for what in ("out of host1 is slow", "into host1 is slow"):
+            self.assertTrue(any(sentence.startswith(what) for sentence in report["slow"]), report)
 
 
 class Leftovers(unittest.TestCase):

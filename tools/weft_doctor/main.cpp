@@ -1,9 +1,14 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "weft_doctor/diagnosis.hpp"
 #include "weft_doctor/paths.hpp"
@@ -74,12 +79,29 @@ int examine(std::vector<std::string> const& paths, double least_wait_s, bool as_
   return healthy ? 0 : kCulprit;
 }
 
+/// Whether it is asked for anywhere.
+bool is_about_topology(int argc, char** argv) {
+  return std::any_of(argv + 1, argv + argc, [](char const* word) { return std::string_view(word) == "--topology"; });
+}
+
+/// Becomes weft-topology, which lies beside this program: reading dumps must not need the library and its MPI.
+int look_at_topology(char** argv) {
+  std::error_code unknown;
+  auto const program = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path() / "weft-topology";
+  ::execv(program.c_str(), argv);
+  fmt::print(stderr, "weft-doctor: --topology needs {}, which cannot be started: {}\n", program.string(),
+             std::strerror(errno));
+  return kBadInput;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (is_about_topology(argc, argv)) return look_at_topology(argv);
   CLI::App app{
       "Reads what the ranks of a job wrote down about their last calls, and says which rank is missing from which call "
-      "and what it does instead.\nExit code 0: nothing is wrong; 1: something is; 2: the dumps cannot be used."};
+      "and what it does instead. weft-doctor --topology, started as a job is, looks at its hosts and measures their "
+      "links.\nExit code 0: nothing is wrong; 1: something is; 2: the dumps cannot be used."};
   std::vector<std::string> paths;
   double least_wait_s = 1;
   bool as_json = false;
