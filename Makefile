@@ -1,13 +1,16 @@
 # Two commands for a fresh machine: `make demo` and `make test`. Both install what is missing (scripts/setup.sh).
 # Day-to-day work uses CMake directly: cmake --preset release && cmake --build --preset release
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-asan test-tsan test-ubsan format format-check lint perf-check torch-compat clean
+.PHONY: help demo demo-hosts test test-asan test-tsan test-ubsan format format-check lint perf-check torch-compat clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 demo:  ## build, train a small GPT on 2 ranks, show what its communication costs
 	@bash scripts/demo.sh
+
+demo-hosts:  ## the same trainer on two hosts with a link of 1 Gb/s between them, all on this machine
+	@bash scripts/demo_hosts.sh
 
 test:  ## build and pass every test; the last line is "N passed, N failed"
 	@bash scripts/test.sh
