@@ -10,7 +10,9 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <thread>
 
 #include "weft/error.hpp"
@@ -33,9 +35,17 @@ std::byte* map(int fd, std::size_t bytes) {
   return static_cast<std::byte*>(address);
 }
 
+/// The file behind rank 0's descriptor, as the others see it.
+std::string path_of(std::int64_t pid, std::int64_t fd) {
+  char const* const folder = std::getenv("WEFT_PERF_BOARD");
+  return folder == nullptr ? fmt::format("/proc/{}/fd/{}", pid, fd) : fmt::format("{}/weft-perf-{}", folder, pid);
+}
+
 int create_segment(std::size_t bytes) {
-  int const fd = memfd_create("weft-perf", MFD_CLOEXEC);
-  if (fd < 0) fail("memfd_create");
+  bool const shared_folder = std::getenv("WEFT_PERF_BOARD") != nullptr;
+  int const fd = shared_folder ? open(path_of(getpid(), 0).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)
+                               : memfd_create("weft-perf", MFD_CLOEXEC);
+  if (fd < 0) fail(shared_folder ? path_of(getpid(), 0) : "memfd_create");
   // Reserved now, so that exhaustion is an error here and not a SIGBUS while timing.
   if (int const error = posix_fallocate(fd, 0, static_cast<off_t>(bytes)); error != 0) {
     close(fd);
@@ -46,7 +56,7 @@ int create_segment(std::size_t bytes) {
 }
 
 int open_segment(std::int64_t pid, std::int64_t fd) {
-  auto const path = fmt::format("/proc/{}/fd/{}", pid, fd);
+  auto const path = path_of(pid, fd);
   int const opened = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (opened < 0) fail(path);
   return opened;
@@ -77,6 +87,7 @@ SharedArena::SharedArena(Meeting const& meeting, std::size_t bytes) : bytes_(byt
   if (meeting.rank != 0) fd = open_segment(place[0], place[1]);
   data_ = map(fd, bytes);
   meeting.barrier();  // everybody has opened it: the descriptor may go
+  if (meeting.rank == 0 && std::getenv("WEFT_PERF_BOARD") != nullptr) unlink(path_of(place[0], place[1]).c_str());
   close(fd);
 }
 

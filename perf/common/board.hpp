@@ -12,6 +12,8 @@
 namespace weft::perf {
 
 /// Memory of this host's ranks that belongs to neither of the measured libraries: one mapping shared by all ranks.
+/// Where ranks are on several test hosts of one machine (perf/hosts_perf.py), WEFT_PERF_BOARD names a folder in which
+/// they can share it all the same.
 class SharedArena {
  public:
   /// Collective: `bytes` zero-filled bytes mapped by every rank. Nothing is left behind, whichever rank dies.

@@ -93,6 +93,7 @@ def _settle(leash):
     _do("ip", "link", "set", "lo", "up")
     os.environ["TMPDIR"] = "/dev/shm"
     os.environ["WEFT_TEST_HOSTS"] = str(FOLDER)
+    os.environ["WEFT_PERF_BOARD"] = str(SHARED)  # where the measuring programs' ranks of different hosts share a start line
 
 
 def _do(*command):
