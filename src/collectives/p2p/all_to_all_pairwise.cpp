@@ -7,7 +7,7 @@ namespace weft::p2p {
 
 void all_to_all_pairwise(Context& context, Call const& call) {
   auto const* send = static_cast<std::byte const*>(call.send);
-  if (call.send == call.recv) {  // in place, which is for equal parts
+  if (call.send == call.recv && !has_unequal_parts(call.contract.operation)) {  // in place
     auto const all = context.ranks() * call.bytes();
     auto* const kept = context.workspace(all);
     context.copy(kept, call.send, all);
