@@ -116,7 +116,8 @@ Messenger::Impl::Absent Messenger::Impl::find_absent() const {
 void Messenger::Impl::look_for_lost() {
   auto const absent = find_absent();
   if (absent.died.empty() && absent.left.empty()) return;
-  progress();  // whatever they did before they went counts
+  progress();                       // whatever they did before they went counts
+  communicator->throw_if_failed();  // as does a failure that they told of
   for_each_pending([&](State const& state) {
     auto const any = state.message.peer == kAnyRank;
     auto const why = any ? why_none_comes(state, absent) : why_peer_does_not(state, absent);
