@@ -10,7 +10,7 @@
 namespace weft {
 
 /// What moves the bytes of a communicator.
-enum class BackendKind { shm, mpi, hierarchical };
+enum class BackendKind { shm, mpi, hierarchical, ucx, hierarchical_ucx };
 
 /// Its name as WEFT_BACKEND takes it.
 [[nodiscard]] std::string_view to_string(BackendKind kind) noexcept;
@@ -41,7 +41,10 @@ struct Config {
   bool bind = true;      ///< WEFT_BIND: 0 leaves threads unbound
   bool mpi_stats = false;              ///< WEFT_MPI_STATS: libweft_mpi.so reports the calls it served and passed on
   std::optional<std::string> host_id;  ///< WEFT_HOST_ID: ranks of equal names share memory; default: by machine
-  std::optional<BackendKind> backend;  ///< WEFT_BACKEND: shm mpi hierarchical; default by where the ranks are
+  /// WEFT_BACKEND: shm mpi hierarchical ucx hierarchical_ucx; default by where the ranks are, and what started them
+  std::optional<BackendKind> backend;
+  /// WEFT_NET_DEVICES: what UCX may use, as UCX_NET_DEVICES (e.g. eth0 or mlx5_0:1,eth0); default: one interface
+  std::optional<std::string> net_devices;
   /// WEFT_DEVICE_BACKEND: auto nccl staged hierarchical; equal on all ranks
   DeviceBackendKind device_backend = DeviceBackendKind::automatic;
   std::size_t flight_recorder = 256;            ///< WEFT_FLIGHT_RECORDER: calls remembered per communicator; 0 none

@@ -12,11 +12,18 @@
 #include "collectives/host_layout.hpp"
 #include "collectives/shm/shm_backend.hpp"
 #include "core/host_identity.hpp"
+#include "core/launcher.hpp"
 #include "weft/error.hpp"
-#if WEFT_WITH_MPI
+#if WEFT_WITH_MPI || WEFT_WITH_UCX
 #include "collectives/hierarchical/hierarchical_backend.hpp"
+#endif
+#if WEFT_WITH_MPI
 #include "collectives/mpi/mpi_backend.hpp"
 #include "core/mpi_members.hpp"
+#endif
+#if WEFT_WITH_UCX
+#include "collectives/transport_bootstrap.hpp"
+#include "collectives/ucx/ucx_backend.hpp"
 #endif
 
 namespace weft {
@@ -26,10 +33,26 @@ namespace {
 struct Introduction {
   char host[kMostHostIdCharacters + 1] = {};
   bool asks = false;
+  bool prefers_ucx = false;  ///< between hosts, where nobody asks
   BackendKind wanted = BackendKind::shm;
   Reproducibility reproducibility = Reproducibility::run_to_run;
   int tag = 0;  ///< rank 0's tells apart communicators that several threads create at once
 };
+
+/// Whether ranks that nobody tells otherwise talk over UCX: where this library can, and MPI has not started them.
+bool prefers_ucx(Bootstrap const& bootstrap) {
+#if WEFT_WITH_UCX
+#if WEFT_WITH_MPI
+  return bootstrap.mpi() == nullptr && !started_by_mpi();
+#else
+  static_cast<void>(bootstrap);
+  return true;
+#endif
+#else
+  static_cast<void>(bootstrap);
+  return false;
+#endif
+}
 
 std::vector<Introduction> introduce(Bootstrap& bootstrap, CommunicatorOptions const& options) {
   auto const& config = *options.config;
@@ -38,6 +61,7 @@ std::vector<Introduction> introduce(Bootstrap& bootstrap, CommunicatorOptions co
   mine.asks = config.backend.has_value();
   mine.wanted = config.backend.value_or(BackendKind::shm);
   mine.reproducibility = options.reproducibility;
+  mine.prefers_ucx = prefers_ucx(bootstrap);
   mine.tag = static_cast<int>(std::chrono::steady_clock::now().time_since_epoch().count() % 32768);
   auto const bytes = bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)));
   std::vector<Introduction> all(static_cast<std::size_t>(bootstrap.size()));
@@ -52,11 +76,13 @@ std::vector<int> number_hosts(std::vector<Introduction> const& all) {
   return HostLayout::number(names);
 }
 
-BackendKind choose(Introduction const& first, std::vector<int> const& hosts) {
+/// `by_ucx`: whether what crosses hosts goes over UCX unless somebody asks for something else.
+BackendKind choose(Introduction const& first, std::vector<int> const& hosts, bool by_ucx) {
   if (first.asks) return first.wanted;
   auto const several = *std::max_element(hosts.begin(), hosts.end()) + 1;
   if (several == 1) return BackendKind::shm;
-  return several == static_cast<int>(hosts.size()) ? BackendKind::mpi : BackendKind::hierarchical;
+  if (several == static_cast<int>(hosts.size())) return by_ucx ? BackendKind::ucx : BackendKind::mpi;
+  return by_ucx ? BackendKind::hierarchical_ucx : BackendKind::hierarchical;
 }
 
 [[noreturn]] void refuse(BackendKind kind, std::vector<int> const& hosts, std::string const& why) {
@@ -67,40 +93,36 @@ BackendKind choose(Introduction const& first, std::vector<int> const& hosts) {
   throw Error(ErrorCode::unsupported, fmt::format("backend {} ({}): {}", to_string(kind), place, why));
 }
 
-#if WEFT_WITH_MPI
-std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, std::shared_ptr<MpiMembers const> const& members,
-                                             CommunicatorOptions const& options, std::vector<int> const& hosts,
-                                             Introduction const& first) {
+#if WEFT_WITH_MPI || WEFT_WITH_UCX
+/// The levels of a hierarchy: what has the ranks of this host, and what has all.
+struct Levels {
+  std::unique_ptr<Backend> intra;
+  std::unique_ptr<Backend> inter;
+};
+
+/// `create_levels(layout, inside, order)` makes both.
+template <typename CreateLevels>
+std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, CommunicatorOptions const& options,
+                                             std::vector<int> const& hosts, Introduction const& first,
+                                             CreateLevels const& create_levels) {
   HostLayout layout(bootstrap.rank(), hosts);
   auto const explains = options.config->explain && bootstrap.rank() == 0;
   auto inside = options;
   inside.config->explain = explains;
   // Hosts in name only take one another's cores: what is measured there says nothing.
   if (inside.config->host_id) inside.config->tuning_cache.reset();
-  auto const locals = mpi_bootstrap_of(members->subset(layout.locals()), first.tag, *inside.config);
-  auto intra = shm::ShmBackend::create(*locals, inside);
   // Where every rank has a host to itself there is but one order.
   auto const by_hosts = first.reproducibility == Reproducibility::run_to_run && layout.hosts().size() < hosts.size();
   HostOrder const order(by_hosts ? layout.hosts() : std::vector<std::vector<int>>());
-  auto inter = mpi::MpiBackend::create(bootstrap, members, options, order);
+  Levels levels = create_levels(layout, inside, order);
   auto explainer = explains ? std::make_unique<Explainer>("hierarchical", bootstrap.size()) : nullptr;
-  return std::make_unique<hierarchical::HierarchicalBackend>(std::move(intra), std::move(inter), std::move(layout),
-                                                             order, std::move(explainer));
+  return std::make_unique<hierarchical::HierarchicalBackend>(std::move(levels.intra), std::move(levels.inter),
+                                                             std::move(layout), order, std::move(explainer));
 }
 #endif
 
-}  // namespace
-
-std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOptions const& options) {
-  auto const all = introduce(bootstrap, options);
-  auto const hosts = number_hosts(all);
-  auto const kind = choose(all.front(), hosts);
-  if (kind == BackendKind::shm) {
-    if (std::any_of(hosts.begin(), hosts.end(), [](int host) { return host != 0; })) {
-      refuse(kind, hosts, "they share no memory; use mpi or hierarchical, or leave WEFT_BACKEND unset");
-    }
-    return shm::ShmBackend::create(bootstrap, options);
-  }
+std::unique_ptr<Backend> create_over_mpi(BackendKind kind, Bootstrap& bootstrap, CommunicatorOptions const& options,
+                                         std::vector<int> const& hosts, Introduction const& first) {
 #if WEFT_WITH_MPI
   auto const members = bootstrap.join_mpi();
   if (!members) {
@@ -109,11 +131,57 @@ std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOption
                        bootstrap.name()));
   }
   if (kind == BackendKind::mpi) return mpi::MpiBackend::create(bootstrap, members, options);
-  return create_hierarchical(bootstrap, members, options, hosts, all.front());
+  return create_hierarchical(
+      bootstrap, options, hosts, first,
+      [&](HostLayout const& layout, CommunicatorOptions const& inside, HostOrder const& order) {
+        auto const locals = mpi_bootstrap_of(members->subset(layout.locals()), first.tag, *inside.config);
+        auto intra = shm::ShmBackend::create(*locals, inside);
+        return Levels{std::move(intra), mpi::MpiBackend::create(bootstrap, members, options, order)};
+      });
 #else
+  static_cast<void>(bootstrap), static_cast<void>(options), static_cast<void>(first);
   refuse(kind, hosts,
          "Weft was built without MPI: build it again where an MPI library is installed, with -DWEFT_WITH_MPI=ON");
 #endif
+}
+
+std::unique_ptr<Backend> create_over_ucx(BackendKind kind, Bootstrap& bootstrap, CommunicatorOptions const& options,
+                                         std::vector<int> const& hosts, Introduction const& first) {
+#if WEFT_WITH_UCX
+  auto const several = std::any_of(hosts.begin(), hosts.end(), [](int host) { return host != 0; });
+  if (kind == BackendKind::ucx) return ucx::UcxBackend::create(bootstrap, options, several);
+  return create_hierarchical(bootstrap, options, hosts, first,
+                             [&](HostLayout const& layout, CommunicatorOptions const& inside, HostOrder const& order) {
+                               constexpr bool kIsOuter = true;
+                               auto inter = ucx::UcxBackend::create(bootstrap, options, several, order, kIsOuter);
+                               TransportBootstrap locals(inter->transport(), layout.locals());
+                               auto intra = shm::ShmBackend::create(locals, inside);
+                               return Levels{std::move(intra), std::move(inter)};
+                             });
+#else
+  static_cast<void>(bootstrap), static_cast<void>(options), static_cast<void>(first);
+  refuse(kind, hosts,
+         "Weft was built without UCX: build it again where libucx-dev is installed, with -DWEFT_WITH_UCX=ON");
+#endif
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOptions const& options) {
+  auto const all = introduce(bootstrap, options);
+  auto const hosts = number_hosts(all);
+  auto const kind = choose(all.front(), hosts, all.front().prefers_ucx);
+  switch (kind) {
+    case BackendKind::shm: break;
+    case BackendKind::mpi:
+    case BackendKind::hierarchical: return create_over_mpi(kind, bootstrap, options, hosts, all.front());
+    case BackendKind::ucx:
+    case BackendKind::hierarchical_ucx: return create_over_ucx(kind, bootstrap, options, hosts, all.front());
+  }
+  if (std::any_of(hosts.begin(), hosts.end(), [](int host) { return host != 0; })) {
+    refuse(kind, hosts, "they share no memory; use another back end, or leave WEFT_BACKEND unset");
+  }
+  return shm::ShmBackend::create(bootstrap, options);
 }
 
 }  // namespace weft

@@ -74,10 +74,16 @@ bool read_host_id(Config& config, std::string const& value) {
 }
 
 bool read_backend(Config& config, std::string const& value) {
-  for (auto const kind : {BackendKind::shm, BackendKind::mpi, BackendKind::hierarchical}) {
+  for (auto const kind : {BackendKind::shm, BackendKind::mpi, BackendKind::hierarchical, BackendKind::ucx,
+                          BackendKind::hierarchical_ucx}) {
     if (value == to_string(kind)) config.backend = kind;
   }
   return config.backend.has_value();
+}
+
+bool read_net_devices(Config& config, std::string const& value) {
+  config.net_devices = value;
+  return true;
 }
 
 bool read_device_backend(Config& config, std::string const& value) {
@@ -154,7 +160,11 @@ Wrong wrong_host_id(Config const& config) {
 
 Wrong wrong_backend(Config const& config) {
   auto const number = static_cast<int>(config.backend.value_or(BackendKind::shm));
-  return wrong_if(number < 0 || number > static_cast<int>(BackendKind::hierarchical), fmt::format("{}", number));
+  return wrong_if(number < 0 || number > static_cast<int>(BackendKind::hierarchical_ucx), fmt::format("{}", number));
+}
+
+Wrong wrong_net_devices(Config const& config) {
+  return wrong_if(config.net_devices && config.net_devices->empty(), "\"\"");
 }
 
 Wrong wrong_device_backend(Config const& config) {
@@ -200,7 +210,9 @@ constexpr std::array kSettings{
     Setting{"WEFT_EXPLAIN", "explain", "0 or 1", read_switch<&Config::explain>, never},
     Setting{"WEFT_MPI_STATS", "mpi_stats", "0 or 1", read_switch<&Config::mpi_stats>, never},
     Setting{"WEFT_HOST_ID", "host_id", "a name of 1 to 64 characters", read_host_id, wrong_host_id},
-    Setting{"WEFT_BACKEND", "backend", "shm, mpi or hierarchical", read_backend, wrong_backend},
+    Setting{"WEFT_BACKEND", "backend", "shm, mpi, hierarchical, ucx or hierarchical_ucx", read_backend, wrong_backend},
+    Setting{"WEFT_NET_DEVICES", "net_devices", "names of network devices such as eth0 or mlx5_0:1,eth0",
+            read_net_devices, wrong_net_devices},
     Setting{"WEFT_DEVICE_BACKEND", "device_backend", "auto, nccl, staged or hierarchical", read_device_backend,
             wrong_device_backend},
     Setting{"WEFT_FLIGHT_RECORDER", "flight_recorder", "a number of calls from 0 to 1048576", read_flight_recorder,
@@ -316,6 +328,8 @@ std::string_view to_string(BackendKind kind) noexcept {
     case BackendKind::shm: return "shm";
     case BackendKind::mpi: return "mpi";
     case BackendKind::hierarchical: return "hierarchical";
+    case BackendKind::ucx: return "ucx";
+    case BackendKind::hierarchical_ucx: return "hierarchical_ucx";
   }
   return "unknown backend";
 }

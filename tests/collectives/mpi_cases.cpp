@@ -7,7 +7,9 @@
 #include <stdexcept>
 
 #include "collectives/cases/attempt.hpp"
+#if WEFT_WITH_MPI
 #include "collectives/cases/mpi_call.hpp"
+#endif
 #include "collectives/cases/serial.hpp"
 
 namespace weft::test {

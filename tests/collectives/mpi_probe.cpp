@@ -1,5 +1,5 @@
-// Started by mpi_backend_test under mpirun: `mpi_probe MODE BACKEND HOSTS [CASES SEED]`. HOSTS is a letter for every
-// rank: ranks of equal letters are on one host. Exits with 0 when everything was as it should be.
+// Started by mpi_backend_test under mpirun, and by ucx_backend_test: `mpi_probe MODE BACKEND HOSTS [CASES SEED]`. HOSTS
+// is a letter for every rank: ranks of equal letters are on one host. Exits with 0 when everything was as it should be.
 #include <weft/weft.hpp>
 
 #include <sys/resource.h>
@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -29,6 +30,12 @@ namespace weft::test {
 namespace {
 
 using std::chrono::milliseconds;
+
+/// The time limit of calls that are to fail by it: long enough for ranks of a loaded machine to tell what they wait
+/// for.
+constexpr milliseconds kImpatience{1500};
+/// What takes longer was not noticed, but given up: communicators have a minute.
+constexpr milliseconds kLate{40'000};
 
 /// The job's ranks, and communicators between them as the command line says.
 struct Job {
@@ -83,12 +90,14 @@ void operations(Job job) {
   compare_communicators(tested, reference, job.cases, job.seed);
 }
 
+#if WEFT_WITH_MPI
 /// Weft's functions beside MPI's.
 void differential(Job job) {
   job.options.reproducibility = Reproducibility::bitwise;
   auto tested = job.create();
   compare_with_mpi(tested, job.cases, job.seed);
 }
+#endif
 
 /// f32 sums have the bits of a loop over the ranks, whatever the sizes of blocks.
 void bitwise(Job job) {
@@ -165,17 +174,22 @@ void mismatch(Job const& job) {
 
 /// One rank comes late, after the others gave up: they name it, and it is told.
 void timeout(Job const& job) {
-  auto world = job.create(milliseconds(700));
+  auto world = job.create();
   auto const late = world.size() - 1;
   world.barrier();
+  auto const meet = [&] {
+    std::byte const here{};
+    (void)job.bootstrap->all_gather(std::span(&here, 1));
+  };
   if (world.rank() == late) {
-    std::this_thread::sleep_for(milliseconds(1500));
+    meet();
     expect_error(ErrorCode::timeout, "rank", [&] { world.barrier(); });
   } else {
     auto const start = std::chrono::steady_clock::now();
     expect_error(ErrorCode::timeout, "rank " + std::to_string(late) + " did not complete barrier()",
-                 [&] { world.barrier(); });
-    require(std::chrono::steady_clock::now() - start < milliseconds(1400), "the timeout came late");
+                 [&] { world.barrier({.timeout = kImpatience}); });
+    require(std::chrono::steady_clock::now() - start < kLate, "the timeout came late");
+    meet();
   }
   expect_error(ErrorCode::timeout, "rank", [&] { all_reduce_one(world); });
 }
@@ -194,7 +208,7 @@ void abort_from_a_thread(Job const& job) {
   if (world.rank() != 1) expect_error(ErrorCode::aborted, "enough", [&] { world.barrier(); });
   if (world.rank() == 1) std::this_thread::sleep_for(milliseconds(500));
   expect_error(ErrorCode::aborted, "enough", [&] { all_reduce_one(world); });
-  require(std::chrono::steady_clock::now() - start < milliseconds(2500), "the abort came late");
+  require(std::chrono::steady_clock::now() - start < kLate, "the abort came late");
   if (aborter.joinable()) aborter.join();
 }
 
@@ -222,6 +236,38 @@ void kill_one(Job const& job) {
   } catch (Error const&) {  // or mpirun ends this rank first
     std::exit(3);
   }
+}
+
+/// The last rank is killed between calls: all others name it, long before their time limit.
+void lose_one(Job const& job) {
+  auto const last = job.size() - 1;
+  auto world = job.create();
+  auto const start = std::chrono::steady_clock::now();
+  expect_error(ErrorCode::peer_lost, "rank " + std::to_string(last), [&] {
+    for (;;) {  // the loss may be seen in the call before
+      world.barrier();
+      if (job.rank() == last) kill(getpid(), SIGKILL);
+    }
+  });
+  require(std::chrono::steady_clock::now() - start < kLate, "the loss was found late");
+  expect_error(ErrorCode::peer_lost, "rank " + std::to_string(last), [&] { all_reduce_one(world); });
+}
+
+/// The last rank is stopped and goes on after the first has given up: all others name it, and it is told.
+void stop_one(Job const& job) {
+  auto const last = job.size() - 1;
+  auto world = job.create();
+  auto const mine = getpid();
+  auto const pids = job.bootstrap->all_gather(std::as_bytes(std::span(&mine, 1)));
+  auto const name = "rank " + std::to_string(last);
+  if (job.rank() == last) raise(SIGSTOP);
+  expect_error(ErrorCode::timeout, job.rank() == last ? name : name + " did not complete", [&] {
+    for (;;) all_reduce_one(world, {.timeout = kImpatience});
+  });
+  if (job.rank() != 0) return;
+  pid_t stopped = 0;
+  std::memcpy(&stopped, pids.data() + static_cast<std::size_t>(last) * sizeof stopped, sizeof stopped);
+  kill(stopped, SIGCONT);
 }
 
 /// Many communicators made and dropped, several in use at once from streams and threads.
@@ -395,28 +441,26 @@ void refuse(Job const& job) {
 
 int run(int argc, char** argv) {
   if (argc < 4) return 2;
-  std::map<std::string, std::function<void(Job const&)>> const modes{{"operations", operations},
-                                                                     {"differential", differential},
-                                                                     {"mismatch", mismatch},
-                                                                     {"timeout", timeout},
-                                                                     {"abort", abort_from_a_thread},
-                                                                     {"leave", leave},
-                                                                     {"kill", kill_one},
-                                                                     {"communicators", communicators},
-                                                                     {"messages", messages},
-                                                                     {"messenger", messenger},
-                                                                     {"messenger_errors", messenger_errors},
-                                                                     {"crowded", crowded},
-                                                                     {"refuse", refuse},
-                                                                     {"bitwise", bitwise},
-                                                                     {"relaxed", relaxed}};
+  std::map<std::string, std::function<void(Job const&)>> const modes {
+    {"operations", operations},
+#if WEFT_WITH_MPI
+        {"differential", differential},
+#endif
+        {"mismatch", mismatch}, {"timeout", timeout}, {"abort", abort_from_a_thread}, {"leave", leave},
+        {"kill", kill_one}, {"lose", lose_one}, {"stop", stop_one}, {"communicators", communicators},
+        {"messages", messages}, {"messenger", messenger}, {"messenger_errors", messenger_errors}, {"crowded", crowded},
+        {"refuse", refuse}, {"bitwise", bitwise}, {
+      "relaxed", relaxed
+    }
+  };
   Job job;
   job.options.config = Config::from_environment();
-  job.bootstrap = mpi_bootstrap(*job.options.config);
+  job.bootstrap = bootstrap_from_environment(*job.options.config);
   std::string const backend = argv[2];
-  if (backend == "shm") job.options.config->backend = BackendKind::shm;
-  if (backend == "mpi") job.options.config->backend = BackendKind::mpi;
-  if (backend == "hierarchical") job.options.config->backend = BackendKind::hierarchical;
+  for (auto const kind : {BackendKind::shm, BackendKind::mpi, BackendKind::hierarchical, BackendKind::ucx,
+                          BackendKind::hierarchical_ucx}) {
+    if (backend == to_string(kind)) job.options.config->backend = kind;
+  }
   std::string const hosts = argv[3];
   job.options.config->host_id = std::string("host ") + hosts.at(static_cast<std::size_t>(job.rank()));
   if (argc > 5) job.cases = std::stoi(argv[4]), job.seed = std::stoull(argv[5]);

@@ -199,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadMember{"spin", [](Config& c) { c.spin = 1000001us; }},
                     BadMember{"host_id", [](Config& c) { c.host_id = ""; }},
                     BadMember{"host_id", [](Config& c) { c.host_id = std::string(65, 'x'); }},
-                    BadMember{"backend", [](Config& c) { c.backend = static_cast<BackendKind>(3); }},
+                    BadMember{"backend", [](Config& c) { c.backend = static_cast<BackendKind>(5); }},
                     BadMember{"device_backend",
                               [](Config& c) { c.device_backend = static_cast<DeviceBackendKind>(4); }},
                     BadMember{"flight_recorder", [](Config& c) { c.flight_recorder = (1U << 20U) + 1; }},

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "collectives/backend.hpp"
+#include "collectives/envelope.hpp"
 #include "collectives/explainer.hpp"
 #include "collectives/host_order.hpp"
 #include "collectives/mpi/channel.hpp"
-#include "collectives/mpi/envelope.hpp"
 #include "core/mpi_members.hpp"
 #include "kernels/cpu/reduce.hpp"
 #include "weft/bootstrap.hpp"

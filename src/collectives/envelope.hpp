@@ -8,7 +8,7 @@
 #include <mutex>
 #include <utility>
 
-namespace weft::mpi {
+namespace weft {
 
 /// The first of what a message consists of: what it is, and up to 2 KiB of it.
 struct Envelope {
@@ -43,4 +43,4 @@ class ReturnedEnvelopes {
   std::map<std::pair<int, std::uint64_t>, std::unique_ptr<Envelope>> kept_;
 };
 
-}  // namespace weft::mpi
+}  // namespace weft

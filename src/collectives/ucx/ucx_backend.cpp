@@ -1,0 +1,218 @@
+#include "collectives/ucx/ucx_backend.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/merged_call.hpp"
+#include "collectives/ucx/leftover.hpp"
+#include "transport/ucx/net_devices.hpp"
+#include "weft/buffer.hpp"
+
+namespace weft::ucx {
+namespace {
+
+Purpose purpose_of(Call const& call) {
+  Purpose purpose;
+  purpose.timeout = call.timeout;
+  purpose.describe = [&call] { return weft::describe(call); };
+  purpose.sequence = call.sequence;
+  purpose.beside_computation = call.on_stream && !call.waited_for;
+  return purpose;
+}
+
+bool combines(Operation operation) noexcept {
+  switch (operation) {
+    case Operation::all_reduce:
+    case Operation::reduce:
+    case Operation::reduce_scatter:
+    case Operation::reduce_scatter_v:
+    case Operation::scan:
+    case Operation::exscan: return true;
+    default: return false;
+  }
+}
+
+/// Whether parts are known to their own ranks alone.
+bool has_private_parts(Operation operation) noexcept {
+  return has_unequal_parts(operation) && !has_parts_in_common(operation);
+}
+
+}  // namespace
+
+std::unique_ptr<UcxBackend> UcxBackend::create(Bootstrap& bootstrap, CommunicatorOptions const& options,
+                                               bool several_hosts, HostOrder hosts, bool is_outer) {
+  ChannelOptions channel;
+  channel.spin = options.config->spin;
+  channel.progress = options.progress;
+  channel.devices = choose_net_devices(options.config->net_devices, several_hosts);
+  auto backend = std::make_unique<UcxBackend>(bootstrap, options, channel, std::move(hosts), is_outer);
+  // Connections that cannot be made are found here; later they would be taken for lost ranks.
+  Call call;
+  call.timeout = options.config->timeout;
+  Purpose purpose;
+  purpose.timeout = options.config->timeout;
+  purpose.describe = [] { return std::string("connecting over UCX"); };
+  backend->channel_.connect(purpose);
+  backend->announcer_.announce(purpose, call);
+  backend->transport_.set_purpose(purpose);
+  return backend;
+}
+
+UcxBackend::UcxBackend(Bootstrap& bootstrap, CommunicatorOptions const& options, ChannelOptions const& channel,
+                       HostOrder hosts, bool is_outer)
+    : hosts_(std::move(hosts)),
+      is_outer_(is_outer),
+      channel_(bootstrap, channel),
+      announcer_(channel_),
+      transport_(channel_) {
+  if (options.config->explain && rank() == 0) explainer_ = std::make_unique<Explainer>("ucx", size());
+}
+
+UcxBackend::~UcxBackend() {
+  for (auto const& leftover : leftovers_) leftover->abandon(channel_.worker());
+}
+
+void UcxBackend::leave_behind(std::shared_ptr<Leftover> leftover) {
+  std::lock_guard const lock(leftovers_mutex_);
+  std::erase_if(leftovers_, [](auto const& each) { return each->is_done(); });
+  leftovers_.push_back(std::move(leftover));
+}
+
+void UcxBackend::explain(Call const& call, std::string_view algorithm, std::string const& why) const {
+  if (explainer_) explainer_->note(call.contract.operation, "any memory", algorithm, [&] { return why; });
+}
+
+void UcxBackend::run(Call const& call) {
+  auto const purpose = purpose_of(call);
+  channel_.enter(call.sequence);
+  transport_.set_purpose(purpose);
+  try {
+    run_checked(call, purpose);
+  } catch (std::bad_alloc const&) {  // the others wait for this rank
+    channel_.fail_with(ErrorCode::out_of_memory, fmt::format("rank {}: {}: no memory left for what is under way; free "
+                                                             "memory, or make calls smaller",
+                                                             rank(), describe(call)));
+  }
+}
+
+void UcxBackend::barrier(Call const& call) {  // which may announce another operation, of a hierarchy
+  channel_.enter(call.sequence);
+  announcer_.announce(purpose_of(call), call);
+}
+
+void UcxBackend::run_checked(Call const& call, Purpose const& purpose) {
+  double seconds = 0;
+  auto const& algorithm = choose(call, seconds);
+  if (is_small(call, seconds)) return run_small(call, purpose);
+  announcer_.announce(purpose, call);
+  if (has_private_parts(call.contract.operation)) agree_on_parts(call);
+  explain(call, algorithm.name,
+          fmt::format("{:.3g} us by its formula, for {}", seconds * 1e6, describe_bytes(call.bytes())));
+  p2p::run(algorithm, transport_, call, tuning_);
+}
+
+p2p::Algorithm const& UcxBackend::choose(Call const& call, double& seconds) const {
+  auto const& contract = call.contract;
+  p2p::CostQuestion question;
+  question.alpha_s = alpha_s_;
+  question.beta_s_per_byte = beta_s_per_byte_;
+  question.gamma_s_per_byte = gamma_s_per_byte_;
+  question.ranks = size();
+  question.bytes = static_cast<double>(call.bytes());
+  if (has_parts_in_common(contract.operation)) question.bytes /= size();  // about
+  question.chunk_bytes = static_cast<double>(tuning_.chunk_bytes);
+  // The same bits wherever calls are cut or merged: what an element combines in must not depend on its place.
+  auto const in_order = combines(contract.operation) && !is_exact(contract.dtype, contract.reduce);
+  p2p::Algorithm const* best = nullptr;
+  for (auto const* const each : p2p::algorithms_for(call)) {
+    if (in_order && !each->bitwise) continue;
+    auto const takes = size() > 1 ? each->cost_s(question) : 0;
+    if (best != nullptr && takes >= seconds) continue;
+    best = each;
+    seconds = takes;
+  }
+  return *best;
+}
+
+void UcxBackend::agree_on_parts(Call const& call) {
+  struct Finding {
+    std::uint64_t contradicted = 0;
+    std::uint64_t from = 0;
+    std::uint64_t gives = 0;
+    std::uint64_t gets = 0;
+  };
+  auto const operation = call.contract.operation;
+  auto const root = static_cast<int>(call.contract.root);
+  auto const length = [&](Operation to_root, Parts const& parts, int peer) -> std::uint64_t {
+    if (operation == Operation::all_to_all_v) return call.part(parts, peer).length;
+    if (operation == to_root) return peer == root ? call.own_bytes : 0;
+    return call.is_root(rank()) ? call.part(parts, peer).length : 0;
+  };
+  std::vector<std::uint64_t> gives;
+  std::vector<std::uint64_t> gets;
+  for (int peer = 0; peer < size(); ++peer) {
+    gives.push_back(length(Operation::gather_v, call.send_parts, peer));
+    gets.push_back(length(Operation::scatter_v, call.recv_parts, peer));
+  }
+  std::vector<std::uint64_t> given(ranks());
+  Call tell;
+  tell.contract = {.count = 1, .operation = Operation::all_to_all, .dtype = DataType::u64};
+  tell.send = gives.data();
+  tell.recv = given.data();
+  p2p::run(*p2p::find_algorithm(Operation::all_to_all, "bruck"), transport_, tell);
+
+  Finding mine;
+  for (std::size_t peer = ranks(); peer-- > 0;) {
+    if (given[peer] != gets[peer]) mine = {1, peer, given[peer], gets[peer]};
+  }
+  std::vector<Finding> findings(ranks());
+  Call share;
+  share.contract = {.count = sizeof mine, .operation = Operation::all_gather, .dtype = DataType::u8};
+  share.send = &mine;
+  share.recv = findings.data();
+  p2p::run(*p2p::find_algorithm(Operation::all_gather, "bruck"), transport_, share);
+  std::size_t worst = 0;  // the contradiction with the lowest giver
+  for (std::size_t to = 0; to < ranks(); ++to) {
+    auto const& best = findings[worst];
+    if (findings[to].contradicted > best.contradicted ||
+        (findings[to].contradicted == 1 && findings[to].from < best.from)) {
+      worst = to;
+    }
+  }
+  auto const& found = findings[worst];
+  if (found.contradicted == 0) return;
+  throw Error(ErrorCode::mismatch,
+              fmt::format("{}: rank {} gives rank {} {} bytes, which expects {}; nothing was moved, make the counts "
+                          "equal",
+                          describe(call), found.from, worst, found.gives, found.gets));
+}
+
+void UcxBackend::merged(MergedCall const& calls) {
+  if (explainer_) explainer_->note(calls, "any memory", "merged, flat", "copied to and from one plain call");
+  run_flat(*this, calls, rank(), size(), flat_, [&](Call const& flat) { calls.run_plain(*this, flat); });
+}
+
+std::shared_ptr<void> UcxBackend::allocate(Call const& call) {
+  auto const purpose = purpose_of(call);
+  channel_.enter(call.sequence);
+  Buffer memory;
+  std::uint8_t exhausted = 0;
+  try {
+    memory = Buffer::host(call.contract.count, call.contract.dtype);
+  } catch (Error const&) {
+    exhausted = 1;
+  }
+  announcer_.exchange(purpose, call, &exhausted, 1);
+  for (int peer = 0; peer < size(); ++peer) {
+    if (*announcer_.block_of(peer) != std::byte{0}) {
+      throw Error(ErrorCode::out_of_memory, fmt::format("{}: rank {} has no {} bytes left; free memory or ask for less",
+                                                        describe(call), peer, call.bytes()));
+    }
+  }
+  auto* const data = memory.data();
+  return {std::make_shared<Buffer>(std::move(memory)), data};
+}
+
+}  // namespace weft::ucx

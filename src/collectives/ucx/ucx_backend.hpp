@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/backend.hpp"
+#include "collectives/envelope.hpp"
+#include "collectives/explainer.hpp"
+#include "collectives/host_order.hpp"
+#include "collectives/p2p/algorithms.hpp"
+#include "collectives/ucx/announcer.hpp"
+#include "transport/ucx/channel.hpp"
+#include "transport/ucx/ucx_transport.hpp"
+#include "weft/bootstrap.hpp"
+#include "weft/communicator.hpp"
+
+namespace weft::ucx {
+
+/// Collectives between ranks anywhere that UCX connects: the algorithms of collectives/p2p over its tagged messages.
+///
+/// Every call begins with an announcement, so that calls that differ fail on every rank before data moves; buffers that
+/// are small enough ride along and are through with it. Larger ones move by the algorithm that is the fastest of those
+/// that give the same bits wherever a buffer is cut: any where only bytes move or results are exact in any order, those
+/// that combine in rank order elsewhere.
+class UcxBackend final : public Backend {
+ public:
+  /// Collective over the bootstrap. `several_hosts`: whether more than this machine has to be reached. `hosts`: what
+  /// reductions go by that ride along. `is_outer`: of a hierarchy, whose other level has messages of its own.
+  [[nodiscard]] static std::unique_ptr<UcxBackend> create(Bootstrap& bootstrap, CommunicatorOptions const& options,
+                                                          bool several_hosts, HostOrder hosts = HostOrder(),
+                                                          bool is_outer = false);
+  UcxBackend(Bootstrap& bootstrap, CommunicatorOptions const& options, ChannelOptions const& channel, HostOrder hosts,
+             bool is_outer);
+  ~UcxBackend() override;
+
+  void all_reduce(Call const& call) override { run(call); }
+  void reduce_scatter(Call const& call) override { run(call); }
+  void all_gather(Call const& call) override { run(call); }
+  void broadcast(Call const& call) override { run(call); }
+  void reduce(Call const& call) override { run(call); }
+  void gather(Call const& call) override { run(call); }
+  void scatter(Call const& call) override { run(call); }
+  void all_to_all(Call const& call) override { run(call); }
+  void scan(Call const& call) override { run(call); }
+  void barrier(Call const& call) override;
+  void merged(MergedCall const& calls) override;
+  /// Copying so little costs less than a message of its own.
+  [[nodiscard]] MergeLimits merge_limits() const noexcept override {
+    return {std::size_t{32} << 10, std::size_t{1} << 20};
+  }
+  void transfer(Call const& call, std::span<Message const> messages) override;
+  std::unique_ptr<Transit> begin(Call const& call, Message const& message) override;
+  void await(Call const& call, std::function<bool()> const& ready) override;
+  void throw_if_failed() override;
+  [[nodiscard]] PeerState peer_state(int rank) override;
+  std::shared_ptr<void> allocate(Call const& call) override;
+  void abort(std::string const& reason) noexcept override { channel_.fail(ErrorCode::aborted, reason); }
+  void fail(ErrorCode code, std::string const& reason) noexcept override { channel_.fail(code, reason); }
+
+  /// For setting up what works beside this; between calls.
+  [[nodiscard]] Transport& transport() noexcept { return transport_; }
+
+ private:
+  class Passage;  // a message on its way
+  class KeptPassage;
+  struct Leftover;  // of a message that was given up
+
+  [[nodiscard]] int rank() const noexcept { return channel_.rank(); }
+  [[nodiscard]] int size() const noexcept { return channel_.size(); }
+  [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(size()); }
+
+  void run(Call const& call);
+  void run_checked(Call const& call, Purpose const& purpose);
+  [[nodiscard]] p2p::Algorithm const& choose(Call const& call, double& seconds) const;
+  /// Compares the parts of a call whose parts only some ranks know. @throws Error{mismatch} on every rank where what
+  /// one gives is not what the other expects.
+  void agree_on_parts(Call const& call);
+
+  // Calls whose buffers ride along with the announcement.
+  [[nodiscard]] bool is_small(Call const& call, double others_s) const noexcept;
+  void run_small(Call const& call, Purpose const& purpose);
+  void combine_small(Call const& call, Purpose const& purpose);
+  void move_small(Call const& call, Purpose const& purpose);
+
+  void explain(Call const& call, std::string_view algorithm, std::string const& why) const;
+  /// Ends messages of which one has failed: with all that others wait for, unless the communicator has failed.
+  void give_up(Purpose const& purpose, std::span<Passage> passages) noexcept;
+  /// Keeps what UCX still uses of an abandoned message until it does not any more.
+  void leave_behind(std::shared_ptr<Leftover> leftover);
+
+  /// What the formulas are asked with: TCP over Ethernet; on other networks crossovers lie a little beside the best.
+  double alpha_s_ = 20e-6;
+  double beta_s_per_byte_ = 1 / 1.5e9;
+  double gamma_s_per_byte_ = 1 / 8e9;
+  HostOrder hosts_;
+  bool is_outer_;
+  std::unique_ptr<Explainer> explainer_;  // rank 0's
+  p2p::Tuning tuning_;
+  std::vector<std::byte> contribution_;  // and its scale
+  std::vector<std::byte> flat_;          // buffers of merged calls, side by side
+
+  Channel channel_;
+  Announcer announcer_;
+  UcxTransport transport_;
+  ReturnedEnvelopes returned_envelopes_;
+  std::mutex leftovers_mutex_;
+  std::vector<std::shared_ptr<Leftover>> leftovers_;
+};
+
+}  // namespace weft::ucx

@@ -1,0 +1,287 @@
+#include "transport/ucx/channel.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::ucx {
+namespace {
+
+constexpr int kPollsPerLook = 64;  // looks at the clock
+constexpr auto kPatience = std::chrono::milliseconds(2);
+constexpr auto kStreamPatience = std::chrono::microseconds(20);       // a communication thread beside computation
+constexpr auto kNapBetweenProgress = std::chrono::microseconds(200);  // where another library wants to move on, too
+/// For notices to leave before an error is thrown.
+constexpr auto kLastWords = std::chrono::milliseconds(200);
+/// Up to so many ranks, those that leave tell even those that they have never talked to.
+constexpr int kFewRanks = 64;
+
+template <typename T>
+std::vector<T> tell_all(Bootstrap& bootstrap, T const& mine) {
+  auto const raw = bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)));
+  std::vector<T> all(static_cast<std::size_t>(bootstrap.size()));
+  std::memcpy(all.data(), raw.data(), raw.size());
+  return all;
+}
+
+}  // namespace
+
+Channel::Channel(Bootstrap& bootstrap, ChannelOptions const& options)
+    : rank_(bootstrap.rank()),
+      size_(bootstrap.size()),
+      patience_(options.spin ? Clock::duration(*options.spin) : Clock::duration(kPatience)),
+      progress_(options.progress),
+      known_(static_cast<std::size_t>(bootstrap.size())),
+      worker_(options.devices, bootstrap.size(), [this](std::span<std::byte const> bytes) { hear(bytes); }) {
+  exchange_addresses(bootstrap);
+}
+
+void Channel::exchange_addresses(Bootstrap& bootstrap) {
+  auto const mine = worker_.address();
+  auto const lengths = weft::ucx::tell_all(bootstrap, std::uint64_t{mine.size()});
+  auto const longest = *std::max_element(lengths.begin(), lengths.end());
+  auto padded = mine;
+  padded.resize(longest);
+  auto const all = bootstrap.all_gather(padded);
+  std::vector<std::vector<std::byte>> addresses;
+  for (std::size_t peer = 0; peer < lengths.size(); ++peer) {
+    auto const begin = all.begin() + static_cast<std::ptrdiff_t>(peer * longest);
+    addresses.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(lengths[peer]));
+  }
+  worker_.set_addresses(std::move(addresses));
+}
+
+Channel::~Channel() {
+  Notice notice;
+  notice.kind = Notice::Kind::left;
+  notice.sequence = latest_.load();
+  tell_all(notice, size_ <= kFewRanks && !has_failed());
+  worker_.flush_notices(Clock::now() + kLastWords);
+}
+
+void Channel::connect(Purpose const& purpose) {
+  if (size_ > kFewRanks) return;
+  tell_all(Notice{}, true);
+  for (int peer = 0; peer < size_; ++peer) {
+    auto const greeted = [&] {
+      std::lock_guard const lock(mutex_);
+      return peer == rank_ || known_[static_cast<std::size_t>(peer)].greeted;
+    };
+    await(purpose, greeted, peer);
+  }
+}
+
+void Channel::enter(std::uint64_t sequence) {
+  latest_.store(sequence);
+  listen();
+  throw_if_failed();
+}
+
+void Channel::listen() {
+  constexpr int kMostTurns = 8;
+  for (int turn = 0; turn < kMostTurns && worker_.progress(); ++turn) {
+  }
+}
+
+void Channel::await(Purpose const& purpose, std::function<bool()> const& ready, int const& peer,
+                    std::chrono::milliseconds longest_nap) {
+  if (ready()) return;
+  auto const start = Clock::now();
+  auto const patience = purpose.beside_computation ? std::min<Clock::duration>(patience_, kStreamPatience) : patience_;
+  auto const nap =
+      progress_ ? std::min<Clock::duration>(longest_nap, kNapBetweenProgress) : Clock::duration(longest_nap);
+  for (int poll = 1;; ++poll) {
+    worker_.progress();
+    auto const seen = worker_.events();
+    if (ready()) return;
+    if (has_failed()) throw_if_failed();
+    if (progress_) progress_();
+    auto const waited = Clock::now() - start;
+    if (waited < patience && yielder_.yield()) {
+      if (poll % kPollsPerLook != 0) continue;
+    } else {
+      worker_.sleep(seen, nap);
+    }
+    look_around(purpose, ready, peer, waited);
+  }
+}
+
+void Channel::look_around(Purpose const& purpose, std::function<bool()> const& ready, int peer,
+                          Clock::duration waited) {
+  if (peer == kNobody) return;
+  if (worker_.first_broken() >= 0) {
+    worker_.progress();
+    if (ready()) return;
+    throw_if_failed();
+    look_for_the_lost(purpose, peer);
+  }
+  auto const limit = Clock::duration(purpose.timeout);
+  if (waited >= limit / 4) {
+    look_for_the_lost(purpose, peer);
+    say_here(purpose, peer);
+  }
+  if (waited < limit) return;
+  auto const culprit = find_culprit(purpose, peer);
+  auto const who = culprit == kNobody ? std::string("some rank") : fmt::format("rank {}", culprit);
+  fail_with(ErrorCode::timeout,
+            fmt::format("{} did not complete {} within {} ms (rank {} waited); it is stuck, slow or made fewer calls: "
+                        "look there, or raise the time limit (WEFT_TIMEOUT or the call's own)",
+                        who, purpose.describe(), purpose.timeout.count(), rank()));
+}
+
+void Channel::look_for_the_lost(Purpose const& purpose, int peer) {
+  auto const is_lost = [&](int other) {
+    auto const index = static_cast<std::size_t>(other);
+    std::lock_guard const lock(mutex_);
+    auto const left = known_[index].left;
+    if (left != Known::kStays) return purpose.sequence == 0 || left < purpose.sequence;
+    return worker_.is_broken(other);
+  };
+  if (peer != rank() && is_lost(peer)) lose(purpose, peer);
+  if (purpose.sequence == 0) return;  // a message, which is nobody else's business
+  for (int other = 0; other < size(); ++other) {
+    if (other != rank() && is_lost(other)) lose(purpose, other);
+  }
+}
+
+void Channel::lose(Purpose const& purpose, int peer) {
+  if (has_left(peer)) {
+    fail_with(
+        ErrorCode::peer_lost,
+        fmt::format("rank {} left (its communicator was destroyed) before completing {}; every rank must make the "
+                    "same calls",
+                    peer, purpose.describe()));
+  }
+  fail_with(
+      ErrorCode::peer_lost,
+      fmt::format("rank {} is lost: its connection to rank {} broke during {}; its process died or its host cannot "
+                  "be reached any more: look there",
+                  peer, rank(), purpose.describe()));
+}
+
+bool Channel::wait(Purpose const& purpose, Pending const& operation) {
+  if (!operation.is_done()) {
+    await(
+        purpose, [&] { return operation.is_done(); }, operation.peer());
+  }
+  return check(purpose, operation);
+}
+
+bool Channel::check(Purpose const& purpose, Pending const& operation) {
+  if (operation.status() == UCS_OK) return true;
+  if (operation.status() == UCS_ERR_MESSAGE_TRUNCATED) return false;
+  throw_if_failed();
+  lose(purpose, operation.peer());
+}
+
+void Channel::say_here(Purpose const& purpose, int peer) noexcept {
+  if (purpose.sequence == 0 || told_here_.load() >= purpose.sequence) return;
+  told_here_.store(purpose.sequence);
+  Notice notice;
+  notice.kind = Notice::Kind::here;
+  notice.sequence = purpose.sequence;
+  notice.waits_for = peer;
+  tell_all(notice, true);
+}
+
+int Channel::find_culprit(Purpose const& purpose, int peer) {
+  if (purpose.sequence == 0) return peer;
+  std::lock_guard const lock(mutex_);
+  int culprit = peer;
+  for (int step = 0; step < size(); ++step) {
+    auto const& known = known_[static_cast<std::size_t>(culprit)];
+    if (culprit != rank() && known.here < purpose.sequence) return culprit;
+    if (culprit == rank() || known.waits_for == kNobody) break;
+    culprit = known.waits_for;
+  }
+  return kNobody;  // they wait for one another
+}
+
+void Channel::hear(std::span<std::byte const> bytes) noexcept {
+  if (bytes.size() != sizeof(Notice)) return;
+  Notice notice;
+  std::memcpy(&notice, bytes.data(), sizeof notice);
+  if (notice.sender < 0 || notice.sender >= size_) return;
+  std::lock_guard const lock(mutex_);
+  auto& known = known_[static_cast<std::size_t>(notice.sender)];
+  switch (notice.kind) {
+    case Notice::Kind::hello: known.greeted = true; break;
+    case Notice::Kind::here:
+      known.here = std::max(known.here, notice.sequence);
+      known.waits_for = notice.waits_for;
+      break;
+    case Notice::Kind::left: known.left = notice.sequence; break;
+    case Notice::Kind::failed: note_failure(static_cast<ErrorCode>(notice.code), notice.message); break;
+    case Notice::Kind::contradicted: known.contradicted = true; break;
+  }
+}
+
+void Channel::tell(Notice const& notice, int to) noexcept {
+  auto mine = notice;
+  mine.sender = rank_;
+  static_assert(sizeof mine <= Worker::kMostNoticeBytes);
+  worker_.send_notice(to, std::as_bytes(std::span(&mine, 1)));
+}
+
+void Channel::tell_all(Notice const& notice, bool strangers) noexcept {
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer != rank_ && (strangers || worker_.is_connected(peer))) tell(notice, peer);
+  }
+}
+
+bool Channel::has_left(int peer) {
+  std::lock_guard const lock(mutex_);
+  return known_[static_cast<std::size_t>(peer)].left != Known::kStays;
+}
+
+void Channel::contradict(int peer) noexcept {
+  {
+    std::lock_guard const lock(mutex_);
+    known_[static_cast<std::size_t>(peer)].contradicted = true;
+  }
+  Notice notice;
+  notice.kind = Notice::Kind::contradicted;
+  if (peer != rank_) tell(notice, peer);
+}
+
+bool Channel::contradicted(int peer) {
+  std::lock_guard const lock(mutex_);
+  return known_[static_cast<std::size_t>(peer)].contradicted;
+}
+
+void Channel::note_failure(ErrorCode code, std::string const& message) noexcept {
+  if (failed_.load()) return;
+  code_ = code;
+  message_ = message;
+  failed_.store(true);
+}
+
+void Channel::fail(ErrorCode code, std::string const& message) noexcept {
+  Notice notice;
+  {
+    std::lock_guard const lock(mutex_);
+    if (failed_.load()) return;
+    note_failure(code, message);
+    notice.kind = Notice::Kind::failed;
+    notice.code = static_cast<std::uint32_t>(code_);
+    message_.copy(notice.message, sizeof notice.message - 1);
+  }
+  tell_all(notice, true);
+  worker_.wake();
+  worker_.flush_notices(Clock::now() + kLastWords);
+}
+
+void Channel::fail_with(ErrorCode code, std::string const& message) {
+  fail(code, message);
+  throw_if_failed();
+  throw Error(code, message);
+}
+
+void Channel::throw_if_failed() {
+  if (!has_failed()) return;
+  std::lock_guard const lock(mutex_);
+  throw Error(code_, message_);
+}
+
+}  // namespace weft::ucx

@@ -1,0 +1,321 @@
+#include "transport/ucx/worker.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "weft/error.hpp"
+
+namespace weft::ucx {
+namespace {
+
+constexpr unsigned kNoticeId = 1;
+/// For what was sent to leave before a worker ends, and for operations to end that were told to.
+constexpr auto kLastWords = std::chrono::seconds(1);
+/// How often UCX looks whether peers are there whose end nothing else tells, such as those behind shared memory.
+constexpr char const* kKeepalive = "500ms";
+
+ucp_context_h make_context(UcpLibrary const& ucp, std::string const& devices, int ranks) {
+  ucp_config_t* config = nullptr;
+  ucp.check(ucp.ucp_config_read(nullptr, nullptr, &config), "ucp_config_read");
+  struct Released {
+    UcpLibrary const& ucp;
+    ucp_config_t* config;
+    ~Released() { ucp.ucp_config_release(config); }
+  } const released{ucp, config};
+  if (!devices.empty()) {
+    ucp.check(ucp.ucp_config_modify(config, "NET_DEVICES", devices.c_str()), "ucp_config_modify(NET_DEVICES)");
+  }
+  if (std::getenv("UCX_KEEPALIVE_INTERVAL") == nullptr) {
+    ucp.check(ucp.ucp_config_modify(config, "KEEPALIVE_INTERVAL", kKeepalive), "ucp_config_modify(KEEPALIVE_INTERVAL)");
+  }
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.estimated_num_eps = static_cast<std::size_t>(ranks);
+  ucp_context_h context = nullptr;
+  ucp.check(ucp.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context), "ucp_init");
+  return context;
+}
+
+}  // namespace
+
+Worker::Worker(std::string const& devices, int ranks, Hear hear)
+    : ucp_(UcpLibrary::open()), hear_(std::move(hear)), peers_(static_cast<std::size_t>(ranks)) {
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    peers_[rank].worker = this;
+    peers_[rank].rank = static_cast<int>(rank);
+  }
+  context_ = make_context(*ucp_, devices, ranks);
+  try {
+    ucp_worker_params_t params{};
+    params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+    ucp_->check(ucp_->ucp_worker_create(context_, &params, &worker_), "ucp_worker_create");
+    ucp_am_handler_param_t handler{};
+    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    handler.id = kNoticeId;
+    handler.cb = &Worker::on_notice;
+    handler.arg = this;
+    ucp_->check(ucp_->ucp_worker_set_am_recv_handler(worker_, &handler), "ucp_worker_set_am_recv_handler");
+    ucp_->check(ucp_->ucp_worker_get_efd(worker_, &descriptor_), "ucp_worker_get_efd");
+  } catch (...) {
+    if (worker_ != nullptr) ucp_->ucp_worker_destroy(worker_);
+    ucp_->ucp_cleanup(context_);
+    throw;
+  }
+}
+
+Worker::~Worker() {
+  std::lock_guard const lock(mutex_);
+  ucp_request_param_t const plain{};
+  // What was sent has to leave; peers that are stopped do not hold this rank up for long.
+  if (first_broken() < 0) wait_for(ucp_->ucp_worker_flush_nbx(worker_, &plain), Clock::now() + kLastWords);
+  drain();
+  for (auto const& peer : peers_) close(peer.rank);
+  ucp_->ucp_worker_destroy(worker_);
+  ucp_->ucp_cleanup(context_);
+}
+
+std::vector<std::byte> Worker::address() const {
+  std::lock_guard const lock(mutex_);
+  ucp_address_t* address = nullptr;
+  std::size_t length = 0;
+  ucp_->check(ucp_->ucp_worker_get_address(worker_, &address, &length), "ucp_worker_get_address");
+  auto const* const bytes = reinterpret_cast<std::byte const*>(address);
+  std::vector<std::byte> copy(bytes, bytes + length);
+  ucp_->ucp_worker_release_address(worker_, address);
+  return copy;
+}
+
+void Worker::on_sent(void* request, ucs_status_t status, void* operation) {
+  auto& done = *static_cast<Pending*>(operation);
+  done.worker_->ucp_->ucp_request_free(request);
+  finish(done, status, 0);
+}
+
+void Worker::on_received(void* request, ucs_status_t status, ucp_tag_recv_info_t const* info, void* operation) {
+  auto& done = *static_cast<Pending*>(operation);
+  auto const bytes = status == UCS_OK ? info->length : 0;
+  done.worker_->ucp_->ucp_request_free(request);
+  finish(done, status, bytes);
+}
+
+void Worker::on_noticed(void* request, ucs_status_t /*status*/, void* notice) {
+  auto& sent = *static_cast<Notice*>(notice);
+  sent.worker->ucp_->ucp_request_free(request);
+  sent.done = true;
+}
+
+ucs_status_t Worker::on_notice(void* self, void const* /*header*/, std::size_t /*header_length*/, void* data,
+                               std::size_t length, ucp_am_recv_param_t const* /*how*/) {
+  static_cast<Worker*>(self)->hear_({static_cast<std::byte const*>(data), length});
+  return UCS_OK;
+}
+
+void Worker::on_error(void* peer, ucp_ep_h /*endpoint*/, ucs_status_t /*status*/) {
+  auto const& broken = *static_cast<Peer*>(peer);
+  broken.worker->break_off(broken.rank);
+}
+
+void Worker::break_off(int rank) noexcept {
+  if (peers_[static_cast<std::size_t>(rank)].broken.exchange(true)) return;
+  int none = -1;
+  first_broken_.compare_exchange_strong(none, rank);
+  events_.fetch_add(1);
+}
+
+ucp_ep_h Worker::endpoint(int rank) {
+  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  if (peer.broken.load()) return nullptr;
+  if (peer.endpoint != nullptr) return peer.endpoint;
+  ucp_ep_params_t params{};
+  params.field_mask =
+      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<ucp_address_t const*>(addresses_[static_cast<std::size_t>(rank)].data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = &Worker::on_error;
+  params.err_handler.arg = &peer;
+  if (ucp_->ucp_ep_create(worker_, &params, &peer.endpoint) == UCS_OK) {
+    peer.connected.store(true);
+  } else {
+    peer.endpoint = nullptr;
+    break_off(rank);
+  }
+  return peer.endpoint;
+}
+
+void Worker::begin(Pending& operation, int peer, bool receives) noexcept {
+  operation.worker_ = this;
+  operation.peer_ = peer;
+  operation.receives_ = receives;
+  operation.done_.store(false, std::memory_order_relaxed);
+}
+
+void Worker::take(Pending& operation, ucs_status_ptr_t request) noexcept {
+  if (operation.is_done()) return;  // its callback was called meanwhile
+  if (!UCS_PTR_IS_PTR(request)) return finish(operation, UCS_PTR_RAW_STATUS(request), 0);
+  operation.request_ = request;
+}
+
+void Worker::finish(Pending& operation, ucs_status_t status, std::size_t bytes) noexcept {
+  operation.request_ = nullptr;
+  operation.status_ = status;
+  operation.bytes_ = bytes;
+  operation.done_.store(true, std::memory_order_release);
+}
+
+void Worker::start_send(Pending& operation, int to, Tag const& tag, std::span<std::byte const> bytes, Sent when) {
+  std::lock_guard const lock(mutex_);
+  begin(operation, to, false);
+  auto* const endpoint = this->endpoint(to);
+  if (endpoint == nullptr) return finish(operation, UCS_ERR_CONNECTION_RESET, 0);
+  ucp_request_param_t how{};
+  how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  how.cb.send = &Worker::on_sent;
+  how.user_data = &operation;
+  auto const send = when == Sent::asked_for ? ucp_->ucp_tag_send_sync_nbx : ucp_->ucp_tag_send_nbx;
+  take(operation, send(endpoint, bytes.data(), bytes.size(), tag.value(), &how));
+}
+
+void Worker::start_recv(Pending& operation, int from, Tag const& tag, std::span<std::byte> bytes) {
+  std::lock_guard const lock(mutex_);
+  begin(operation, from, true);
+  constexpr auto kWholeTag = ~ucp_tag_t{0};
+  ucp_request_param_t how{};
+  // Always by the callback: for messages that are there already, UCX 1.13 does not tell otherwise how long they are.
+  how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  how.cb.recv = &Worker::on_received;
+  how.user_data = &operation;
+  auto* const request = ucp_->ucp_tag_recv_nbx(worker_, bytes.data(), bytes.size(), tag.value(), kWholeTag, &how);
+  take(operation, request);
+}
+
+void Worker::cancel(Pending& operation) {
+  std::lock_guard const lock(mutex_);
+  if (operation.request_ != nullptr && operation.receives_) ucp_->ucp_request_cancel(worker_, operation.request_);
+}
+
+void Worker::abandon(std::span<Pending* const> operations) {
+  std::lock_guard const lock(mutex_);
+  auto const all_done = [&] {
+    return std::all_of(operations.begin(), operations.end(), [](Pending const* each) { return each->is_done(); });
+  };
+  for (auto* const each : operations) {
+    if (each->request_ != nullptr && each->receives_) ucp_->ucp_request_cancel(worker_, each->request_);
+  }
+  advance();
+  for (auto* const each : operations) {
+    if (!each->is_done()) close(each->peer_);
+  }
+  advance_until(Clock::now() + kLastWords, all_done);
+}
+
+void Worker::send_notice(int to, std::span<std::byte const> bytes) {
+  std::lock_guard const lock(mutex_);
+  auto* const endpoint = this->endpoint(to);
+  if (endpoint == nullptr) return;
+  std::erase_if(notices_, [](auto const& sent) { return sent->done; });
+  auto& notice = *notices_.emplace_back(std::make_unique<Notice>());
+  notice.worker = this;
+  notice.bytes.assign(bytes.begin(), bytes.end());
+  ucp_request_param_t how{};
+  how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  how.flags = UCP_AM_SEND_FLAG_EAGER;
+  how.cb.send = &Worker::on_noticed;
+  how.user_data = &notice;
+  auto* const request =
+      ucp_->ucp_am_send_nbx(endpoint, kNoticeId, nullptr, 0, notice.bytes.data(), notice.bytes.size(), &how);
+  notice.done = !UCS_PTR_IS_PTR(request);
+}
+
+void Worker::flush_notices(Clock::time_point deadline) {
+  std::lock_guard const lock(mutex_);
+  advance_until(deadline, [&] {
+    return std::all_of(notices_.begin(), notices_.end(), [](auto const& sent) { return sent->done; });
+  });
+}
+
+bool Worker::advance() {
+  if (ucp_->ucp_worker_progress(worker_) == 0) return false;
+  events_.fetch_add(1, std::memory_order_release);
+  if (followers_ > 0) changed_.notify_all();
+  return true;
+}
+
+bool Worker::advance_until(Clock::time_point deadline, std::function<bool()> const& ready) {
+  while (!ready()) {
+    if (Clock::now() >= deadline) return false;
+    advance();
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+void Worker::wait_for(ucs_status_ptr_t request, Clock::time_point deadline) {
+  if (!UCS_PTR_IS_PTR(request)) return;
+  advance_until(deadline, [&] { return ucp_->ucp_request_check_status(request) != UCS_INPROGRESS; });
+  ucp_->ucp_request_free(request);
+}
+
+void Worker::drain() {
+  ucp_request_param_t const plain{};
+  ucp_tag_recv_info_t info{};
+  while (auto* const message = ucp_->ucp_tag_probe_nb(worker_, 0, 0, 1, &info)) {
+    wait_for(ucp_->ucp_tag_msg_recv_nbx(worker_, nullptr, 0, message, &plain), Clock::now() + kLastWords);
+  }
+}
+
+void Worker::close(int rank) {
+  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  if (peer.endpoint == nullptr) return;
+  auto* const endpoint = std::exchange(peer.endpoint, nullptr);
+  break_off(rank);
+  ucp_request_param_t how{};
+  how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  how.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  wait_for(ucp_->ucp_ep_close_nbx(endpoint, &how), Clock::now() + kLastWords);
+}
+
+bool Worker::progress() {
+  std::lock_guard const lock(mutex_);
+  return advance();
+}
+
+void Worker::sleep(std::uint64_t seen, Clock::duration limit) {
+  std::unique_lock lock(mutex_);
+  if (events() != seen) return;
+  if (watched_) {
+    ++followers_;
+    changed_.wait_for(lock, limit);
+    --followers_;
+    return;
+  }
+  if (ucp_->ucp_worker_arm(worker_) != UCS_OK) {  // something has come meanwhile
+    advance();
+    return;
+  }
+  watched_ = true;
+  lock.unlock();
+  pollfd watched{descriptor_, POLLIN, 0};
+  auto const time = std::chrono::duration_cast<std::chrono::nanoseconds>(limit).count();
+  timespec const nap{time / 1'000'000'000, time % 1'000'000'000};
+  ::ppoll(&watched, 1, &nap, nullptr);
+  lock.lock();
+  watched_ = false;
+  advance();
+  changed_.notify_all();  // one of those that followed takes over
+}
+
+void Worker::wake() noexcept {
+  std::lock_guard const lock(mutex_);
+  events_.fetch_add(1);
+  ucp_->ucp_worker_signal(worker_);
+  changed_.notify_all();
+}
+
+}  // namespace weft::ucx

@@ -1,0 +1,174 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/ucx/ucp_library.hpp"
+
+namespace weft::ucx {
+
+/// What finds a message: what it is part of, who sent it, and which of several it is. Messages of equal tags come in
+/// the order in which they were sent.
+struct Tag {
+  enum class Kind : std::uint8_t { step = 1, announcement, message };
+
+  Kind kind = Kind::step;
+  int sender = 0;
+  std::uint32_t number = 0;
+
+  [[nodiscard]] std::uint64_t value() const noexcept {
+    return std::uint64_t{static_cast<std::uint8_t>(kind)} << 56U |
+           std::uint64_t{static_cast<std::uint32_t>(sender)} << 32U | number;
+  }
+};
+
+class Worker;
+
+/// A send or receive under way. It stays where it is until it is done.
+class Pending {
+ public:
+  Pending() = default;
+  Pending(Pending const&) = delete;
+  Pending& operator=(Pending const&) = delete;
+
+  /// Any thread.
+  [[nodiscard]] bool is_done() const noexcept { return done_.load(std::memory_order_acquire); }
+  // Once it is done:
+  [[nodiscard]] ucs_status_t status() const noexcept { return status_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }  ///< that came, where it receives
+  [[nodiscard]] int peer() const noexcept { return peer_; }
+
+ private:
+  friend class Worker;
+
+  std::atomic<bool> done_{true};
+  ucs_status_t status_ = UCS_OK;
+  std::size_t bytes_ = 0;
+  int peer_ = -1;
+  bool receives_ = false;
+  Worker* worker_ = nullptr;
+  void* request_ = nullptr;  // UCX's, until it is done
+};
+
+/// A UCP context with one worker and an endpoint to every rank, made at its first use. Any thread; calls of UCX are
+/// made one at a time.
+class Worker {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// A short message that nobody has to expect; called while the worker is locked.
+  using Hear = std::function<void(std::span<std::byte const>)>;
+
+  static constexpr std::size_t kMostNoticeBytes = 1024;
+
+  /// `devices`: what UCX may use, as UCX_NET_DEVICES; empty: UCX's own choice. @throws Error{system|unsupported}
+  Worker(std::string const& devices, int ranks, Hear hear);
+  ~Worker();
+  Worker(Worker const&) = delete;
+  Worker& operator=(Worker const&) = delete;
+
+  [[nodiscard]] std::vector<std::byte> address() const;
+  /// Of all ranks, once, before anything is sent.
+  void set_addresses(std::vector<std::vector<std::byte>> addresses) { addresses_ = std::move(addresses); }
+
+  /// When a send is done: once its memory may be written again, or once the receiver has asked for the message, too.
+  enum class Sent : std::uint8_t { reusable, asked_for };
+
+  /// Memory lasts until the operation is done.
+  void start_send(Pending& operation, int to, Tag const& tag, std::span<std::byte const> bytes,
+                  Sent when = Sent::reusable);
+  void start_recv(Pending& operation, int from, Tag const& tag, std::span<std::byte> bytes);
+  /// Asks a receive to end without a message; it may be done with one all the same, and one that has begun to arrive is
+  /// not done before all of it is there.
+  void cancel(Pending& operation);
+  /// Ends all `operations` for good, and connections to peers where that takes it: afterwards their memory is nobody's.
+  void abandon(std::span<Pending* const> operations);
+
+  /// Makes a copy. Lost where the peer is.
+  void send_notice(int to, std::span<std::byte const> bytes);
+  /// Moves on until all notices are on their way, or until `deadline`.
+  void flush_notices(Clock::time_point deadline);
+
+  /// Moves on what can be moved on now; false where there was nothing.
+  bool progress();
+  /// Counts what has happened: what it was before a look and still is afterwards, the look saw everything.
+  [[nodiscard]] std::uint64_t events() const noexcept { return events_.load(std::memory_order_acquire); }
+  /// Sleeps until events() is no longer `seen`, or for `limit`; moves on what has come meanwhile.
+  void sleep(std::uint64_t seen, Clock::duration limit);
+  /// Ends all sleep.
+  void wake() noexcept;
+
+  /// Whether the connection to `peer` has broken.
+  [[nodiscard]] bool is_broken(int peer) const noexcept {
+    return peers_[static_cast<std::size_t>(peer)].broken.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] bool is_connected(int peer) const noexcept {
+    return peers_[static_cast<std::size_t>(peer)].connected.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] int first_broken() const noexcept { return first_broken_.load(std::memory_order_acquire); }
+
+ private:
+  struct Peer {
+    Worker* worker = nullptr;
+    int rank = 0;
+    ucp_ep_h endpoint = nullptr;
+    std::atomic<bool> connected{false};
+    std::atomic<bool> broken{false};
+  };
+  struct Notice {
+    Worker* worker = nullptr;
+    std::vector<std::byte> bytes;
+    bool done = false;
+  };
+
+  static void on_sent(void* request, ucs_status_t status, void* operation);
+  static void on_received(void* request, ucs_status_t status, ucp_tag_recv_info_t const* info, void* operation);
+  static void on_noticed(void* request, ucs_status_t status, void* notice);
+  static ucs_status_t on_notice(void* self, void const* header, std::size_t header_length, void* data,
+                                std::size_t length, ucp_am_recv_param_t const* how);
+  static void on_error(void* peer, ucp_ep_h endpoint, ucs_status_t status);
+
+  // The rest with the mutex held.
+  /// Null, and the peer is broken, where there can be none.
+  [[nodiscard]] ucp_ep_h endpoint(int rank);
+  void begin(Pending& operation, int peer, bool receives) noexcept;
+  /// What a call of UCX has returned for an operation.
+  static void take(Pending& operation, ucs_status_ptr_t request) noexcept;
+  static void finish(Pending& operation, ucs_status_t status, std::size_t bytes) noexcept;
+  void break_off(int rank) noexcept;
+  bool advance();
+  /// Advances until `ready`; false at the deadline.
+  bool advance_until(Clock::time_point deadline, std::function<bool()> const& ready);
+  void wait_for(ucs_status_ptr_t request, Clock::time_point deadline);
+  void close(int rank);
+  /// Drops what nobody has received, of which UCX would complain.
+  void drain();
+
+  std::shared_ptr<UcpLibrary const> ucp_;
+  Hear hear_;
+  std::vector<std::vector<std::byte>> addresses_;
+  std::deque<Peer> peers_;
+  std::atomic<int> first_broken_{-1};
+  std::atomic<std::uint64_t> events_{0};
+
+  mutable std::mutex mutex_;  // of UCX and the rest
+  std::condition_variable changed_;
+  bool watched_ = false;  // a thread sleeps at the descriptor
+  int followers_ = 0;     // sleep until it wakes
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int descriptor_ = -1;
+  std::deque<std::unique_ptr<Notice>> notices_;
+};
+
+}  // namespace weft::ucx
