@@ -1,4 +1,4 @@
-"""Started by mpirun: `mpirun_ranks.py HOSTS`, a letter for every rank; ranks of equal letters are on one host.
+"""Started by mpirun or torchrun: `mpirun_ranks.py HOSTS`, a letter for every rank; ranks of equal letters are on one host.
 
 Runs every check of test_collectives, test_groups and test_messages, and what follows, on one default group; a rank that fails prints why.
 """
@@ -76,7 +76,7 @@ CHECKS = [
 
 
 def main() -> int:
-    rank = int(os.environ["RANK"])  # which weft has set
+    rank = int(os.environ["RANK"])  # which weft has set under mpirun
     os.environ["WEFT_HOST_ID"] = sys.argv[1][rank]
     torch.set_num_threads(1)
     dist.init_process_group("weft")
@@ -86,7 +86,7 @@ def main() -> int:
             dist.barrier()
         except BaseException:
             print(f"rank {rank}: {check.__name__} failed\n{traceback.format_exc()}", flush=True)
-            os._exit(1)  # mpirun ends the others
+            os._exit(1)  # what has started them ends the others
     if rank == 0:
         print(f"{len(CHECKS)} checks passed", flush=True)
     if sys.argv[2:] == ["destroy"]:

@@ -70,11 +70,12 @@ def test_a_rank_that_raises_ends_the_job(tmp_path):
 
 def check_refusal(rank, words):
     os.environ["WEFT_HOST_ID"] = f"host {rank}"
+    os.environ["WEFT_BACKEND"] = "mpi"
     with pytest.raises(NotImplementedError, match=words):
         dist.new_group(backend="weft")
 
 
-def test_several_hosts_without_mpirun_are_refused():
+def test_mpi_without_mpirun_is_refused():
     # The default group is gloo's: it works on.
     run_ranks(2, "gloo", check_refusal, "different hosts.*start every rank with mpirun or srun")
 
