@@ -149,7 +149,7 @@ class Bounds:
         return 0 if least is None else max(0.0, least - (1 + self.contention) * free)
 
 
-MOST_CUTS = 48
+FEW_CUTS, OPERATORS_CUT = 48, 1_000_000
 
 
 class MemoryBound:
@@ -180,7 +180,8 @@ class MemoryBound:
             if self.bounds.resource[op] == "compute":
                 path.append(op)
             op = max(sorted(self.bounds.before[op]), key=length, default=None)
-        return path[:: len(path) // MOST_CUTS + 1]
+        most = max(FEW_CUTS, OPERATORS_CUT // max(1, len(self.bounds.order)))
+        return path[:: len(path) // most + 1]
 
     @staticmethod
     def _reached(op, neighbours):

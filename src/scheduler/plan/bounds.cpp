@@ -14,7 +14,9 @@ namespace weft {
 
 namespace {
 
-constexpr std::size_t kMostCuts = 48;
+/// At no more cuts than this, or than so many operators are looked at with: a tighter bound where graphs are small.
+constexpr std::size_t kFewCuts = 48;
+constexpr std::size_t kOperatorsCut = 1'000'000;
 
 bool is_link(Resource resource) {
   return resource == Resource::between_hosts || resource == Resource::within_host;
@@ -45,7 +47,7 @@ class Bounds {
   }
 
  private:
-  /// Computing tasks on the critical path, no more than kMostCuts of them.
+  /// Computing tasks on the critical path, or some of them.
   std::vector<TaskId> spine() const {
     TaskId at_end = kNone;
     for (TaskId const task : problem_.order()) {
@@ -61,7 +63,8 @@ class Bounds {
       task = longest;
     }
     std::vector<TaskId> some;
-    std::size_t const stride = all.size() / kMostCuts + 1;
+    std::size_t const most = std::max(kFewCuts, kOperatorsCut / std::max<std::size_t>(1, bodies_.size()));
+    std::size_t const stride = all.size() / most + 1;
     for (std::size_t i = 0; i < all.size(); i += stride) some.push_back(all[i]);
     return some;
   }

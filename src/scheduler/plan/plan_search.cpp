@@ -26,6 +26,8 @@ constexpr std::size_t kAllPoliciesOperators = 100'000;
 constexpr std::size_t kOperatorsLookedAt = 4'800'000;
 constexpr std::size_t kLeastAttempts = 24;
 constexpr std::size_t kMostAttempts = 280;
+/// More plans, from launches of one size each; where graphs are so small that the search above comes to its end.
+constexpr std::size_t kUniformAttempts = 200;
 /// Likewise for the part of the search that moves single collectives.
 constexpr std::size_t kOperatorsMoved = 800'000;
 constexpr std::size_t kMostMoves = 400;
@@ -114,7 +116,7 @@ PlanChoice choice_of(SchedulePolicy policy, ScheduleSettings const& settings) {
 
 Plan PlanSearch::only(SchedulePolicy policy) {
   try_all(choices_of(policy));
-  return std::move(best_);
+  return std::move(start_.best);
 }
 
 std::vector<PlanChoice> PlanSearch::choices_of(SchedulePolicy policy) const {
@@ -132,7 +134,7 @@ std::vector<std::size_t> PlanSearch::try_all(std::vector<PlanChoice> const& choi
     if (!tried_.emplace(draft->launches, choice.rule, choice.depth, choice.window, choice.rush, choice.seed).second)
       draft.reset();
   }
-  double const shortest = best_.problem ? best_.run.makespan_s : std::numeric_limits<double>::infinity();
+  double const shortest = shortest_s();
   std::vector<Plan> plans(choices.size());
   std::vector<std::size_t> shorter;
   on_threads(choices.size(), [&](std::size_t i) {
@@ -147,16 +149,19 @@ std::vector<std::size_t> PlanSearch::try_all(std::vector<PlanChoice> const& choi
 }
 
 void PlanSearch::take(PlanChoice const& choice, Plan plan) {
-  ++attempts_;
-  if (plan.run.complete && (!best_.problem || plan.run.makespan_s < best_.run.makespan_s)) {
-    std::swap(best_, plan);
-    leaders_.insert(leaders_.begin(), choice);
-    if (leaders_.size() > kLeaders) leaders_.pop_back();
+  ++start_.attempts;
+  if (plan.run.complete && plan.run.makespan_s < shortest_s()) {
+    std::swap(start_.best, plan);
+    start_.leaders.insert(start_.leaders.begin(), choice);
+    if (start_.leaders.size() > kLeaders) start_.leaders.pop_back();
   }
   if (plan.problem && plan.run.complete && near_.size() < kMostNear) near_.push_back(std::move(plan));
-  if (options_.progress) {
-    options_.progress({Clock::now() - began_, best_.run.makespan_s, planner_.bound().within_memory_s()});
-  }
+  found_s_ = std::min(found_s_, shortest_s());
+  if (options_.progress) options_.progress({Clock::now() - began_, found_s_, planner_.bound().within_memory_s()});
+}
+
+double PlanSearch::shortest_s() const {
+  return start_.best.problem ? start_.best.run.makespan_s : std::numeric_limits<double>::infinity();
 }
 
 std::size_t PlanSearch::most_attempts() const {
@@ -165,12 +170,12 @@ std::size_t PlanSearch::most_attempts() const {
 }
 
 bool PlanSearch::is_over() const {
-  return attempts_ > most_attempts() || has_ended();
+  return start_.attempts > most_attempts() || has_ended();
 }
 
 bool PlanSearch::has_ended() const {
   if (Clock::now() - began_ > options_.time_limit) return true;
-  return best_.run.makespan_s <= planner_.bound().within_memory_s() * (1 + 1e-4);
+  return start_.best.run.makespan_s <= planner_.bound().within_memory_s() * (1 + 1e-4);
 }
 
 /// First, so that the search is never worse.
@@ -179,7 +184,7 @@ void PlanSearch::policies() {
   for (auto const policy : {SchedulePolicy::asap, SchedulePolicy::prefetch1, SchedulePolicy::prefetch2,
                             SchedulePolicy::alap, SchedulePolicy::xla, SchedulePolicy::inductor, SchedulePolicy::random,
                             SchedulePolicy::blocking, SchedulePolicy::settings}) {
-    if (all || !best_.problem || !is_over()) try_all(choices_of(policy));
+    if (all || !start_.best.problem || !is_over()) try_all(choices_of(policy));
   }
 }
 
@@ -193,11 +198,11 @@ void PlanSearch::sample() {
     }
   }
   Chance chance(kSampleSeed);
-  std::size_t const until = attempts_ + most_attempts() / 3;
-  for (int repeats = 0; attempts_ < until && repeats < kMostRepeats && !is_over();) {
-    std::size_t const before = attempts_;
+  std::size_t const until = start_.attempts + most_attempts() / 3;
+  for (int repeats = 0; start_.attempts < until && repeats < kMostRepeats && !is_over();) {
+    std::size_t const before = start_.attempts;
     try_all(choices);
-    if (attempts_ == before) ++repeats;
+    if (start_.attempts == before) ++repeats;
     choices.resize(kRound);
     for (PlanChoice& choice : choices) {
       choice = {};
@@ -211,6 +216,28 @@ void PlanSearch::sample() {
   }
 }
 
+/// Launches of one size each, as a trainer's settings have them: improved from there, some get shorter than what is
+/// found from launches that grow. The shorter of both starts is kept.
+void PlanSearch::uniform() {
+  if (most_attempts() < kMostAttempts || has_ended()) return;
+  Start grown = std::exchange(start_, {});
+  std::vector<PlanChoice> choices;
+  for (double const gathers : {8, 12, 16, 24, 32, 48, 64, 96, 128}) {
+    for (double const reductions : {8, 12, 16, 24, 32, 48, 64, 96, 128}) {
+      choices.push_back(
+          {.gather_bytes = sent_bytes_ / gathers, .reduce_bytes = sent_bytes_ / reductions, .share = 1, .taper = 0});
+    }
+  }
+  try_all(choices);
+  start_.attempts += kMostAttempts - kUniformAttempts;
+  if (start_.best.problem) {
+    improve();
+    refine();
+  }
+  if (grown.best.run.makespan_s <= shortest_s()) std::swap(start_, grown);
+  if (grown.best.problem) near_.push_back(std::move(grown.best));
+}
+
 /// Choices near the best ones, in smaller and smaller steps.
 void PlanSearch::improve() {
   Chance chance(kSampleSeed + 1);
@@ -218,7 +245,7 @@ void PlanSearch::improve() {
   for (int repeats = 0; repeats < kMostRepeats && !is_over();) {
     std::vector<PlanChoice> choices;
     for (std::size_t i = 0; i < kRound; ++i) {
-      PlanChoice choice = leaders_[i % 2 == 0 ? 0 : (i / 2) % leaders_.size()];
+      PlanChoice choice = start_.leaders[i % 2 == 0 ? 0 : (i / 2) % start_.leaders.size()];
       if (choice.rule != StartRule::early) choice = {};
       if (choice.gather_bytes <= 0) choice.gather_bytes = choice.reduce_bytes = sent_bytes_ / 64;
       auto const moved = [&](double value) {
@@ -233,11 +260,11 @@ void PlanSearch::improve() {
       if (chance.one_in(4)) choice.rush = chance.of(std::array{0.0, 0.01, 0.03, 0.1});
       choices.push_back(choice);
     }
-    std::size_t const before = attempts_;
-    double const shortest = best_.run.makespan_s;
+    std::size_t const before = start_.attempts;
+    double const shortest = shortest_s();
     try_all(choices);
-    if (attempts_ == before) ++repeats;
-    if (best_.run.makespan_s > shortest * (1 - 1e-3)) step = std::max(1.1, 1 + (step - 1) * 0.85);
+    if (start_.attempts == before) ++repeats;
+    if (shortest_s() > shortest * (1 - 1e-3)) step = std::max(1.1, 1 + (step - 1) * 0.85);
   }
 }
 
@@ -249,8 +276,8 @@ void PlanSearch::refine() {
   std::size_t const moves = std::clamp(kOperatorsMoved / planner_.unmerged().tasks().size(), kRound, kMostMoves);
   int repeats = 0;
   for (std::size_t i = 0; i < moves && repeats < kMostRepeats && !has_ended(); i += kRound) {
-    auto const launches = launches_of(*best_.problem);
-    std::vector<PlanChoice> choices(kRound, leaders_.front());
+    auto const launches = launches_of(*start_.best.problem);
+    std::vector<PlanChoice> choices(kRound, start_.leaders.front());
     for (PlanChoice& choice : choices) {
       for (bool again = true; again; again = chance.one_in(2)) {
         move_some(choice.joins,
@@ -258,10 +285,10 @@ void PlanSearch::refine() {
       }
     }
     if (together) choices.front() = *std::exchange(together, std::nullopt);
-    PlanChoice all = leaders_.front();
-    std::size_t const before = attempts_;
+    PlanChoice all = start_.leaders.front();
+    std::size_t const before = start_.attempts;
     auto const shorter = try_all(choices);
-    if (attempts_ == before) ++repeats;
+    if (start_.attempts == before) ++repeats;
     for (std::size_t const each : shorter) {
       for (auto const& [op, joined] : choices[each].joins) all.joins[op] = joined;
     }
@@ -274,10 +301,11 @@ Plan PlanSearch::best() {
     if (op.kind == OpKind::collective) sent_bytes_ += static_cast<double>(op.collective.bytes);
   }
   policies();
-  double const rival_s = best_.run.makespan_s;
+  double const rival_s = start_.best.run.makespan_s;
   sample();
   improve();
   refine();
+  uniform();
   return steadiest(rival_s);
 }
 
@@ -288,10 +316,10 @@ Plan PlanSearch::steadiest(double rival_s) {
                                                        Disturbance{.compute = 1.2, .communication = 0.8}};
   using Times = std::array<double, disturbances.size()>;
   constexpr double never = std::numeric_limits<double>::infinity();
-  double const most = std::min(rival_s, best_.run.makespan_s * (1 + kNear));
+  double const most = std::min(rival_s, start_.best.run.makespan_s * (1 + kNear));
   near_.erase(std::remove_if(near_.begin(), near_.end(), [&](Plan const& plan) { return plan.run.makespan_s > most; }),
               near_.end());
-  near_.push_back(std::move(best_));
+  near_.push_back(std::move(start_.best));
   std::vector<Times> replayed(near_.size());
   on_threads(near_.size(), [&](std::size_t i) {
     for (std::size_t k = 0; k < disturbances.size(); ++k) {

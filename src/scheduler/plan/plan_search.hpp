@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -31,14 +32,23 @@ class PlanSearch {
   using Key = std::tuple<std::vector<std::vector<OpId>>, StartRule, int, int, double, std::uint64_t>;
 
   [[nodiscard]] std::vector<PlanChoice> choices_of(SchedulePolicy policy) const;
+  /// From where plans are improved, and what came of it.
+  struct Start {
+    Plan best{};
+    std::vector<PlanChoice> leaders{};  ///< of the last plans that were the best when they were found, the best first
+    std::size_t attempts = 0;           ///< plans looked at
+  };
+
   /// Tries those that give plans which were not tried before. Returns which of them are shorter than the best before.
   std::vector<std::size_t> try_all(std::vector<PlanChoice> const& choices);
   void take(PlanChoice const& choice, Plan plan);
   void policies();
   void sample();
+  void uniform();
   void improve();
   void refine();
   [[nodiscard]] Plan steadiest(double rival_s);
+  [[nodiscard]] double shortest_s() const;  ///< of the present start; infinite before there is one
   [[nodiscard]] std::size_t most_attempts() const;
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] bool has_ended() const;  ///< there is no time, or nothing to gain
@@ -46,12 +56,11 @@ class PlanSearch {
   PlanMaker const& planner_;
   ScheduleOptions const& options_;
   Clock::time_point began_;
-  std::size_t attempts_ = 0;
   std::set<Key> tried_;
   double sent_bytes_ = 0;  ///< by all collectives
-  Plan best_;
-  std::vector<PlanChoice> leaders_;  ///< of the last plans that were the best when they were found, the best first
-  std::vector<Plan> near_;           ///< others that were hardly longer when they were found, or the best before
+  Start start_;            ///< the present one, in the end that with the shortest plan
+  double found_s_ = std::numeric_limits<double>::infinity();  ///< the shortest of all starts
+  std::vector<Plan> near_;  ///< others that were hardly longer when they were found, or the best before
 };
 
 }  // namespace weft
