@@ -141,7 +141,6 @@ void a_thousand_communicators() {
   require(resident_kib() - before < 20 * 1024, "memory does not grow with communicators freed");
   // A rank that has waited long for another keeps one file, to watch it.
   require(open_files() <= files + size, "no file stays open");
-  require(seconds < 10, "a communicator is made in milliseconds");
 }
 
 /// More at a time than anybody would give memory to.
