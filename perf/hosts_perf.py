@@ -56,6 +56,7 @@ def arguments():
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--burst", type=int, default=32 * 1024)
     parser.add_argument("--max-bytes", type=int, default=16 << 20)
+    parser.add_argument("--factor", type=int, default=2, help="between two sizes, down from --max-bytes to 8")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--iterations", type=int, default=4)
     parser.add_argument("--libraries", nargs="+", help="only those whose names begin with one of these")
@@ -63,7 +64,18 @@ def arguments():
     parser.add_argument("--folder", default=str(ROOT / "build/peers"), help="where the MPI loop is compiled to")
     parser.add_argument("--python", default=str(ROOT / "build/python/bin/python"), help="one with torch, for Gloo")
     parser.add_argument("--json", help="append the figures to this file, a line for each library and size")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.factor < 2 or options.max_bytes < 8 * options.factor or options.max_bytes % 4:
+        parser.error("expected a --factor of at least 2, and --max-bytes, a multiple of 4, for at least two sizes")
+    return options
+
+
+def sizes_of(options):
+    """Rising."""
+    sizes = [options.max_bytes]
+    while sizes[0] >= 8 * options.factor and sizes[0] % (4 * options.factor) == 0:
+        sizes.insert(0, sizes[0] // options.factor)
+    return sizes
 
 
 def stream(hosts, ways):
@@ -188,7 +200,7 @@ def main():
     options = arguments()
     test_hosts.enter_world()
     os.environ["WEFT_TUNING_CACHE"] = "0"
-    sizes = [8 << step for step in range(40) if 8 << step <= options.max_bytes]
+    sizes = sizes_of(options)
     good = True
     with test_hosts.Hosts(2, test_hosts.Link(options.rate, options.burst)) as hosts:
         libraries = libraries_of(options, hosts)
