@@ -25,6 +25,7 @@ void expect_equal(Communicator const& world, Case const& one, std::vector<std::b
                                        one.describe(), differs, got.size(), whose));
 }
 
+#if WEFT_WITH_MPI
 /// Bytes that do not depend on the order in which ranks are combined.
 bool is_exact(Case const& one) {
   if (!reduces(one.kind) || one.op == ReduceOp::user) return true;
@@ -41,6 +42,7 @@ void compare_pieces(Communicator const& world, Attempt const& attempt, Case cons
     }
   }
 }
+#endif
 
 }  // namespace
 
@@ -65,6 +67,7 @@ void compare_communicators(Communicator& tested, Communicator& reference, int ca
   }
 }
 
+#if WEFT_WITH_MPI
 void compare_with_mpi(Communicator& tested, int cases, std::uint64_t seed) {
   Arena arena(tested, 2, kAreaBytes);
   std::uint64_t number = 0;
@@ -86,5 +89,6 @@ void compare_with_mpi(Communicator& tested, int cases, std::uint64_t seed) {
     expect_equal(tested, one, attempt.result(), pieces, "MPI's");
   }
 }
+#endif
 
 }  // namespace weft::test
