@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# clang-tidy over the library's sources. A file that passed is not looked at again until it, any header or .clang-tidy
-# changes; the stamps are kept outside the checkout, so that fresh clones profit too.
+# clang-tidy over the library's sources. A file that passed is not looked at again until it, a header that it includes or
+# .clang-tidy changes; the stamps are kept outside the checkout, so that fresh clones profit too.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 
@@ -18,12 +18,8 @@ cmake --preset release >build/configure-release.log 2>&1 || {
 stamps=${XDG_CACHE_HOME:-$HOME/.cache}/weft-lint
 mkdir -p "$stamps"
 find "$stamps" -type f -mtime +30 -delete
-headers=$(git ls-files -z --cached --others --exclude-standard -- include src kernels .clang-tidy cmake |
-  grep -zE '\.(hpp|in|cmake)$|clang-tidy$' | xargs -0 sha256sum | sha256sum | cut -d' ' -f1)
-
 lint_one() {
-  local file=$1 key
-  key=$({ echo "$headers"; sha256sum "$file"; } | sha256sum | cut -d' ' -f1)
+  local key=$1 file=$2
   [[ -e $stamps/$key ]] && return 0
   if "$linter" --quiet -p build/release --extra-arg=-Wno-unknown-warning-option "$file" 2>"build/lint-$key.log"; then
     rm -f "build/lint-$key.log"
@@ -36,8 +32,8 @@ lint_one() {
   fi
 }
 export -f lint_one
-export linter headers stamps
+export linter stamps
 # Only what the release preset compiles: sources behind an option that is off have no compile command.
 git ls-files --cached --others --exclude-standard -- 'src/*.cpp' 'kernels/cpu/*.cpp' | sort -u |
   while read -r file; do if grep -qF "\"$PWD/$file\"" build/release/compile_commands.json; then echo "$file"; fi; done |
-  xargs -P "$jobs" -I{} bash -c 'lint_one {}'
+  python3 scripts/lint_keys.py | xargs -P "$jobs" -L 1 bash -c 'lint_one "$0" "$1"'

@@ -40,7 +40,7 @@ TYPED_TEST(NarrowFloatTest, EveryValuePlusEveryOtherScaleRoundsToNearestEven) {
     UseTarget const use(target);
     // Pairs near in size make ties, far ones sticky bits.
     for (unsigned const step :
-         unless_sanitized<std::vector<unsigned>>({1U, 17U, 1024U, 4095U, 32768U, 40001U}, {1U, 4095U, 40001U})) {
+         unless_sanitized<std::vector<unsigned>>({1U, 17U, 1024U, 4095U, 32768U, 40001U}, {4095U})) {
       std::vector<TypeParam> others(values.size());
       for (std::size_t i = 0; i < others.size(); ++i) others[i].bits = static_cast<decltype(TypeParam::bits)>(i + step);
       for (ReduceOp const op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::prod}) {

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "gathers.hpp"
+#include "harness/sanitizers.hpp"
 #include "random_graph.hpp"
 #include "weft/error.hpp"
 #include "weft/schedule.hpp"
@@ -14,10 +15,11 @@ namespace {
 using test::gathers;
 using test::random_graph;
 using test::unit_cluster;
+using test::unless_sanitized;
 
 TEST(ReplaySchedule, TakesNoLongerThanPlannedWithoutDisturbance) {
   std::mt19937 random(14);
-  for (int round = 0; round < 100; ++round) {
+  for (int round = 0; round < unless_sanitized(100, 15); ++round) {
     OpGraph const graph = random_graph(random, {.ops = 5 + random() % 60});
     CostModel const model(unit_cluster(0.2));
     double const contention = 0.2 * static_cast<double>(round % 2);

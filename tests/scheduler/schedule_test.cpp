@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gathers.hpp"
+#include "harness/sanitizers.hpp"
 #include "random_graph.hpp"
 #include "scheduler/plan/problem.hpp"
 #include "weft/error.hpp"
@@ -22,6 +23,7 @@ namespace {
 using test::gathers;
 using test::random_graph;
 using test::unit_cluster;
+using test::unless_sanitized;
 
 /// Recounts a schedule from the graph alone: who ran when, what was live. Shares nothing with the planner but Problem.
 void expect_legal(OpGraph const& graph, CostModel const& model, Schedule const& schedule) {
@@ -114,7 +116,7 @@ void expect_lengths(OpGraph const& graph, CostModel const& model, Schedule const
 
 TEST(Schedule, EveryPolicyIsLegalWithinTheCapacityAndAboveTheBound) {
   std::mt19937 random(11);
-  for (int round = 0; round < 150; ++round) {
+  for (int round = 0; round < unless_sanitized(150, 60); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     OpGraph const graph = random_graph(random, {.ops = 2 + random() % 40});
     CostModel const model(unit_cluster(round % 3 == 0 ? 0.5 : 0));
@@ -161,12 +163,12 @@ void expect_no_policy_is_shorter(std::mt19937& random, int rounds, std::chrono::
 
 TEST(Schedule, WeftIsNeverLongerThanTheOthers) {
   std::mt19937 random(12);
-  expect_no_policy_is_shorter(random, 300, std::chrono::seconds(60));
+  expect_no_policy_is_shorter(random, unless_sanitized(300, 40), std::chrono::seconds(60));
 }
 
 TEST(Schedule, WeftIsNeverLongerThanTheOthersWithoutTimeToSearch) {
   std::mt19937 random(14);
-  expect_no_policy_is_shorter(random, 400, std::chrono::milliseconds(0));
+  expect_no_policy_is_shorter(random, unless_sanitized(400, 80), std::chrono::milliseconds(0));
 }
 
 TEST(Schedule, SettingsMergeUpToTheirBytes) {

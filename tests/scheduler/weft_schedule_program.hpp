@@ -9,6 +9,7 @@
 #include <random>
 #include <string>
 
+#include "harness/sanitizers.hpp"
 #include "harness/shell.hpp"
 #include "scheduler/random_graph.hpp"
 #include "weft/op_graph_json.hpp"
@@ -29,8 +30,12 @@ class WeftSchedule : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   [[nodiscard]] std::string file(std::string const& name) const { return (folder_ / name).string(); }
+  /// Under sanitizers a search of seconds takes a minute; what it does is the same from the first plans on.
   [[nodiscard]] static ShellResult run(std::string const& arguments) {
-    return run_shell("timeout 100 " WEFT_SCHEDULE_PROGRAM " " + arguments);
+    bool const searches =
+        arguments.find("--model") != std::string::npos && arguments.find("--time-limit") == std::string::npos;
+    return run_shell("timeout 100 " WEFT_SCHEDULE_PROGRAM " " + arguments +
+                     (kSanitized && searches ? " --time-limit 2" : ""));
   }
   [[nodiscard]] ShellResult check(std::string const& graph, std::string const& plan) const {
     return run_shell("timeout 100 python3 " WEFT_SOURCE_DIR "/tools/check_plan.py " + file(graph) + " " + file(plan));
