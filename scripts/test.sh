@@ -7,8 +7,10 @@ bash scripts/setup.sh
 check "format" bash scripts/format.sh --check
 
 if build release; then run_tests release; fi
-# Every option off: that it builds, starts ranks and moves data. The rest runs without MPI under the sanitizers.
-if build minimal; then run_tests minimal -LE slow -L '^(core|runtime|bucketing)$'; fi
+# Every option off: that all but the tests builds, starts ranks and moves data.
+if build minimal weft examples/all perf/all tools/all weft_tests_{core,runtime,bucketing}; then
+  run_tests minimal -LE slow -L '^(core|runtime|bucketing)$'
+fi
 
 source scripts/test_python.sh
 
