@@ -2,6 +2,7 @@
 
 #include "bucketing/bucketer_impl.hpp"
 #include "core/log.hpp"
+#include "runtime/timeline.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -77,7 +78,7 @@ void Bucketer::Impl::rebuild(Observation seen) {
 
 void Bucketer::Impl::rebuild_before_sending() {
   rebuild(observation());
-  ready_.assign(storage_.bucket_count(), Clock::now());
+  ready_.assign(storage_.bucket_count(), now());
 }
 
 // What others own is freed: of host memory page by page, of a GPU's by buckets.

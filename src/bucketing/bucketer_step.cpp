@@ -3,6 +3,7 @@
 #include "bucketing/bucket_names.hpp"
 #include "bucketing/bucketer_impl.hpp"
 #include "core/log.hpp"
+#include "runtime/timeline.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -27,7 +28,7 @@ void Bucketer::Impl::rethrow_from(std::size_t bucket) {
 
 void Bucketer::Impl::launch_next() {
   std::size_t const bucket = launched_;
-  if (!tracker_.awaits_any(bucket)) ready_[bucket] = Clock::now();
+  if (!tracker_.awaits_any(bucket)) ready_[bucket] = now();
   for (BucketSlot const& slot : storage_.plan().buckets[bucket].slots) {
     if (tracker_.has_gradient(slot.tensor)) continue;
     if (sender_.sharded()) {
@@ -68,7 +69,7 @@ void Bucketer::Impl::mark(std::size_t index, bool with_gradient) {
   if (!marked_at_.empty()) marked_at_[index].record(*sender_.compute());
   storage_.note_whole(tracker_.bucket_of(index));
   if (!full) return;
-  ready_[tracker_.bucket_of(index)] = Clock::now();
+  ready_[tracker_.bucket_of(index)] = now();
   bool const overlaps = options_.overlap && !(sender_.sharded() && rebuild_pending_);
   if (sync_ && overlaps && tracker_.is_full(launched_)) guarded([this] { launch_full_buckets(); });
 }
@@ -90,7 +91,7 @@ void Bucketer::Impl::finish_launching() {
   check_usable();
   if (!sync_ || all_launched_) return;
   if (join_ && !join_->announced()) announce_step();
-  gave_up_ = Clock::now();
+  gave_up_ = now();
   for (std::size_t bucket = launched_; bucket < storage_.bucket_count(); ++bucket) {
     if (!tracker_.is_full(bucket)) ready_[bucket] = gave_up_;
   }

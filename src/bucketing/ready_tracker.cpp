@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/timeline.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -63,7 +64,7 @@ bool ReadyTracker::mark(std::size_t tensor, bool with_gradient) {
   marked_[tensor] = 1;
   if (with_gradient) has_gradient_[tensor] = 1;
   order_.push_back(tensor);
-  if (!times_.empty()) times_[tensor] = std::chrono::steady_clock::now();
+  if (!times_.empty()) times_[tensor] = now();
   return --missing_[bucket_of_[tensor]] == 0;
 }
 

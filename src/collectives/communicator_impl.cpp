@@ -41,7 +41,8 @@ Communicator::Impl::~Impl() {
 void Communicator::Impl::finish_calls() noexcept {
   if (fusion_) fusion_->launch();
   await_turn(issued_.load(std::memory_order_relaxed));
-  for (auto left = turn_->in_flight.load(); left > 0; left = turn_->in_flight.load()) turn_->in_flight.wait(left);
+  for (auto left = turn_->in_flight.load(); left > 0; left = turn_->in_flight.load())
+    wait_while(turn_->in_flight, left);
 }
 
 void Communicator::Impl::refuse_second_thread(weft::Operation operation) const {
@@ -281,7 +282,7 @@ Work Communicator::Impl::transfer(Call&& call, std::optional<Message> send, std:
 }
 
 void Communicator::Impl::move(Call const& call, std::span<Message const> messages) {
-  auto const start = std::chrono::steady_clock::now();
+  auto const start = now();
   with_name([&] { recorder_->record(call, messages, [&] { backend_->transfer(call, messages); }); });
   if (!options.emulated_link) return;
   use_precise_sleep();
@@ -317,7 +318,7 @@ void Communicator::Impl::throw_with_name(Error const& error) const {
 
 void Communicator::Impl::execute_on_link(Call const& call, std::function<void(Call const&)> const& body) {
   use_precise_sleep();
-  auto met = std::chrono::steady_clock::now();
+  auto met = now();
   auto timed = call;
   timed.met = &met;  // the link is busy from when the last rank came
   body(timed);

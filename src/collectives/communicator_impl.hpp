@@ -21,6 +21,7 @@
 #include "collectives/validation.hpp"
 #include "core/mpi_members.hpp"
 #include "core/process_number.hpp"
+#include "runtime/timeline.hpp"
 #include "weft/communicator.hpp"
 #include "weft/error.hpp"
 
@@ -137,7 +138,7 @@ class Communicator::Impl {
     ~Landed() {
       if (in_flight == nullptr) return;
       in_flight->fetch_sub(1);
-      in_flight->notify_all();
+      notify_all(*in_flight);
     }
     Landed(Landed const&) = delete;
     Landed& operator=(Landed const&) = delete;
@@ -226,7 +227,7 @@ void Communicator::Impl::in_turn(Call const& call, Body&& body) {
     std::uint64_t sequence;
     ~Done() {
       turn.finished.store(sequence, std::memory_order_release);
-      if (turn.asynchronous.load(std::memory_order_relaxed)) turn.finished.notify_all();
+      if (turn.asynchronous.load(std::memory_order_relaxed)) notify_all(turn.finished);
     }
   } const done{*turn_, call.sequence};
   with_name([&] { recorder_->record(call, body); });
@@ -245,7 +246,7 @@ void Communicator::Impl::with_name(Body&& body) const {
 inline void Communicator::Impl::await_turn(std::uint64_t earlier) const noexcept {
   for (auto seen = turn_->finished.load(std::memory_order_acquire); seen < earlier;
        seen = turn_->finished.load(std::memory_order_acquire)) {
-    turn_->finished.wait(seen, std::memory_order_acquire);
+    wait_while(turn_->finished, seen, std::memory_order_acquire);
   }
 }
 

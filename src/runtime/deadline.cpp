@@ -5,9 +5,15 @@
 #include <cerrno>
 #include <ctime>
 
+#include "runtime/timeline.hpp"
+
 namespace weft {
 
 void sleep_until(std::chrono::steady_clock::time_point deadline) noexcept {
+  if (auto* const timeline = Timeline::current()) {
+    while (timeline->now() < deadline) timeline->wait(&deadline, deadline);
+    return;
+  }
   auto const ns = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.time_since_epoch()).count();
   if (ns <= 0) return;
   timespec until{};
@@ -20,6 +26,7 @@ void sleep_until(std::chrono::steady_clock::time_point deadline) noexcept {
 }
 
 void use_precise_sleep() noexcept {
+  if (Timeline::current() != nullptr) return;
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
 }
 

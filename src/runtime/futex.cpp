@@ -7,10 +7,16 @@
 #include <climits>
 #include <ctime>
 
+#include "runtime/timeline.hpp"
+
 namespace weft {
 
 void futex_wait(std::atomic<std::uint32_t> const& word, std::uint32_t expected,
                 std::optional<std::chrono::steady_clock::time_point> deadline) noexcept {
+  if (auto* const timeline = Timeline::current()) {
+    if (word.load() != expected) return;
+    return timeline->wait(&word, deadline.value_or(Timeline::TimePoint::max()));
+  }
   timespec until{};
   if (deadline) {
     auto const ns = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline->time_since_epoch()).count();
@@ -25,6 +31,7 @@ void futex_wait(std::atomic<std::uint32_t> const& word, std::uint32_t expected,
 }
 
 void futex_wake_all(std::atomic<std::uint32_t> const& word) noexcept {
+  if (auto* const timeline = Timeline::current()) return timeline->wake(&word);
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 

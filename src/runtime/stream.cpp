@@ -6,11 +6,13 @@
 
 #include "runtime/cpu_stream.hpp"
 #include "runtime/stream_impl.hpp"
+#include "runtime/timeline.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
 
 Stream Stream::cpu(StreamOptions const& options) {
+  if (auto* const timeline = Timeline::current()) return Stream(timeline->make_stream(options));
   return Stream(std::make_shared<CpuStream>(options));
 }
 

@@ -5,18 +5,19 @@
 #include <utility>
 
 #include "runtime/futex.hpp"
+#include "runtime/timeline.hpp"
 
 namespace weft {
 
 using Clock = std::chrono::steady_clock;
 
 void Work::State::start() noexcept {
-  timings.started = Clock::now();
+  timings.started = weft::now();
 }
 
 void Work::State::complete(std::exception_ptr error) noexcept {
   error_ = std::move(error);
-  timings.finished = Clock::now();
+  timings.finished = weft::now();
   if (word_.exchange(kDone, std::memory_order_acq_rel) == kPendingWithWaiters) futex_wake_all(word_);
 }
 
@@ -39,7 +40,7 @@ bool Work::State::wait_for_device(Clock::time_point deadline) noexcept {
   constexpr int kQuickLooks = 64;
   constexpr auto kNap = std::chrono::microseconds(50);
   for (int looks = 0; !look(); ++looks) {
-    auto const now = Clock::now();
+    auto const now = weft::now();
     if (now >= deadline) return false;
     if (looks < kQuickLooks) {
       std::this_thread::yield();
@@ -64,14 +65,14 @@ void Work::State::wait() noexcept {
 
 bool Work::State::wait_for(std::chrono::nanoseconds limit) noexcept {
   if (done()) return true;
-  auto const now = Clock::now();
+  auto const now = weft::now();
   if (limit > Clock::time_point::max() - now) {  // e.g. nanoseconds::max(): for ever
     wait();
     return true;
   }
   auto const deadline = now + limit;
   while (device() == nullptr && !done_or_announce_waiter()) {
-    if (Clock::now() >= deadline) return false;
+    if (weft::now() >= deadline) return false;
     futex_wait(word_, kPendingWithWaiters, deadline);
   }
   return done() || wait_for_device(deadline);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/stream_impl.hpp"
+#include "runtime/timeline.hpp"
 #include "weft/work.hpp"
 
 namespace weft {
@@ -46,7 +47,7 @@ class Work::State {
   /// Makes sure that the operation is launched; false when it cannot be yet. Whoever waits calls this first.
   [[nodiscard]] bool demand() const noexcept;
   /// Stamps timings.enqueued; call before the state is shared.
-  void enqueue() noexcept { enqueue(std::chrono::steady_clock::now()); }
+  void enqueue() noexcept { enqueue(now()); }
   /// The same of one that knows the time.
   void enqueue(std::chrono::steady_clock::time_point now) noexcept { timings.enqueued = now; }
   /// Stamps timings.started; only the thread that will complete it.

@@ -7,6 +7,7 @@
 #include "bucketing/bucket_names.hpp"
 #include "collectives/device_access.hpp"
 #include "core/log.hpp"
+#include "runtime/timeline.hpp"
 #include "sharding/step_settings.hpp"
 #include "weft/error.hpp"
 #include "weft/event.hpp"
@@ -27,7 +28,7 @@ void ParameterGathers::launch(BucketStorage const& parameters, std::size_t bucke
   if (whole.count == 0) return;
   BufferView const mine = parameters.shard(bucket, communicator_.rank(), communicator_.size());
   CollectiveOptions const how{.stream = stream_, .timeout = {}, .tag = launched_.empty() ? tag : 0};
-  launched_.push_back({bucket, whole.bytes(), std::chrono::steady_clock::now(), {}});
+  launched_.push_back({bucket, whole.bytes(), now(), {}});
   auto& timing = launched_.back().timing;
   if (timed_) timing.emplace(*compute_);
   if (timing) {

@@ -7,6 +7,7 @@
 #include "optim/rule.hpp"
 #include "optim/step_inputs.hpp"
 #include "runtime/stream_impl.hpp"
+#include "runtime/timeline.hpp"
 #include "sharding/device_values.hpp"
 #include "weft/error.hpp"
 #include "weft/memory.hpp"
@@ -156,7 +157,7 @@ void ShardedOptimizer::Core::time(Update const& enqueue) {
 }
 
 void ShardedOptimizer::Core::update(std::span<ShardPiece const> pieces) {
-  Clock::time_point const start = Clock::now();
+  Clock::time_point const start = now();
   updated_.clear();
   gradients_.clear();
   for (ShardPiece const& piece : pieces) {
@@ -166,7 +167,7 @@ void ShardedOptimizer::Core::update(std::span<ShardPiece const> pieces) {
   }
   if (compute_) return time([&] { shards_.update(updated_, gradients_); });
   shards_.update(updated_, gradients_);
-  updates_.push_back({start, Clock::now()});
+  updates_.push_back({start, now()});
 }
 
 // Nobody waits for the Work: what follows is on the same stream.
@@ -197,19 +198,19 @@ void ShardedOptimizer::Core::update_with_norms(CollectiveOptions const& how) {
   for (ShardPiece const& piece : shards_.pieces()) {
     wait_for_gradient(piece);
     if (!has_gradient(piece)) continue;
-    Clock::time_point const start = Clock::now();
+    Clock::time_point const start = now();
     auto const part = shards_.update_moments(piece, gradient_of(piece));
     norms[2 * piece.tensor] = part.parameter;
     norms[2 * piece.tensor + 1] = part.direction;
-    updates_.push_back({start, Clock::now()});
+    updates_.push_back({start, now()});
   }
   std::span<double> const view(norms);
   owners().communicator.all_reduce(view, view, ReduceOp::sum, how).wait();
-  Clock::time_point const start = Clock::now();
+  Clock::time_point const start = now();
   for (ShardPiece const& piece : shards_.pieces()) {
     if (has_gradient(piece)) shards_.apply(piece, {norms[2 * piece.tensor], norms[2 * piece.tensor + 1]});
   }
-  updates_.push_back({start, Clock::now()});
+  updates_.push_back({start, now()});
 }
 
 }  // namespace weft

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/log.hpp"
+#include "runtime/timeline.hpp"
 #include "scheduler/execute/agree.hpp"
 #include "scheduler/execute/check_bindings.hpp"
 #include "scheduler/execute/commands.hpp"
@@ -170,13 +171,13 @@ class PlanExecutor::Impl {
 
   void run(OpId op) {
     OpTiming& timing = timings_[at(op)];
-    timing.started = Clock::now();
+    timing.started = now();
     try {
       bindings_[at(op)].run();
     } catch (...) {
       fail(op);
     }
-    timing.finished = Clock::now();
+    timing.finished = now();
   }
 
   void send_launch(std::int32_t launch) {
