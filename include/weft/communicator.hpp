@@ -16,6 +16,7 @@
 #include "weft/reduction.hpp"
 #include "weft/shared_heap.hpp"
 #include "weft/stream.hpp"
+#include "weft/wire_format.hpp"
 #include "weft/work.hpp"
 
 namespace weft {
@@ -83,6 +84,8 @@ struct CollectiveOptions {
   /// fused streams. Those with unequal parts mix it with a fingerprint of their parts, which messages show in its
   /// place. For a call with a root, a message and a Group it is Error{invalid_argument}.
   std::uint32_t tag = 0;
+  /// Of an all_reduce or reduce_scatter that comes again and again, where Config::wire rounds what crosses hosts.
+  std::shared_ptr<WireFeedback> feedback{};
 };
 
 /// A group of ranks that communicate. Move-only.

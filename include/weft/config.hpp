@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "weft/wire_format.hpp"
+
 namespace weft {
 
 /// What moves the bytes of a communicator.
@@ -45,6 +47,8 @@ struct Config {
   std::optional<BackendKind> backend;
   /// WEFT_NET_DEVICES: what UCX may use, as UCX_NET_DEVICES (e.g. eth0 or mlx5_0:1,eth0); default: one interface
   std::optional<std::string> net_devices;
+  /// WEFT_WIRE: f32 bf16 fp8, what sums and averages of f32 cross between hosts as; rank 0's counts
+  WireFormat wire = WireFormat::f32;
   /// WEFT_DEVICE_BACKEND: auto nccl staged hierarchical; equal on all ranks
   DeviceBackendKind device_backend = DeviceBackendKind::automatic;
   std::size_t flight_recorder = 256;            ///< WEFT_FLIGHT_RECORDER: calls remembered per communicator; 0 none

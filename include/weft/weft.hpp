@@ -55,5 +55,6 @@
 #include "weft/training_checkpoint.hpp"
 #include "weft/transformer_graph.hpp"
 #include "weft/version.hpp"
+#include "weft/wire_format.hpp"
 #include "weft/work.hpp"
 #include "weft/zero_optimizer.hpp"

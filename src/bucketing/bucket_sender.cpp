@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "bucketing/release_pages.hpp"
 #include "collectives/device_access.hpp"
 #include "weft/error.hpp"
@@ -58,9 +60,17 @@ BufferView BucketSender::part(BucketStorage const& storage, std::size_t index) c
   return storage.comes_and_goes() ? storage.part(index) : mine(storage.bucket(index));
 }
 
-Work BucketSender::collective(BufferView const& whole, BufferView const& part) {
-  if (!sharded()) return communicator_.all_reduce(whole, whole, op_, call_);
-  return communicator_.reduce_scatter(whole, part, op_, call_);
+Work BucketSender::collective(BufferView const& whole, BufferView const& part, std::shared_ptr<WireFeedback> feedback) {
+  auto how = call_;
+  how.feedback = std::move(feedback);
+  if (!sharded()) return communicator_.all_reduce(whole, whole, op_, how);
+  return communicator_.reduce_scatter(whole, part, op_, how);
+}
+
+std::shared_ptr<WireFeedback> const& BucketSender::feedback_of(std::size_t bucket) {
+  if (bucket >= feedback_.size()) feedback_.resize(bucket + 1);
+  if (!feedback_[bucket]) feedback_[bucket] = std::make_shared<WireFeedback>();
+  return feedback_[bucket];
 }
 
 Work BucketSender::call_hook(BucketPlan const& plan, std::size_t index, BufferView const& whole,
@@ -91,7 +101,7 @@ BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t 
     sent.done.wait_on(stream());  // whatever a hook did elsewhere, what follows here comes after
     if (compute_) sent.arrived.emplace().record(stream());
   } else {
-    sent.done = collective(whole, part);
+    sent.done = collective(whole, part, feedback_of(index));
   }
   if (sent.timing) sent.timing->finish(stream());
   if (on_shard_ && sharded() && compute_) {

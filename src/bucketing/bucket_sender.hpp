@@ -1,6 +1,8 @@
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "bucketing/bucket_storage.hpp"
 #include "bucketing/device_timing.hpp"
@@ -19,6 +21,8 @@ class BucketSender {
   [[nodiscard]] bool sharded() const noexcept { return collective_ != BucketCollective::all_reduce; }
   /// Equal parts that buckets are planned for.
   [[nodiscard]] std::size_t shards() const noexcept;
+  /// Buckets are others from now on: what rounding took from them is not.
+  void forget_feedback() noexcept { feedback_.clear(); }
   /// Whether buckets are timed from now on, on a GPU.
   void set_timed(bool timed) noexcept { timed_ = timed; }
   [[nodiscard]] bool has_hook() const noexcept { return static_cast<bool>(hook_); }
@@ -53,7 +57,9 @@ class BucketSender {
  private:
   [[nodiscard]] Work call_hook(BucketPlan const& plan, std::size_t index, BufferView const& whole,
                                BufferView const& part);
-  [[nodiscard]] Work collective(BufferView const& whole, BufferView const& part);
+  [[nodiscard]] Work collective(BufferView const& whole, BufferView const& part,
+                                std::shared_ptr<WireFeedback> feedback = nullptr);
+  [[nodiscard]] std::shared_ptr<WireFeedback> const& feedback_of(std::size_t bucket);
 
   Communicator& communicator_;
   BucketCollective collective_;
@@ -63,6 +69,7 @@ class BucketSender {
   std::optional<Stream> compute_;
   CollectiveOptions call_;
   BucketHook hook_;
+  std::vector<std::shared_ptr<WireFeedback>> feedback_;  ///< by bucket
 };
 
 }  // namespace weft

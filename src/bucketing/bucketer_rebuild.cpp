@@ -11,6 +11,7 @@ void Bucketer::Impl::resize_per_bucket() {
   sent_.assign(storage_.bucket_count(), {});
   divided_.assign(storage_.bucket_count(), 0);
   device_scale_.forget();
+  sender_.forget_feedback();
   ready_.assign(storage_.bucket_count(), Clock::time_point());
   timings_.reserve(storage_.bucket_count());
 }

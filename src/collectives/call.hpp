@@ -13,6 +13,7 @@
 #include "weft/device.hpp"
 #include "weft/parts.hpp"
 #include "weft/reduction.hpp"
+#include "weft/wire_format.hpp"
 
 namespace weft {
 
@@ -155,6 +156,7 @@ struct Call {
   std::size_t own_bytes = 0;                                  ///< gather_v: of send; scatter_v: of recv
   double scale = 1;                                           ///< premul_sum: of this rank's contribution
   UserFunction user{};                                        ///< ReduceOp::user: what combines
+  std::shared_ptr<WireFeedback> feedback{};                   ///< null: none
   std::shared_ptr<std::vector<std::size_t>> parts_storage{};  ///< of a call that outlives its caller's arrays
   std::chrono::milliseconds timeout{};
   std::chrono::steady_clock::time_point* met = nullptr;  ///< where to note when every rank had come; null: nowhere

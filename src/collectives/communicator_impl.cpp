@@ -67,6 +67,7 @@ Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveO
   }
   validator.check_options(call, how);
   if (how.tag != 0) validator.set_tag(call, how.tag);
+  call.feedback = how.feedback;
   call.timeout = timeout_of(how);
   if (group_) {
     check_in_group(call, how);

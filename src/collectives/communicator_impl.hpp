@@ -43,6 +43,8 @@ class Communicator::Impl {
     validator.check_options(call, how);
     if (how.tag != 0) [[unlikely]]
       validator.set_tag(call, how.tag);
+    if (how.feedback) [[unlikely]]
+      call.feedback = how.feedback;
     call.timeout = how.timeout.value_or(options.config->timeout);
     CallingThread const here(*this, call.contract.operation);
     call.sequence = next_call();

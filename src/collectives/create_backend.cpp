@@ -36,6 +36,7 @@ struct Introduction {
   bool prefers_ucx = false;  ///< between hosts, where nobody asks
   BackendKind wanted = BackendKind::shm;
   Reproducibility reproducibility = Reproducibility::run_to_run;
+  WireFormat wire = WireFormat::f32;
   int tag = 0;  ///< rank 0's tells apart communicators that several threads create at once
 };
 
@@ -61,6 +62,7 @@ std::vector<Introduction> introduce(Bootstrap& bootstrap, CommunicatorOptions co
   mine.asks = config.backend.has_value();
   mine.wanted = config.backend.value_or(BackendKind::shm);
   mine.reproducibility = options.reproducibility;
+  mine.wire = config.wire;
   mine.prefers_ucx = prefers_ucx(bootstrap);
   mine.tag = static_cast<int>(std::chrono::steady_clock::now().time_since_epoch().count() % 32768);
   auto const bytes = bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)));
@@ -81,7 +83,8 @@ BackendKind choose(Introduction const& first, std::vector<int> const& hosts, boo
   if (first.asks) return first.wanted;
   auto const several = *std::max_element(hosts.begin(), hosts.end()) + 1;
   if (several == 1) return BackendKind::shm;
-  if (several == static_cast<int>(hosts.size())) return by_ucx ? BackendKind::ucx : BackendKind::mpi;
+  auto const flat = several == static_cast<int>(hosts.size()) && first.wire == WireFormat::f32;
+  if (flat) return by_ucx ? BackendKind::ucx : BackendKind::mpi;
   return by_ucx ? BackendKind::hierarchical_ucx : BackendKind::hierarchical;
 }
 
@@ -116,8 +119,8 @@ std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, CommunicatorO
   HostOrder const order(by_hosts ? layout.hosts() : std::vector<std::vector<int>>());
   Levels levels = create_levels(layout, inside, order);
   auto explainer = explains ? std::make_unique<Explainer>("hierarchical", bootstrap.size()) : nullptr;
-  return std::make_unique<hierarchical::HierarchicalBackend>(std::move(levels.intra), std::move(levels.inter),
-                                                             std::move(layout), order, std::move(explainer));
+  return std::make_unique<hierarchical::HierarchicalBackend>(
+      std::move(levels.intra), std::move(levels.inter), std::move(layout), order, first.wire, std::move(explainer));
 }
 #endif
 
@@ -165,12 +168,33 @@ std::unique_ptr<Backend> create_over_ucx(BackendKind kind, Bootstrap& bootstrap,
 #endif
 }
 
+/// What crosses hosts is rounded by a hierarchy, and depends on which ranks share one.
+void check_wire(Introduction const& first, BackendKind kind, std::vector<int> const& hosts) {
+  auto const several = std::any_of(hosts.begin(), hosts.end(), [](int host) { return host != 0; });
+  if (first.wire == WireFormat::f32 || !several) return;
+  auto const wire = to_string(first.wire);
+  if (first.reproducibility == Reproducibility::bitwise) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("config.wire (WEFT_WIRE) is {}, whose bits depend on which ranks share a host, which "
+                            "Reproducibility::bitwise forbids; choose f32, or run_to_run",
+                            wire));
+  }
+  if (kind == BackendKind::mpi || kind == BackendKind::ucx) {
+    auto const better = kind == BackendKind::mpi ? BackendKind::hierarchical : BackendKind::hierarchical_ucx;
+    refuse(kind, hosts,
+           fmt::format("it knows of no hosts, between which WEFT_WIRE={} would have f32 rounded; use {}, leave "
+                       "WEFT_BACKEND unset, or choose WEFT_WIRE=f32",
+                       wire, to_string(better)));
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOptions const& options) {
   auto const all = introduce(bootstrap, options);
   auto const hosts = number_hosts(all);
   auto const kind = choose(all.front(), hosts, all.front().prefers_ucx);
+  check_wire(all.front(), kind, hosts);
   switch (kind) {
     case BackendKind::shm: break;
     case BackendKind::mpi:

@@ -97,6 +97,7 @@ void MergedCall::close() noexcept {
       .elements = elements_, .sizes = fingerprint(pieces_), .calls = static_cast<std::uint16_t>(pieces_.size())};
   call_.send = nullptr;
   call_.recv = nullptr;
+  call_.feedback = nullptr;  // the first one's
 }
 
 void MergedCall::run(Backend& backend) const {

@@ -86,6 +86,15 @@ bool read_net_devices(Config& config, std::string const& value) {
   return true;
 }
 
+bool read_wire(Config& config, std::string const& value) {
+  for (auto const format : {WireFormat::f32, WireFormat::bf16, WireFormat::fp8}) {
+    if (value != to_string(format)) continue;
+    config.wire = format;
+    return true;
+  }
+  return false;
+}
+
 bool read_device_backend(Config& config, std::string const& value) {
   for (auto const kind : {DeviceBackendKind::automatic, DeviceBackendKind::nccl, DeviceBackendKind::staged,
                           DeviceBackendKind::hierarchical}) {
@@ -167,6 +176,11 @@ Wrong wrong_net_devices(Config const& config) {
   return wrong_if(config.net_devices && config.net_devices->empty(), "\"\"");
 }
 
+Wrong wrong_wire(Config const& config) {
+  auto const number = static_cast<int>(config.wire);
+  return wrong_if(number < 0 || number > static_cast<int>(WireFormat::fp8), fmt::format("{}", number));
+}
+
 Wrong wrong_device_backend(Config const& config) {
   auto const number = static_cast<int>(config.device_backend);
   return wrong_if(number < 0 || number > static_cast<int>(DeviceBackendKind::hierarchical), fmt::format("{}", number));
@@ -213,6 +227,7 @@ constexpr std::array kSettings{
     Setting{"WEFT_BACKEND", "backend", "shm, mpi, hierarchical, ucx or hierarchical_ucx", read_backend, wrong_backend},
     Setting{"WEFT_NET_DEVICES", "net_devices", "names of network devices such as eth0 or mlx5_0:1,eth0",
             read_net_devices, wrong_net_devices},
+    Setting{"WEFT_WIRE", "wire", "f32, bf16 or fp8", read_wire, wrong_wire},
     Setting{"WEFT_DEVICE_BACKEND", "device_backend", "auto, nccl, staged or hierarchical", read_device_backend,
             wrong_device_backend},
     Setting{"WEFT_FLIGHT_RECORDER", "flight_recorder", "a number of calls from 0 to 1048576", read_flight_recorder,
@@ -332,6 +347,15 @@ std::string_view to_string(BackendKind kind) noexcept {
     case BackendKind::hierarchical_ucx: return "hierarchical_ucx";
   }
   return "unknown backend";
+}
+
+std::string_view to_string(WireFormat format) noexcept {
+  switch (format) {
+    case WireFormat::f32: return "f32";
+    case WireFormat::bf16: return "bf16";
+    case WireFormat::fp8: return "fp8";
+  }
+  return "unknown wire format";
 }
 
 std::string_view to_string(DeviceBackendKind kind) noexcept {

@@ -25,6 +25,7 @@
 #include "collectives/cases/nearly.hpp"
 #include "collectives/messenger_cases.hpp"
 #include "collectives/mpi_cases.hpp"
+#include "collectives/wire_cases.hpp"
 
 namespace weft::test {
 namespace {
@@ -41,6 +42,7 @@ constexpr milliseconds kLate{40'000};
 struct Job {
   std::shared_ptr<Bootstrap> bootstrap;
   CommunicatorOptions options;  ///< of the backend under test
+  std::string hosts;            ///< a letter for every rank
   int cases = 100;
   std::uint64_t seed = 20;
 
@@ -432,6 +434,25 @@ void crowded(Job const& job) {
   world.barrier();
 }
 
+/// What crosses hosts rounded, on all ranks as rank 0 says.
+void wire(Job const& job) {
+  for (auto const format : {WireFormat::bf16, WireFormat::fp8}) {
+    auto rounded = job;
+    rounded.options.config->wire = format;
+    {
+      auto world = rounded.create();
+      check_wire_format(world, job.hosts);
+    }
+    rounded.options.reproducibility = Reproducibility::bitwise;
+    expect_error(ErrorCode::invalid_argument, "which Reproducibility::bitwise forbids",
+                 [&] { (void)rounded.create(); });
+    rounded.options.reproducibility = Reproducibility::run_to_run;
+    auto const by_mpi = job.bootstrap->name() == "mpi";
+    rounded.options.config->backend = by_mpi ? BackendKind::mpi : BackendKind::ucx;
+    expect_error(ErrorCode::unsupported, "it knows of no hosts", [&] { (void)rounded.create(); });
+  }
+}
+
 void refuse(Job const& job) {
   auto options = job.options;
   options.config->backend = BackendKind::shm;
@@ -449,8 +470,8 @@ int run(int argc, char** argv) {
         {"mismatch", mismatch}, {"timeout", timeout}, {"abort", abort_from_a_thread}, {"leave", leave},
         {"kill", kill_one}, {"lose", lose_one}, {"stop", stop_one}, {"communicators", communicators},
         {"messages", messages}, {"messenger", messenger}, {"messenger_errors", messenger_errors}, {"crowded", crowded},
-        {"refuse", refuse}, {"bitwise", bitwise}, {
-      "relaxed", relaxed
+        {"refuse", refuse}, {"bitwise", bitwise}, {"relaxed", relaxed}, {
+      "wire", wire
     }
   };
   Job job;
@@ -462,6 +483,7 @@ int run(int argc, char** argv) {
     if (backend == to_string(kind)) job.options.config->backend = kind;
   }
   std::string const hosts = argv[3];
+  job.hosts = hosts;
   job.options.config->host_id = std::string("host ") + hosts.at(static_cast<std::size_t>(job.rank()));
   if (argc > 5) job.cases = std::stoi(argv[4]), job.seed = std::stoull(argv[5]);
   try {

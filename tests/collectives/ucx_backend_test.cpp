@@ -123,6 +123,12 @@ TEST(UcxBackend, ByDefaultNearlyAndAlwaysTheSame) {
   expect_success_of("relaxed", {"default", "aab"}, unless_sanitized(12, 6));
 }
 
+TEST(UcxBackend, WhatCrossesHostsMayBeRounded) {
+  expect_success("wire", {"default", "aabb", kOverTcp});
+  expect_success("wire", {"default", "aba"});
+  expect_success("wire", {"default", "ab", kOverTcp});
+}
+
 TEST(UcxBackend, ManyCommunicatorsAtOnce) {
   expect_success("communicators", {"ucx", "ab", kOverTcp});
 }

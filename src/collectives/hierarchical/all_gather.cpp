@@ -9,9 +9,8 @@ namespace weft::hierarchical {
 using shm::at;
 
 void HierarchicalBackend::share(Call const& call, void* recv, Ranges const& parts) {
-  auto const element = size_of(call.contract.dtype);
   auto const mine = static_cast<std::size_t>(rank());
-  // Between hosts: each part to one rank of every other host.
+  // Each part to one rank of every other host.
   PartArrays given;
   PartArrays got;
   for (int peer = 0; peer < layout_.size(); ++peer) {
@@ -23,8 +22,12 @@ void HierarchicalBackend::share(Call const& call, void* recv, Ranges const& part
     got.add(parts[index].first, gets ? parts[index].count : 0);
   }
   exchange(call, recv, given, recv, got, &HierarchicalBackend::run_inter);
+  share_inside(call, recv, parts);
+}
 
-  // Inside: as many parts at a time as there are ranks, each from the rank that has it.
+// As many parts at a time as there are ranks, each from the rank that has it.
+void HierarchicalBackend::share_inside(Call const& call, void* recv, Ranges const& parts) {
+  auto const element = size_of(call.contract.dtype);
   if (layout_.locals().size() == 1) return;
   for (auto const round : layout_.rounds()) {
     PartArrays shared;

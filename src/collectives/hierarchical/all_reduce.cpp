@@ -4,16 +4,26 @@
 
 #include "collectives/hierarchical/hierarchical_backend.hpp"
 #include "collectives/hierarchical/inner_call.hpp"
+#include "collectives/hierarchical/rounded.hpp"
 #include "collectives/shm/partition.hpp"
 
 namespace weft::hierarchical {
 
 using shm::at;
 
+char const* HierarchicalBackend::way_of(Call const& call) const noexcept {
+  if (is_rounded(call)) {
+    return wire_ == WireFormat::bf16 ? "combined inside hosts first, bf16 between them"
+                                     : "combined inside hosts first, fp8 between them";
+  }
+  return combines_by_host(call) ? "combined inside hosts first" : "combined in rank order";
+}
+
 void HierarchicalBackend::all_reduce(Call const& call) {
   if (call.bytes() <= kFlat) return run_flat(call, &Backend::all_reduce);
-  enter(call, combines_by_host(call) ? "combined inside hosts first" : "combined in rank order");
+  enter(call, way_of(call));
   auto const parts = even_split(call);
+  if (is_rounded(call)) return Rounded(*this, call, parts).all_reduce(call.send, static_cast<float*>(call.recv));
   auto const mine = parts[static_cast<std::size_t>(rank())];
   combine(call, call.send, parts, at(call.recv, mine.first * size_of(call.contract.dtype)));
   share(call, call.recv, parts);
@@ -33,8 +43,10 @@ void HierarchicalBackend::reduce(Call const& call) {
 
 void HierarchicalBackend::reduce_scatter(Call const& call) {
   if (call.bytes() <= kFlat / ranks()) return run_flat(call, &Backend::reduce_scatter);
-  enter(call, combines_by_host(call) ? "combined inside hosts first" : "combined in rank order");
-  combine(call, call.send, parts_of(call, call.send_parts), call.recv);
+  enter(call, way_of(call));
+  auto const parts = parts_of(call, call.send_parts);
+  if (is_rounded(call)) return Rounded(*this, call, parts).reduce(call.send, static_cast<float*>(call.recv));
+  combine(call, call.send, parts, call.recv);
 }
 
 }  // namespace weft::hierarchical

@@ -12,11 +12,13 @@
 namespace weft::hierarchical {
 
 HierarchicalBackend::HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter,
-                                         HostLayout layout, HostOrder order, std::unique_ptr<Explainer> explainer)
+                                         HostLayout layout, HostOrder order, WireFormat wire,
+                                         std::unique_ptr<Explainer> explainer)
     : intra_(std::move(intra)),
       inter_(std::move(inter)),
       layout_(std::move(layout)),
       order_(std::move(order)),
+      wire_(wire),
       explainer_(std::move(explainer)) {}
 
 Buffer HierarchicalBackend::workspace(std::size_t count, DataType dtype) {

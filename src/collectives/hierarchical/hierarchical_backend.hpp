@@ -21,7 +21,8 @@ struct PartArrays;
 /// every rank is to have crosses to each host once and is shared there. Where Reproducibility allows it, or the result
 /// is exact in any order, ranks of a host combine their contributions first and only partial results cross. Otherwise
 /// contributions are not combined before they have come together at one rank, which does so in rank order: the bits are
-/// those of a single host, however ranks are placed.
+/// those of a single host, however ranks are placed. What `wire` is about crosses in that format, combined inside hosts
+/// first.
 ///
 /// Every call begins with its announcement on `inter`, so that all ranks of all hosts agree. Small calls, scans, and
 /// operations whose parts only some ranks know are `inter`'s altogether. A failure of either is told to the other.
@@ -29,7 +30,7 @@ class HierarchicalBackend final : public Backend {
  public:
   /// `intra` has the ranks of layout.locals(), in that order; `inter` has all, and reduces in the same `order`.
   HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter, HostLayout layout,
-                      HostOrder order, std::unique_ptr<Explainer> explainer);
+                      HostOrder order, WireFormat wire, std::unique_ptr<Explainer> explainer);
 
   void all_reduce(Call const& call) override;
   void reduce_scatter(Call const& call) override;
@@ -64,6 +65,7 @@ class HierarchicalBackend final : public Backend {
     std::size_t count = 0;
   };
   using Ranges = std::vector<Range>;
+  class Rounded;
 
   [[nodiscard]] int rank() const noexcept { return layout_.rank(); }
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(layout_.size()); }
@@ -90,8 +92,14 @@ class HierarchicalBackend final : public Backend {
   void move(Call const& call, void const* send, Ranges const& gives, void* recv, Ranges const& gets);
   /// Shares parts[r] of `recv` from rank r with all; this rank's is in place already.
   void share(Call const& call, void* recv, Ranges const& parts);
+  /// The half of it inside the host, where parts from other hosts are at the ranks that brought them in.
+  void share_inside(Call const& call, void* recv, Ranges const& parts);
   /// Every rank's factor for a premul_sum.
   [[nodiscard]] std::vector<double> share_scales(Call const& call);
+  /// Whether a reduction's contributions are rounded where they cross hosts.
+  [[nodiscard]] bool is_rounded(Call const& call) const noexcept;
+  /// How an all_reduce or reduce_scatter goes, for explanations.
+  [[nodiscard]] char const* way_of(Call const& call) const noexcept;
   /// Whether a reduction goes by hosts first.
   [[nodiscard]] bool combines_by_host(Call const& call) const noexcept;
   /// Combines the contributions of this host's ranks to elements [first, first + block) of all `parts`: this rank's
@@ -110,6 +118,7 @@ class HierarchicalBackend final : public Backend {
   std::unique_ptr<Backend> inter_;
   HostLayout layout_;
   HostOrder order_;
+  WireFormat wire_;
   std::unique_ptr<Explainer> explainer_;  // rank 0's, where asked for
   std::uint64_t intra_calls_ = 0;
   std::uint64_t inter_calls_ = 0;
