@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/backend_maker.hpp"
 #include "collectives/host_layout.hpp"
 #include "collectives/shm/shm_backend.hpp"
 #include "core/host_identity.hpp"
@@ -191,6 +192,7 @@ void check_wire(Introduction const& first, BackendKind kind, std::vector<int> co
 }  // namespace
 
 std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOptions const& options) {
+  if (auto* const maker = BackendMaker::current()) return maker->create(bootstrap, options);
   auto const all = introduce(bootstrap, options);
   auto const hosts = number_hosts(all);
   auto const kind = choose(all.front(), hosts, all.front().prefers_ucx);

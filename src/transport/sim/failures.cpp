@@ -26,7 +26,11 @@ void World::lose(int rank) {
     if (message.to == rank) message.delivered = true;
   });
   if (!failure_) schedule(now_ + options_.detection, EventKind::failure, static_cast<std::uint32_t>(rank));
-  if (self.asleep) enter(rank);  // its fiber unwinds
+  // Its strands unwind; those that wait for one another go on once these have.
+  for (StrandId strand = 0; strand < strands_.size(); ++strand) {
+    auto const& one = strands_[strand];
+    if (one.rank == rank && one.asleep && one.address == nullptr && !one.ended) enter(strand);
+  }
 }
 
 void World::fail(ErrorCode code, std::string const& what) {
@@ -34,15 +38,16 @@ void World::fail(ErrorCode code, std::string const& what) {
     failure_.emplace(code, what);
     note(TraceEvent::Kind::failure, -1);
   }
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    if (ranks_[r].asleep && !ranks_[r].ended) wake(static_cast<int>(r), now_);
+  for (StrandId strand = 0; strand < strands_.size(); ++strand) {
+    auto const& one = strands_[strand];
+    if (one.asleep && one.address == nullptr && !one.ended) wake(strand, now_);
   }
 }
 
-std::string World::describe_wait(int rank) const {
-  auto const& self = ranks_[static_cast<std::size_t>(rank)];
-  if (!self.awaits) return {};
-  auto const& message = messages_[*self.awaits];
+std::string World::describe_wait(Strand const& strand) const {
+  auto const rank = strand.rank;
+  if (!strand.awaits) return {};
+  auto const& message = messages_[*strand.awaits];
   auto const sends = message.from == rank;
   auto const peer = sends ? message.to : message.from;
   auto const& other = ranks_[static_cast<std::size_t>(peer)];
@@ -57,15 +62,22 @@ std::string World::describe_deadlock() const {
   std::string text = "nobody can go on:";
   int told = 0;
   int blocked = 0;
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    if (ranks_[r].ended) continue;
+  for (auto const& strand : strands_) {
+    if (strand.ended || strand.address != nullptr) continue;
     ++blocked;
-    auto const waits = describe_wait(static_cast<int>(r));
+    auto const waits = describe_wait(strand);
     if (waits.empty() || told == kMostLines) continue;
     text += fmt::format("{} {}", told == 0 ? "" : ";", waits);
     ++told;
   }
   return blocked > told ? fmt::format("{}; and {} more ranks", text, blocked - told) : text;
+}
+
+void World::give_up() const {
+  auto const blocked = std::count_if(ranks_.begin(), ranks_.end(), [](Rank const& rank) { return !rank.ended; });
+  fmt::print(stderr, "weft: simulation: {} ranks wait for streams or Works of their own that never end; giving up\n",
+             blocked);
+  std::abort();
 }
 
 }  // namespace weft::sim

@@ -2,7 +2,7 @@
 
 namespace weft::sim {
 
-MessageId Messages::make(int from, int to, std::uint64_t number) {
+MessageId Messages::make(Path const& path, std::uint64_t number) {
   MessageId id = 0;
   if (free_.empty()) {
     id = static_cast<MessageId>(all_.size());
@@ -14,33 +14,33 @@ MessageId Messages::make(int from, int to, std::uint64_t number) {
     all_[id] = {};
   }
   live_[id] = 1;
-  all_[id].from = from;
-  all_[id].to = to;
+  all_[id].from = path.from;
+  all_[id].to = path.to;
   all_[id].number = number;
   return id;
 }
 
-MessageId Messages::begin_send(int from, int to) {
-  auto& between = pair(from, to);
+MessageId Messages::begin_send(Path const& path) {
+  auto& between = pair(path);
   auto const number = between.sends++;
   if (number < between.recvs) {
     auto const id = between.waiting.front();
     between.waiting.pop_front();
     return id;
   }
-  between.waiting.push_back(make(from, to, number));
+  between.waiting.push_back(make(path, number));
   return between.waiting.back();
 }
 
-MessageId Messages::begin_recv(int from, int to) {
-  auto& between = pair(from, to);
+MessageId Messages::begin_recv(Path const& path) {
+  auto& between = pair(path);
   auto const number = between.recvs++;
   if (number < between.sends) {
     auto const id = between.waiting.front();
     between.waiting.pop_front();
     return id;
   }
-  between.waiting.push_back(make(from, to, number));
+  between.waiting.push_back(make(path, number));
   return between.waiting.back();
 }
 

@@ -23,7 +23,8 @@ struct Message {
   std::byte* target = nullptr;
   bool has_sender = false;    ///< the send has begun
   bool has_receiver = false;  ///< the receive has begun
-  bool sender_done = false;   ///< has waited, or was lost
+  bool carries_data = true;
+  bool sender_done = false;  ///< has waited, or was lost
   bool receiver_done = false;
   bool delivered = false;        ///< its bytes are at the receiver's
   bool lost = false;             ///< with one of its ranks
@@ -31,19 +32,37 @@ struct Message {
   Network::Route route;          ///< once it is on its way
   std::uint32_t next_link = 0;   ///< of the route
   bool on_its_way = false;
-  Time leaves = kNever;   ///< when the sender's buffer is free; known once it has begun to leave
-  Time last_byte{};       ///< when the last byte leaves the busiest link so far
-  Time arrives = kNever;  ///< known once it has passed all links
+  Time leaves = kNever;              ///< when the sender's buffer is free; known once it has begun to leave
+  Time last_byte{};                  ///< when the last byte leaves the busiest link so far
+  Time arrives = kNever;             ///< known once it has passed all links
+  std::uint32_t sends = kNobody;     ///< the strand that waits to be rid of it
+  std::uint32_t receives = kNobody;  ///< the one that waits for it
+
+  static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
 };
 
 using MessageId = std::uint32_t;
 
+/// What two ranks' messages are matched by: those of a channel among themselves.
+struct Path {
+  static constexpr unsigned kRankBits = 20;
+
+  std::uint32_t channel = 0;  ///< below 2^24
+  int from = 0;
+  int to = 0;
+
+  [[nodiscard]] std::uint64_t key() const noexcept {
+    return (std::uint64_t{channel} << (2 * kRankBits)) | (static_cast<std::uint64_t>(from) << kRankBits) |
+           static_cast<std::uint64_t>(to);
+  }
+};
+
 /// All messages that some rank still has to do with, found by number or by their ranks.
 class Messages {
  public:
-  /// The message that the next send (or receive) from `from` to `to` is part of: one that the other side began, or new.
-  [[nodiscard]] MessageId begin_send(int from, int to);
-  [[nodiscard]] MessageId begin_recv(int from, int to);
+  /// The message that the next send (or receive) on a path is part of: one that the other side began, or new.
+  [[nodiscard]] MessageId begin_send(Path const& path);
+  [[nodiscard]] MessageId begin_recv(Path const& path);
   [[nodiscard]] Message& operator[](MessageId id) noexcept { return all_[id]; }
   [[nodiscard]] Message const& operator[](MessageId id) const noexcept { return all_[id]; }
   /// Both sides are done with it.
@@ -64,10 +83,8 @@ class Messages {
     std::deque<MessageId> waiting;
   };
 
-  [[nodiscard]] MessageId make(int from, int to, std::uint64_t number);
-  [[nodiscard]] Pair& pair(int from, int to) {
-    return pairs_[(static_cast<std::uint64_t>(from) << 32U) | static_cast<std::uint32_t>(to)];
-  }
+  [[nodiscard]] MessageId make(Path const& path, std::uint64_t number);
+  [[nodiscard]] Pair& pair(Path const& path) { return pairs_[path.key()]; }
 
   std::deque<Message> all_;
   std::vector<char> live_;

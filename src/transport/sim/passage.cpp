@@ -26,8 +26,7 @@ void World::advance(MessageId id) {
     message.last_byte = std::max(message.last_byte, begins + busy);
     if (message.next_link == 0) {
       message.leaves = begins + busy;
-      auto const& sender = ranks_[static_cast<std::size_t>(message.from)];
-      if (sender.asleep && sender.awaits == id) wake(message.from, message.leaves);
+      if (message.sends != Message::kNobody) wake(message.sends, message.leaves);
     }
     ++message.next_link;
     // The first byte reaches the next link only then: what gets there before goes first.
@@ -40,8 +39,7 @@ void World::advance(MessageId id) {
 void World::finish_route(MessageId id) {
   auto& message = messages_[id];
   message.arrives = message.last_byte + message.route.latency + jitter_of(message);
-  auto const& receiver = ranks_[static_cast<std::size_t>(message.to)];
-  if (receiver.asleep && receiver.awaits == id && message.has_receiver) wake(message.to, message.arrives);
+  if (message.receives != Message::kNobody) wake(message.receives, message.arrives);
 }
 
 Time World::jitter_of(Message const& message) const noexcept {
@@ -58,7 +56,7 @@ Time World::jitter_of(Message const& message) const noexcept {
 void World::complete_send(Message& message) {
   message.sender_done = true;
   // The sender may write its buffer from now on; the receiver takes its bytes when they arrive.
-  if (message.delivered || phantom_ != nullptr || message.sent_bytes == 0) return;
+  if (message.delivered || !message.carries_data || message.sent_bytes == 0) return;
   message.bytes.assign(message.source, message.source + message.sent_bytes);
 }
 
@@ -67,7 +65,7 @@ void World::complete_recv(Message& message) {
   message.delivered = true;
   note(TraceEvent::Kind::arrival, message.to, message.from, message.number, message.sent_bytes);
   auto const length = std::min(message.sent_bytes, message.recv_bytes);
-  if (phantom_ != nullptr || length == 0) return;
+  if (!message.carries_data || length == 0) return;
   std::memcpy(message.target, message.sender_done ? message.bytes.data() : message.source, length);
 }
 

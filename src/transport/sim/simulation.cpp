@@ -24,11 +24,17 @@ Outcome simulate(Topology const& topology, Options const& options, std::function
 }
 
 Time now(Transport const& transport) {
-  return dynamic_cast<RankTransport const&>(transport).world().now();
+  return dynamic_cast<RankTransport const&>(transport).world().virtual_now();
 }
 
 void pass(Transport& transport, Time duration) {
-  dynamic_cast<RankTransport&>(transport).world().pass(transport.rank(), duration);
+  auto& self = dynamic_cast<RankTransport&>(transport);
+  self.world().pass(self.world_rank(), duration);
+}
+
+double slowness(Transport const& transport) {
+  auto const& self = dynamic_cast<RankTransport const&>(transport);
+  return self.world().slowness(self.world_rank());
 }
 
 }  // namespace weft::sim

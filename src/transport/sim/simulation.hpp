@@ -69,15 +69,21 @@ struct Outcome {
 /// Runs `body` once for every rank of the network, each in a fiber of its own, on a virtual clock: one thread, nothing
 /// real is waited for. Equal arguments give equal runs, whatever the machine.
 ///
+/// Inside, std::chrono::steady_clock's place is taken by the virtual clock, from 0 on, for all that the library times,
+/// and Stream::cpu() gives streams on it: what is enqueued there runs beside the body.
+///
 /// A body that throws makes all other ranks' calls throw Error{aborted} naming it. Where nobody can go on any more, all
-/// calls throw Error{timeout} that says who waits for whom.
+/// calls throw Error{timeout} that says who waits for whom. Where only streams and Works of single ranks wait for one
+/// another, which no call can be told, the program ends.
 /// @throws Error{invalid_argument} for options that cannot be
 [[nodiscard]] Outcome simulate(Topology const& topology, Options const& options,
                                std::function<void(Transport&)> const& body);
 
 /// The virtual time that has passed for a rank of a simulation, inside its body. `transport` is that of the body.
 [[nodiscard]] Time now(Transport const& transport);
-/// Lets virtual time pass: what computation takes.
+/// Lets virtual time pass for the body, or the stream's task, that calls: what computation takes.
 void pass(Transport& transport, Time duration);
+/// How many times as long a straggler takes; 1 for everybody else.
+[[nodiscard]] double slowness(Transport const& transport);
 
 }  // namespace weft::sim

@@ -4,7 +4,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <utility>
+
+#include "transport/sim/sim_stream.hpp"
 
 namespace weft::sim {
 namespace {
@@ -27,6 +32,7 @@ Transport::Request request_of(MessageId id, bool sends) noexcept {
 
 World::World(Topology const& topology, Options const& options)
     : options_(options),
+      topology_(topology),
       network_(topology, options.stragglers),
       stacks_(options.stacks ? options.stacks : std::make_shared<StackPool>()),
       ranks_(static_cast<std::size_t>(topology.ranks)),
@@ -38,26 +44,33 @@ World::World(Topology const& topology, Options const& options)
                   fmt::format("rank {} cannot be lost: there are 0 to {}", loss.rank, topology.ranks - 1));
     }
   }
-  if (options.carries_data) return;
-  void* const addresses = mmap(nullptr, kPhantomBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (addresses == MAP_FAILED) throw Error(ErrorCode::out_of_memory, "no addresses for a simulation without data");
-  phantom_ = static_cast<std::byte*>(addresses);
 }
 
 World::~World() {
   if (phantom_ != nullptr) munmap(phantom_, kPhantomBytes);
 }
 
+std::byte* World::phantom() {
+  if (phantom_ != nullptr) return phantom_;
+  void* const addresses = mmap(nullptr, kPhantomBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (addresses == MAP_FAILED) throw Error(ErrorCode::out_of_memory, "no addresses for a simulation without data");
+  phantom_ = static_cast<std::byte*>(addresses);
+  return phantom_;
+}
+
 Outcome World::run(std::function<void(Transport&)> const& body) {
+  Timeline::Scope const here(*this);
   outcome_.ended.resize(ranks_.size());
   outcome_.errors.resize(ranks_.size());
   std::vector<Time> delays(ranks_.size());
   for (auto const& slow : options_.stragglers) delays[static_cast<std::size_t>(slow.rank)] += slow.delay;
   for (std::size_t r = 0; r < ranks_.size(); ++r) start(delays[r], static_cast<int>(r), body);
   for (auto const& loss : options_.losses) schedule(loss.at, EventKind::loss, static_cast<std::uint32_t>(loss.rank));
-  while (running_ > 0) {
+  // Streams may outlive their ranks by what is left to do in them.
+  while (running_ > 0 || (alive_ > 0 && !events_.empty())) {
     if (events_.empty()) {
       fail(ErrorCode::timeout, describe_deadlock());
+      if (events_.empty()) give_up();
       continue;
     }
     auto const event = events_.top();
@@ -70,10 +83,27 @@ Outcome World::run(std::function<void(Transport&)> const& body) {
 
 void World::start(Time delay, int rank, std::function<void(Transport&)> const& body) {
   auto& self = ranks_[static_cast<std::size_t>(rank)];
-  self.transport = std::make_unique<RankTransport>(*this, rank);
-  self.fiber = std::make_unique<Fiber>(*stacks_, [this, rank, &body] { live(rank, body); });
+  self.transport = std::make_unique<RankTransport>(*this, rank, Channel{0, options_.carries_data});
   ++running_;
-  wake(rank, delay);
+  ++alive_;
+  strands_.emplace_back();
+  strands_.back().rank = rank;
+  strands_.back().fiber = std::make_unique<Fiber>(*stacks_, [this, rank, &body] { live(rank, body); });
+  wake(static_cast<StrandId>(rank), delay);
+}
+
+World::StrandId World::start_strand(std::function<void()> body) {
+  auto const strand = static_cast<StrandId>(strands_.size());
+  strands_.emplace_back();
+  strands_.back().rank = running_rank();
+  strands_.back().fiber = std::make_unique<Fiber>(*stacks_, [this, strand, body = std::move(body)] {
+    body();
+    strands_[strand].ended = true;
+    --alive_;
+  });
+  ++alive_;
+  wake(strand, now_);
+  return strand;
 }
 
 void World::live(int rank, std::function<void(Transport&)> const& body) {
@@ -86,7 +116,6 @@ void World::live(int rank, std::function<void(Transport&)> const& body) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("rank {} returned with {} requests that it has not waited for", rank, self.pending));
     }
-  } catch (Lost const&) {
   } catch (std::exception const& error) {
     outcome_.errors[index] = std::current_exception();
     failure = error.what();
@@ -94,8 +123,11 @@ void World::live(int rank, std::function<void(Transport&)> const& body) {
     outcome_.errors[index] = std::current_exception();
     failure = "something that is no std::exception was thrown";
   }
+  if (self.lost) outcome_.errors[index] = nullptr;  // there is nobody any more to tell of what they saw
   self.ended = true;
+  strands_[index].ended = true;
   --running_;
+  --alive_;
   outcome_.ended[index] = now_;
   if (!self.lost) outcome_.elapsed = std::max(outcome_.elapsed, now_);
   note(TraceEvent::Kind::end, rank);
@@ -111,7 +143,7 @@ void World::schedule(Time at, EventKind kind, std::uint32_t subject, std::uint32
 void World::handle(Event const& event) {
   switch (event.kind) {
     case EventKind::wake:
-      if (event.token == ranks_[event.subject].token) enter(static_cast<int>(event.subject));
+      if (event.token == strands_[event.subject].token && !strands_[event.subject].ended) enter(event.subject);
       return;
     case EventKind::advance: return advance(event.subject);
     case EventKind::loss: return lose(static_cast<int>(event.subject));
@@ -119,30 +151,65 @@ void World::handle(Event const& event) {
   }
 }
 
-void World::enter(int rank) {
-  auto& self = ranks_[static_cast<std::size_t>(rank)];
+void World::enter(StrandId strand) {
+  auto& self = strands_[strand];
   ++self.token;
   self.asleep = false;
+  auto const before = std::exchange(running_strand_, strand);
   self.fiber->enter();
+  running_strand_ = before;
+  if (self.ended) self.fiber.reset();  // its stack is another's from now on
 }
 
-void World::sleep(int rank, Time until) {
-  auto& self = ranks_[static_cast<std::size_t>(rank)];
+void World::leave(Time until) {
+  auto& self = strands_[running_strand_];
   self.asleep = true;
-  if (until != kNever) wake(rank, until);
+  if (until != kNever) wake(running_strand_, until);
   self.fiber->leave();
-  check(rank);
 }
 
-void World::wake(int rank, Time at) {
-  auto const index = static_cast<std::uint32_t>(rank);
-  schedule(at, EventKind::wake, index, ranks_[index].token);
+void World::sleep(Time until) {
+  leave(until);
+  check(running_rank());
+}
+
+void World::wake(StrandId strand, Time at) {
+  schedule(at, EventKind::wake, strand, strands_[strand].token);
+}
+
+World::TimePoint World::now() noexcept {
+  return TimePoint(std::chrono::duration_cast<std::chrono::nanoseconds>(now_));
+}
+
+void World::wait(void const* address, TimePoint until) noexcept {
+  auto const strand = running_strand_;
+  constexpr auto kFar = TimePoint(std::chrono::hours(24 * 50));
+  sleepers_[address].push_back(strand);
+  strands_[strand].address = address;
+  // A moment that is no whole nanosecond has come once the next one has.
+  leave(until < kFar ? std::max(now_, Time(until.time_since_epoch())) : kNever);
+  strands_[strand].address = nullptr;
+  auto const found = sleepers_.find(address);
+  if (found == sleepers_.end()) return;
+  std::erase(found->second, strand);
+  if (found->second.empty()) sleepers_.erase(found);
+}
+
+void World::wake(void const* address) noexcept {
+  auto const found = sleepers_.find(address);
+  if (found == sleepers_.end()) return;
+  for (auto const strand : found->second) wake(strand, now_);
+  sleepers_.erase(found);
+}
+
+std::shared_ptr<Stream::Impl> World::make_stream(StreamOptions const& /*options*/) {
+  return std::make_shared<SimStream>(*this);
 }
 
 void World::check(int rank) {
   if (ranks_[static_cast<std::size_t>(rank)].lost) throw Lost{};
   if (!failure_) return;
-  auto const waits = describe_wait(rank);
+  auto const waits = running_strand_ == Message::kNobody ? "" : describe_wait(strands_[running_strand_]);
   throw Error(failure_->code(), fmt::format("{}{}", failure_->what(), waits.empty() ? "" : "; here " + waits));
 }
 
@@ -152,11 +219,12 @@ void World::check_peer(int rank, int peer, char const* what) const {
               fmt::format("{} of rank {}: there is no other rank {}; there are 0 to {}", what, rank, peer, size() - 1));
 }
 
-Transport::Request World::start_send(int rank, int to, std::span<std::byte const> bytes) {
+Transport::Request World::start_send(Channel const& channel, int rank, int to, std::span<std::byte const> bytes) {
   check(rank);
   check_peer(rank, to, "send");
-  auto const id = messages_.begin_send(rank, to);
+  auto const id = messages_.begin_send({channel.number, rank, to});
   auto& message = messages_[id];
+  message.carries_data = channel.carries_data;
   message.has_sender = true;
   message.sent_bytes = bytes.size();
   message.source = bytes.data();
@@ -168,16 +236,17 @@ Transport::Request World::start_send(int rank, int to, std::span<std::byte const
   return request_of(id, true);
 }
 
-Transport::Request World::start_recv(int rank, int from, std::span<std::byte> bytes) {
+Transport::Request World::start_recv(Channel const& channel, int rank, int from, std::span<std::byte> bytes) {
   check(rank);
   check_peer(rank, from, "receive");
-  auto const id = messages_.begin_recv(from, rank);
+  auto const id = messages_.begin_recv({channel.number, from, rank});
   auto& message = messages_[id];
+  message.carries_data = channel.carries_data;
   message.has_receiver = true;
   message.recv_bytes = bytes.size();
   message.target = bytes.data();
   ++ranks_[static_cast<std::size_t>(rank)].pending;
-  if (options_.spoil_buffers && phantom_ == nullptr && !bytes.empty()) {
+  if (options_.spoil_buffers && channel.carries_data && !bytes.empty()) {
     std::memset(bytes.data(), static_cast<int>(kNonsense), bytes.size());
   }
   note(TraceEvent::Kind::recv, rank, from, message.number, bytes.size());
@@ -194,13 +263,16 @@ void World::wait(int rank, Transport::Request& request) {
   check(rank);
   auto& self = ranks_[static_cast<std::size_t>(rank)];
   auto& message = messages_[id];
-  self.awaits = id;
+  auto& strand = strands_[running_strand_];
+  strand.awaits = id;
+  (sends ? message.sends : message.receives) = running_strand_;
   for (;;) {
     auto const at = sends ? message.leaves : message.arrives;
     if (at <= now_) break;
-    sleep(rank, at);
+    sleep(at);
   }
-  self.awaits.reset();
+  (sends ? message.sends : message.receives) = Message::kNobody;
+  strand.awaits.reset();
   --self.pending;
   sends ? complete_send(message) : complete_recv(message);
   auto const unequal = !sends && message.sent_bytes != message.recv_bytes;
@@ -219,10 +291,14 @@ void World::reduced(int rank, std::size_t bytes) {
 }
 
 void World::pass(int rank, Time duration) {
-  check(rank);
-  if (duration <= Time{}) return;
+  auto const& self = ranks_[static_cast<std::size_t>(rank)];
+  if (self.lost) throw Lost{};
   auto const until = now_ + duration;
-  while (now_ < until) sleep(rank, until);
+  // Who computes hears of others' failures afterwards.
+  while (now_ < until) {
+    leave(until);
+    if (self.lost) throw Lost{};
+  }
 }
 
 void World::note(TraceEvent::Kind kind, int rank, int peer, std::uint64_t number, std::uint64_t bytes) {
@@ -233,6 +309,17 @@ void World::note(TraceEvent::Kind kind, int rank, int peer, std::uint64_t number
     print ^= print >> 29U;
   }
   if (options_.record) outcome_.trace.push_back({now_, kind, rank, peer, number, bytes});
+}
+
+RankTransport::RankTransport(World& world, int rank, Channel channel, std::shared_ptr<std::vector<int> const> members)
+    : world_(world),
+      channel_(channel),
+      members_(std::move(members)),
+      world_rank_(rank),
+      rank_(rank),
+      phantom_(channel.carries_data ? nullptr : world.phantom()) {
+  if (members_ == nullptr) return;
+  rank_ = static_cast<int>(std::find(members_->begin(), members_->end(), rank) - members_->begin());
 }
 
 }  // namespace weft::sim

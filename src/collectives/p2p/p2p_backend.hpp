@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/backend.hpp"
+#include "collectives/p2p/algorithms.hpp"
+#include "transport/transport.hpp"
+
+namespace weft::p2p {
+
+/// What a back end over transports is told of them. Equal on all ranks.
+struct Network {
+  double alpha_s = 5e-6;  ///< of a message between any two ranks, as formulas count
+  double beta_s_per_byte = 1 / 25e9;
+  double gamma_s_per_byte = 0;
+  /// Calls of up to so many bytes go over `data`, larger ones over `sizes` where there is one.
+  std::size_t carried_bytes = std::size_t{64} << 10;
+  bool bitwise = false;  ///< combine in rank order wherever results depend on it
+  Tuning tuning{};
+};
+
+/// Ends of channels that do not see one another's messages.
+struct Ends {
+  std::unique_ptr<Transport> data;   ///< of collectives
+  std::unique_ptr<Transport> sizes;  ///< of those that move no bytes; null: all do
+  std::unique_ptr<Transport> messages;
+  /// Memory of calls that move no bytes, by the number of the call that allocates it: may be the same for all ranks.
+  std::function<std::shared_ptr<void>(std::uint64_t call, std::size_t bytes)> memory{};
+};
+
+/// Collectives over any Transport: an announcement in ⌈log2 n⌉ steps, in which ranks compare their calls, then the
+/// algorithm of collectives/p2p that is the fastest by its formula. For the simulator, where nothing else can be waited
+/// for; transports that can be polled have back ends of their own, which tell more about who is missing.
+///
+/// Messages from one rank to another begin in the order in which they were issued, on one stream at a time. Messengers
+/// are not there, nor are survivors.
+class P2pBackend final : public Backend {
+ public:
+  using OnFailure = std::function<void(ErrorCode, std::string const&)>;
+  /// `on_failure` tells all ranks; later calls here then throw.
+  P2pBackend(Ends ends, Network const& network, OnFailure on_failure);
+
+  void all_reduce(Call const& call) override { run(call); }
+  void reduce_scatter(Call const& call) override { run(call); }
+  void all_gather(Call const& call) override { run(call); }
+  void broadcast(Call const& call) override { run(call); }
+  void reduce(Call const& call) override { run(call); }
+  void gather(Call const& call) override { run(call); }
+  void scatter(Call const& call) override { run(call); }
+  void all_to_all(Call const& call) override { run(call); }
+  void scan(Call const& call) override { run(call); }
+  void barrier(Call const& call) override { announce(call); }
+  void merged(MergedCall const& calls) override;
+  [[nodiscard]] MergeLimits merge_limits() const noexcept override {
+    return {std::size_t{32} << 10, std::size_t{1} << 20};
+  }
+  void transfer(Call const& call, std::span<Message const> messages) override;
+  std::unique_ptr<Transit> begin(Call const& call, Message const& message) override;
+  void await(Call const& call, std::function<bool()> const& ready) override;
+  void throw_if_failed() override {}
+  [[nodiscard]] PeerState peer_state(int /*rank*/) override { return PeerState::present; }
+  std::shared_ptr<void> allocate(Call const& call) override;
+  void abort(std::string const& reason) noexcept override { fail(ErrorCode::aborted, reason); }
+  void fail(ErrorCode code, std::string const& reason) noexcept override;
+
+ private:
+  void run(Call const& call);
+  /// @throws Error{mismatch} on every rank where calls differ; nothing was moved.
+  void announce(Call const& call);
+  [[nodiscard]] Algorithm const& choose(Call const& call) const;
+
+  Ends ends_;
+  Network network_;
+  OnFailure on_failure_;
+  std::vector<std::byte> flat_;  // buffers of merged calls, side by side
+};
+
+}  // namespace weft::p2p

@@ -1,0 +1,53 @@
+#include "simulation/simulated_ranks.hpp"
+
+#include "simulation/sim_backends.hpp"
+#include "simulation/sim_bootstrap.hpp"
+#include "transport/sim/world.hpp"
+#include "weft/error.hpp"
+
+namespace weft::sim {
+namespace {
+
+/// Of a rank that has a stream, a trainer, and plans to make; pages are taken when first touched.
+constexpr std::size_t kStackBytes = std::size_t{1} << 20;
+
+CommunicatorOptions resolved(CommunicatorOptions options) {
+  if (options.config) return options;
+  options.config = Config();
+  options.config->flight_recorder = 0;
+  return options;
+}
+
+}  // namespace
+
+Interval SimulatedRank::compute(Time duration) const {
+  auto const start = now();
+  pass(transport_, from_seconds(to_seconds(duration) * slowness(transport_)));
+  return {start, now()};
+}
+
+TimePoint SimulatedRank::now() const {
+  return weft::now();
+}
+
+Outcome simulate_ranks(Topology const& topology, Options const& options, RankOptions const& how,
+                       std::function<void(SimulatedRank&)> const& body) {
+  if (how.hierarchical && !options.carries_data) {
+    throw Error(ErrorCode::invalid_argument,
+                "simulate_ranks: hierarchical needs options.carries_data: it combines what hosts have");
+  }
+  auto with = options;
+  if (!with.stacks) with.stacks = std::make_shared<StackPool>(kStackBytes);
+  World world(topology, with);
+  SimBackends backends(world, options, how.hierarchical);
+  BackendMaker::Scope const here(backends);
+  auto const communicator_options = resolved(how.communicator);
+  return world.run([&](Transport& transport) {
+    auto const meeting_place = backends.meeting_place();
+    auto communicator = Communicator::create(std::make_shared<SimBootstrap>(*meeting_place), communicator_options);
+    SimulatedRank self(communicator, transport);
+    body(self);
+  });
+}
+
+}  // namespace weft::sim
