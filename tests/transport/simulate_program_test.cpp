@@ -67,6 +67,21 @@ TEST(SimulateProgram, AStragglerAndOversubscriptionCost) {
   EXPECT_NE(time("--jitter 5us --seed 4"), time("--jitter 5us --seed 5"));
 }
 
+TEST(SimulateProgram, AStepHidesWhatItCan) {
+  auto const hidden = report("--step 10x1M@4ms --bucket 1M --ranks 4 --topology flat");
+  EXPECT_NEAR(hidden["compute_ms"], 60, 1e-3);
+  EXPECT_EQ(hidden["buckets"].size(), 10U);
+  EXPECT_GT(hidden["hidden_ms"], 8 * hidden["exposed_ms"].get<double>());
+  auto const exposed = report("--step 10x1M@4ms --bucket 1M --ranks 4 --topology flat --no-overlap");
+  EXPECT_NEAR(exposed["hidden_ms"], 0, 1e-6);
+  EXPECT_NEAR(exposed["step_ms"], 60 + exposed["communication_ms"].get<double>(), 1e-3);
+  // The others wait for a straggler, whose own communication is the shortest.
+  auto const slow = report("--step 10x1M@4ms --ranks 4 --straggler 2:1.5");
+  EXPECT_GT(slow["step_ms"], 90);
+  EXPECT_EQ(report("--step 3x64K@1ms --ranks 16 --jitter 9us --seed 4"),
+            report("--step 3x64K@1ms --ranks 16 --jitter 9us --seed 4"));
+}
+
 TEST(SimulateProgram, BoundsAreThoseOfTheNarrowestBorder) {
   auto topology = sim::Topology::flat(8, {1e-6, 1e9});
   EXPECT_DOUBLE_EQ(bound_s(topology, Operation::all_reduce, 8e6), 1e-6 + 14e-3);
@@ -118,6 +133,13 @@ TEST(SimulateProgram, BadInputIsExplained) {
                                         {"--plot a.jpg", "has to end in .png"},
                                         {"--json /nowhere/a.json", "cannot be written"},
                                         {"--topology nvlink --ranks 12", "ranks_per_host is 8"},
+                                        {"--step 3", "not like 24x12M@8ms"},
+                                        {"--step 0x1M@1ms", "not like 24x12M@8ms"},
+                                        {"--step 3x1@1ms", "4 bytes or more"},
+                                        {"--step 3x1M@1", "no time"},
+                                        {"--step 3x1M@1ms --op broadcast", "excludes"},
+                                        {"--step 3x1M@1ms --plot a.png", "not for --step"},
+                                        {"--no-overlap", "--step"},
                                         {"--nonsense", "nonsense"}}) {
     auto const result = run(arguments);
     EXPECT_EQ(result.code, 2) << arguments << ": " << result.output;

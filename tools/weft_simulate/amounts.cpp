@@ -93,4 +93,22 @@ std::vector<sim::Straggler> parse_stragglers(std::string const& text) {
   return all;
 }
 
+TrainingStep parse_step(std::string const& text) {
+  constexpr double kMostLayers = 10'000;
+  auto const by = text.find('x');
+  auto const at = text.find('@');
+  auto const [layers, rest] = split(text.substr(0, by));
+  if (by == std::string::npos || at == std::string::npos || at < by || !rest.empty() || !(layers >= 1) ||
+      layers > kMostLayers || std::floor(layers) != layers) {
+    refuse(fmt::format("--step: \"{}\" is not like 24x12M@8ms: layers, bytes and backward's time of each", text));
+  }
+  TrainingStep step;
+  step.layers = static_cast<int>(layers);
+  step.layer_bytes = parse_bytes(text.substr(by + 1, at - by - 1)) / sizeof(float) * sizeof(float);
+  if (step.layer_bytes == 0) refuse(fmt::format("--step: \"{}\": a layer has 4 bytes or more", text));
+  step.backward_s = parse_seconds(text.substr(at + 1));
+  step.forward_s = step.backward_s / 2;
+  return step;
+}
+
 }  // namespace weft::simulate_tool

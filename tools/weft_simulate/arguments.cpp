@@ -18,8 +18,9 @@ constexpr int kMostRanks = 16384;  // two memory mappings each
 constexpr char const* kAbout =
     "Predicts what collectives take between ranks that are not there: runs the library's algorithms on a virtual clock "
     "over\n"
-    "a described network, and sets them beside the least that network allows. Times are of links, not of anybody's "
-    "CPU.\n"
+    "a described network, and sets them beside the least that network allows. --step runs the library's buckets there, "
+    "too,\n"
+    "and says how much of a training step's communication is hidden. Times are of links, not of anybody's CPU.\n"
     "Exit code 0: done; 2: bad usage or input.";
 
 /// As the command line has it.
@@ -31,6 +32,10 @@ struct Texts {
   std::string chunk = "best";
   std::string stragglers;
   std::string jitter;
+  std::string step;
+  std::string forward;
+  std::string bucket = "25M";
+  bool overlap = true;
   int ranks = 0;
   int ranks_per_host = 0;
 };
@@ -90,6 +95,13 @@ void finish(Settings& settings, Texts const& texts) {
   if (texts.chunk != "best") settings.chunk = parse_bytes(texts.chunk);
   if (!texts.stragglers.empty()) settings.stragglers = parse_stragglers(texts.stragglers);
   static_cast<void>(sim::Network(settings.topology, settings.stragglers));  // refuses stragglers that are not there
+  if (!texts.step.empty()) {
+    settings.step = parse_step(texts.step);
+    if (!texts.forward.empty()) settings.step->forward_s = parse_seconds(texts.forward);
+    settings.step->bucket_bytes = parse_bytes(texts.bucket);
+    settings.step->overlap = texts.overlap;
+    if (!settings.picture.empty()) throw Error(ErrorCode::invalid_argument, "--plot is for operations, not for --step");
+  }
   if (!texts.jitter.empty()) settings.jitter_s = parse_seconds(texts.jitter);
 }
 
@@ -119,6 +131,13 @@ Arguments parse_arguments(int argc, char const* const* argv) {
       ->check(CLI::Range(0.0, 1e15))
       ->capture_default_str();
   app.add_option("--seed", settings.seed, "of chance")->capture_default_str();
+  auto* const step = app.add_option("--step", texts.step,
+                                    "a data-parallel training step instead: 24x12M@8ms, layers, bytes of f32 gradients "
+                                    "and time of backward of each");
+  step->excludes("--op")->excludes("--algorithm")->excludes("--bytes")->excludes("--chunk");
+  app.add_option("--forward", texts.forward, "time of a layer's forward; half of backward's otherwise")->needs(step);
+  app.add_option("--bucket", texts.bucket, "bytes that are sent together at most")->needs(step)->capture_default_str();
+  app.add_flag("!--no-overlap", texts.overlap, "send when all is computed")->needs(step);
   app.add_option("--json", settings.json, "write the figures as JSON (- for standard output)");
   app.add_option("--plot", settings.picture, "draw them as PNG (needs matplotlib)")->check([](std::string const& path) {
     return path.size() > 4 && path.compare(path.size() - 4, 4, ".png") == 0 ? std::string()

@@ -8,6 +8,7 @@
 
 #include "plot_script/plot_script.hpp"
 #include "weft_simulate/report.hpp"
+#include "weft_simulate/step.hpp"
 
 namespace {
 
@@ -25,12 +26,23 @@ void check_writable(std::string const& path) {
   }
 }
 
+/// Prints the table, and returns the same as JSON.
+nlohmann::ordered_json tell(Settings const& settings) {
+  auto* const out = settings.json == "-" ? stderr : stdout;
+  if (settings.step) {
+    auto const result = simulate_step(settings);
+    print_step(out, settings, result);
+    return step_json(settings, result);
+  }
+  auto const rows = predict(settings);
+  print_report(out, settings, rows);
+  return report_json(settings, rows);
+}
+
 void run(Settings const& settings) {
   check_writable(settings.json);
   check_writable(settings.picture);
-  auto const rows = predict(settings);
-  auto const report = report_json(settings, rows);
-  print_report(settings.json == "-" ? stderr : stdout, settings, rows);
+  auto const report = tell(settings);
   if (settings.json == "-") std::cout << report.dump(2) << '\n';
   if (!settings.json.empty() && settings.json != "-") {
     std::ofstream file(settings.json);

@@ -26,13 +26,14 @@ std::string padded(std::string const& text, std::size_t columns) {
   return std::string(shown < columns ? columns - shown : 0, ' ') + text;
 }
 
-void print_network(std::FILE* out, Settings const& settings) {
+}  // namespace
+
+void print_network(std::FILE* out, Settings const& settings, std::string_view what) {
   auto const& t = settings.topology;
   auto const link = [](sim::LinkSpeed const& speed) {
     return fmt::format("{} and {:.4g} GB/s", time_text(speed.latency_s), speed.bytes_per_s / 1e9);
   };
-  fmt::print(out, "# {} on {}: {} ranks, {} a host", to_string(settings.operation), settings.topology_name, t.ranks,
-             t.ranks_per_host);
+  fmt::print(out, "# {} on {}: {} ranks, {} a host", what, settings.topology_name, t.ranks, t.ranks_per_host);
   if (t.ranks_per_host > 1) fmt::print(out, "; inside {}", link(t.inside));
   if (t.ranks > t.ranks_per_host) {
     fmt::print(out, "; between {}, a NIC a {}", link(t.between), t.shared_nic ? "host" : "rank");
@@ -43,15 +44,14 @@ void print_network(std::FILE* out, Settings const& settings) {
   for (auto const& slow : settings.stragglers) {
     fmt::print(out, "; rank {} {:g}× slower, {} late", slow.rank, slow.factor, time_text(sim::to_seconds(slow.delay)));
   }
-  fmt::print(out,
-             "\n# simulated times (times the bound); bound: no algorithm takes less without stragglers; *: the best\n");
+  fmt::print(out, "\n");
 }
-
-}  // namespace
 
 void print_report(std::FILE* out, Settings const& settings, std::vector<Row> const& rows) {
   constexpr std::size_t kColumn = 22;
-  print_network(out, settings);
+  print_network(out, settings, to_string(settings.operation));
+  fmt::print(out,
+             "# simulated times (times the bound); bound: no algorithm takes less without stragglers; *: the best\n");
   fmt::print(out, "{:>10} {}", "bytes", padded("bound", 12));
   for (auto const* algorithm : settings.algorithms)
     fmt::print(out, " {}", padded(std::string(algorithm->name), kColumn));
@@ -74,23 +74,26 @@ void print_report(std::FILE* out, Settings const& settings, std::vector<Row> con
   }
 }
 
-nlohmann::ordered_json report_json(Settings const& settings, std::vector<Row> const& rows) {
+nlohmann::ordered_json topology_json(Settings const& settings) {
   auto const& t = settings.topology;
   auto const link = [](sim::LinkSpeed const& speed) {
     return nlohmann::ordered_json{{"latency", speed.latency_s}, {"bandwidth", speed.bytes_per_s}, {"gap", speed.gap_s}};
   };
+  return {{"name", settings.topology_name},
+          {"ranks", t.ranks},
+          {"ranks_per_host", t.ranks_per_host},
+          {"inside", link(t.inside)},
+          {"between", link(t.between)},
+          {"shared_nic", t.shared_nic},
+          {"rails", t.rails},
+          {"hosts_per_leaf", t.hosts_per_leaf},
+          {"oversubscription", t.oversubscription},
+          {"spine_latency", t.spine_latency_s}};
+}
+
+nlohmann::ordered_json report_json(Settings const& settings, std::vector<Row> const& rows) {
   nlohmann::ordered_json report{{"operation", to_string(settings.operation)},
-                                {"topology",
-                                 {{"name", settings.topology_name},
-                                  {"ranks", t.ranks},
-                                  {"ranks_per_host", t.ranks_per_host},
-                                  {"inside", link(t.inside)},
-                                  {"between", link(t.between)},
-                                  {"shared_nic", t.shared_nic},
-                                  {"rails", t.rails},
-                                  {"hosts_per_leaf", t.hosts_per_leaf},
-                                  {"oversubscription", t.oversubscription},
-                                  {"spine_latency", t.spine_latency_s}}},
+                                {"topology", topology_json(settings)},
                                 {"seed", settings.seed},
                                 {"stragglers", nlohmann::ordered_json::array()},
                                 {"rows", nlohmann::ordered_json::array()},

@@ -2,11 +2,16 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <vector>
 
 #include "weft_simulate/prediction.hpp"
 
 namespace weft::simulate_tool {
+
+/// A line about `what` runs there, and one about the network.
+void print_network(std::FILE* out, Settings const& settings, std::string_view what);
+[[nodiscard]] nlohmann::ordered_json topology_json(Settings const& settings);
 
 /// A table of all sizes and algorithms, and where one overtakes another.
 void print_report(std::FILE* out, Settings const& settings, std::vector<Row> const& rows);

@@ -12,6 +12,16 @@
 
 namespace weft::simulate_tool {
 
+/// A data-parallel training step.
+struct TrainingStep {
+  int layers = 1;
+  std::size_t layer_bytes = 4;  ///< of its gradients, f32
+  double forward_s = 0;         ///< of a layer
+  double backward_s = 0;
+  std::size_t bucket_bytes = std::size_t{25} << 20;
+  bool overlap = true;
+};
+
 /// What the user asked for.
 struct Settings {
   sim::Topology topology;
@@ -24,8 +34,9 @@ struct Settings {
   double jitter_s = 0;
   double reduction_bytes_per_s = 0;  ///< 0: reductions take no time
   std::uint64_t seed = 1;
-  std::string json;     ///< file, - for standard output, empty for none
-  std::string picture;  ///< PNG
+  std::optional<TrainingStep> step;  ///< instead of an operation
+  std::string json;                  ///< file, - for standard output, empty for none
+  std::string picture;               ///< PNG
 };
 
 struct Arguments {
@@ -42,6 +53,8 @@ struct Arguments {
 [[nodiscard]] std::vector<std::size_t> parse_sizes(std::string const& text);
 /// "17:2" (twice as slow), "17@5ms" (begins later), "17:2@5ms"; several between commas.
 [[nodiscard]] std::vector<sim::Straggler> parse_stragglers(std::string const& text);
+/// "24x12M@8ms": layers, bytes of gradients and time of backward of each, forward half of it.
+[[nodiscard]] TrainingStep parse_step(std::string const& text);
 /// "5us", "3ms", "20ns", "1s". @throws Error{invalid_argument} naming it
 [[nodiscard]] double parse_seconds(std::string const& text);
 
