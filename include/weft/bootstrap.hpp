@@ -52,9 +52,9 @@ class Bootstrap {
 /// State lives in an anonymous shared mapping; nothing is left behind.
 [[nodiscard]] std::vector<std::shared_ptr<Bootstrap>> fork_bootstraps(int size, Config const& config = {});
 
-/// Ranks started by torchrun on one host (RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_PORT, TORCHELASTIC_RUN_ID): they
-/// meet on an abstract socket. @throws Error{invalid_argument} naming the missing or inconsistent variable;
-/// Error{unsupported} when the ranks span hosts.
+/// Ranks started by torchrun (by its variables). Those of one host meet on an abstract socket, those of several at rank
+/// 0's MASTER_ADDR and MASTER_PORT, or the port after it where torchrun's agent has that one. @throws
+/// Error{invalid_argument} naming the missing or inconsistent variable, or a MASTER_ADDR that is not of rank 0's host.
 [[nodiscard]] std::shared_ptr<Bootstrap> torchrun_bootstrap(Config const& config = {});
 
 /// The ranks of MPI_COMM_WORLD (initialises MPI when needed, with MPI_THREAD_MULTIPLE where the library allows it).

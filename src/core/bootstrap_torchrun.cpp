@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <thread>
 
 #include "core/local_socket.hpp"
+#include "core/tcp_socket.hpp"
 #include "weft/bootstrap.hpp"
 #include "weft/error.hpp"
 
@@ -19,8 +21,9 @@ namespace {
 struct Job {
   int rank = 0;
   int size = 1;
-  std::string name;         ///< the same on every rank of this job, and on no other of this user
-  std::uint64_t token = 0;  ///< guards against a stranger that found the name
+  std::string name;                                ///< the same on every rank of this job, and on no other of this user
+  std::uint64_t token = 0;                         ///< guards against a stranger that found the name
+  std::optional<tcp_socket::Endpoint> meets_at{};  ///< where ranks are on several hosts, instead of the name
 };
 
 std::string required(char const* name) {
@@ -62,12 +65,14 @@ Job read_job() {
   job.rank = required_int("RANK", 0, job.size - 1);
   int const local_size = required_int("LOCAL_WORLD_SIZE", 1, kMostRanks);
   int const port = required_int("MASTER_PORT", 1, 65535);
-  if (local_size != job.size) {
+  if (local_size > job.size) {
     throw Error(
-        ErrorCode::unsupported,
-        fmt::format("torchrun bootstrap: WORLD_SIZE={} but LOCAL_WORLD_SIZE={}: ranks on several hosts need mpirun",
-                    job.size, local_size));
+        ErrorCode::invalid_argument,
+        fmt::format("torchrun bootstrap: LOCAL_WORLD_SIZE={} is more than WORLD_SIZE={}", local_size, job.size));
   }
+  // At MASTER_PORT is the store of torchrun's own agent, where it says that it has one.
+  auto const is_taken = optional("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  if (local_size < job.size) job.meets_at = {required("MASTER_ADDR"), is_taken && port < 65535 ? port + 1 : port};
   // After a restart by torchrun the old ranks may still be ending: the count keeps them apart from the new ones.
   std::string const identity = fmt::format("{}/{}/{}", optional("MASTER_ADDR"), optional("TORCHELASTIC_RUN_ID"),
                                            optional("TORCHELASTIC_RESTART_COUNT"));
@@ -122,15 +127,17 @@ class TorchrunBootstrap final : public Bootstrap {
   }
 
  private:
-  using Clock = LocalSocket::Clock;
+  using Clock = StreamSocket::Clock;
   using Deadline = Clock::time_point;
+  static constexpr std::chrono::seconds kHelloLimit{5};
 
   /// Rank 0: one connection per peer, then "all are here" to each. The name is free again before any of them can start
   /// another bootstrap, so that two in a row do not mix.
   void accept_all(Deadline deadline) {
-    LocalSocket listener = LocalSocket::listen(job_.name, deadline);
+    StreamSocket listener =
+        job_.meets_at ? tcp_socket::listen(*job_.meets_at, deadline) : local_socket::listen(job_.name, deadline);
     for (int missing = job_.size - 1; missing > 0;) {
-      std::optional<LocalSocket> connection = listener.accept(deadline);
+      std::optional<StreamSocket> connection = listener.accept(deadline);
       if (!connection) throw_never_came();
       if (admit(std::move(*connection), deadline)) --missing;
     }
@@ -139,14 +146,16 @@ class TorchrunBootstrap final : public Bootstrap {
   }
 
   /// False when the connection is none of this job's.
-  bool admit(LocalSocket connection, Deadline deadline) {
+  bool admit(StreamSocket connection, Deadline deadline) {
     Hello hello{};
-    if (!connection.peer_is_this_user()) return false;
-    if (connection.receive(std::as_writable_bytes(std::span(&hello, 1)), deadline) != LocalSocket::Result::ok)
+    if (!job_.meets_at && !connection.peer_is_this_user()) return false;
+    // From a network anybody may come, and say nothing.
+    auto const soon = job_.meets_at ? std::min(deadline, Clock::now() + kHelloLimit) : deadline;
+    if (connection.receive(std::as_writable_bytes(std::span(&hello, 1)), soon) != StreamSocket::Result::ok)
       return false;
     if (std::memcmp(hello.magic, kMagic, sizeof kMagic) != 0 || hello.token != job_.token) return false;
     if (hello.size != job_.size || hello.rank <= 0 || hello.rank >= job_.size) return false;
-    LocalSocket& place = peers_[static_cast<std::size_t>(hello.rank)];
+    StreamSocket& place = peers_[static_cast<std::size_t>(hello.rank)];
     if (place.is_open()) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("torchrun bootstrap: two processes have RANK={}", hello.rank));
@@ -168,16 +177,20 @@ class TorchrunBootstrap final : public Bootstrap {
   }
 
   void join(Deadline deadline) {
-    std::optional<LocalSocket> connection = LocalSocket::connect(job_.name, deadline);
+    std::optional<StreamSocket> connection =
+        job_.meets_at ? tcp_socket::connect(*job_.meets_at, deadline) : local_socket::connect(job_.name, deadline);
     if (!connection) {
       throw Error(
           ErrorCode::timeout,
-          fmt::format("torchrun bootstrap: rank 0 did not listen for rank {} within {} ms; do all ranks have the same "
-                      "MASTER_PORT and run on this host? WEFT_TIMEOUT sets the limit",
-                      job_.rank, timeout_.count()));
+          fmt::format("torchrun bootstrap: rank 0 did not listen for rank {} within {} ms; {} WEFT_TIMEOUT sets "
+                      "the limit",
+                      job_.rank, timeout_.count(),
+                      job_.meets_at
+                          ? fmt::format("can this host reach {}, and is rank 0 there?", job_.meets_at->describe())
+                          : "do all ranks have the same MASTER_PORT and run on this host?"));
     }
     peers_[0] = std::move(*connection);
-    if (!peers_[0].peer_is_this_user()) {
+    if (!job_.meets_at && !peers_[0].peer_is_this_user()) {
       throw Error(ErrorCode::system, "torchrun bootstrap: another user's process listens in place of rank 0");
     }
     Hello hello{{}, job_.token, job_.rank, job_.size};
@@ -204,9 +217,9 @@ class TorchrunBootstrap final : public Bootstrap {
     }
   }
 
-  void require(int peer, LocalSocket::Result result) const {
-    if (result == LocalSocket::Result::ok) return;
-    throw_failure(result == LocalSocket::Result::closed ? Status::peer_lost : Status::timeout, peer);
+  void require(int peer, StreamSocket::Result result) const {
+    if (result == StreamSocket::Result::ok) return;
+    throw_failure(result == StreamSocket::Result::closed ? Status::peer_lost : Status::timeout, peer);
   }
 
   Header receive_answer(Deadline deadline) {
@@ -220,9 +233,9 @@ class TorchrunBootstrap final : public Bootstrap {
     // Rank 0 reports who is missing at its own deadline; a little patience lets that better message arrive first.
     Deadline const patient = deadline + std::chrono::milliseconds(500);
     auto result = peers_[0].send(bytes_of(Header{Status::ok, job_.rank, mine.size()}), patient);
-    if (result == LocalSocket::Result::ok) result = peers_[0].send(mine, patient);
+    if (result == StreamSocket::Result::ok) result = peers_[0].send(mine, patient);
     // Rank 0 that closed the connection may have said why before.
-    if (result != LocalSocket::Result::closed) require(0, result);
+    if (result != StreamSocket::Result::closed) require(0, result);
     std::vector<std::byte> all(receive_answer(patient).bytes);
     require(0, peers_[0].receive(all, patient));
     return all;
@@ -231,7 +244,7 @@ class TorchrunBootstrap final : public Bootstrap {
   /// Sends to every peer still there; one that has gone is found by the next exchange.
   void tell_all(Header const& header, std::span<std::byte const> payload, Deadline deadline) {
     for (std::size_t peer = 1; peer < peers_.size(); ++peer) {
-      if (peers_[peer].send(bytes_of(header), deadline) == LocalSocket::Result::ok) {
+      if (peers_[peer].send(bytes_of(header), deadline) == StreamSocket::Result::ok) {
         (void)peers_[peer].send(payload, deadline);
       }
     }
@@ -249,7 +262,7 @@ class TorchrunBootstrap final : public Bootstrap {
     for (std::size_t peer = 1; peer < peers_.size(); ++peer) outstanding.push_back(peer);
     while (!outstanding.empty()) {
       // In order of arrival, so that the loss of any peer is seen at once.
-      std::optional<std::size_t> const ready = LocalSocket::wait_any(peers_, outstanding, deadline);
+      std::optional<std::size_t> const ready = StreamSocket::wait_any(peers_, outstanding, deadline);
       if (!ready) fail_all(Status::timeout, static_cast<int>(outstanding.front()));
       std::size_t const peer = outstanding[*ready];
       receive_part(peer, std::span(all).subspan(peer * mine.size(), mine.size()), deadline);
@@ -262,17 +275,17 @@ class TorchrunBootstrap final : public Bootstrap {
   void receive_part(std::size_t peer, std::span<std::byte> part, Deadline deadline) {
     Header header{};
     auto result = peers_[peer].receive(std::as_writable_bytes(std::span(&header, 1)), deadline);
-    if (result == LocalSocket::Result::ok) {
+    if (result == StreamSocket::Result::ok) {
       if (header.bytes != part.size()) fail_all(Status::mismatch, static_cast<int>(peer));
       result = peers_[peer].receive(part, deadline);
     }
-    if (result == LocalSocket::Result::closed) fail_all(Status::peer_lost, static_cast<int>(peer));
-    if (result == LocalSocket::Result::timed_out) fail_all(Status::timeout, static_cast<int>(peer));
+    if (result == StreamSocket::Result::closed) fail_all(Status::peer_lost, static_cast<int>(peer));
+    if (result == StreamSocket::Result::timed_out) fail_all(Status::timeout, static_cast<int>(peer));
   }
 
   Job job_;
   std::chrono::milliseconds timeout_;
-  std::vector<LocalSocket> peers_;  ///< rank 0: by rank, [0] unused; others: [0] is rank 0
+  std::vector<StreamSocket> peers_;  ///< rank 0: by rank, [0] unused; others: [0] is rank 0
 };
 
 }  // namespace

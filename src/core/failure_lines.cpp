@@ -45,7 +45,7 @@ std::uint64_t failure_key(std::string const& message) {
 
 FailureClaim::FailureClaim(std::string const& message) {
   try {
-    socket_ = LocalSocket::claim(fmt::format("weft-says-{}-{}-{:016x}", getuid(), getppid(), failure_key(message)));
+    socket_ = local_socket::claim(fmt::format("weft-says-{}-{}-{:016x}", getuid(), getppid(), failure_key(message)));
     granted_ = socket_.has_value();
   } catch (Error const&) {  // without sockets everybody speaks
   }

@@ -29,7 +29,7 @@ class FailureClaim {
 
  private:
   bool granted_ = true;
-  std::optional<LocalSocket> socket_;
+  std::optional<StreamSocket> socket_;
 };
 
 }  // namespace weft

@@ -5,10 +5,12 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "harness/ranks.hpp"
 #include "weft/error.hpp"
@@ -204,7 +206,124 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{"RANK", "-1", ErrorCode::invalid_argument, "RANK=-1"},
                     Wrong{"WORLD_SIZE", "0", ErrorCode::invalid_argument, "WORLD_SIZE=0"},
                     Wrong{"MASTER_PORT", "70000", ErrorCode::invalid_argument, "MASTER_PORT=70000"},
-                    Wrong{"LOCAL_WORLD_SIZE", "1", ErrorCode::unsupported, "WORLD_SIZE=2 but LOCAL_WORLD_SIZE=1"}));
+                    Wrong{"LOCAL_WORLD_SIZE", "3", ErrorCode::invalid_argument,
+                          "LOCAL_WORLD_SIZE=3 is more than WORLD_SIZE=2"}));
+
+/// As on a host of its own each, at an address of this one that no other test has.
+void set_hosts_environment(int rank, int ranks, std::string const& address) {
+  set_environment(rank, ranks, "on hosts");
+  setenv("LOCAL_WORLD_SIZE", "1", 1);
+  setenv("MASTER_ADDR", address.c_str(), 1);
+  setenv("MASTER_PORT", "29511", 1);
+}
+
+/// 127.x.y.z of this process's number.
+std::string own_address() {
+  auto const number = static_cast<unsigned>(getpid());
+  return "127." + std::to_string(number / 65536 % 200 + 1) + "." + std::to_string(number / 256 % 256) + "." +
+         std::to_string(number % 256);
+}
+
+TEST(TorchrunBootstrapOnHosts, GathersInRankOrder) {
+  auto const address = own_address();
+  for (int const ranks : {2, 5}) {
+    for (char const* const agent : {"True", "False"}) {
+      test::expect_all_succeeded(test::run_forked(ranks, [&](int rank) {
+        set_hosts_environment(rank, ranks, address);
+        setenv("TORCHELASTIC_USE_AGENT_STORE", agent, 1);
+        if (rank == 0) std::this_thread::sleep_for(60ms);  // the others have to retry
+        for (int i = 0; i < 3; ++i) {
+          auto const bootstrap = bootstrap_from_environment(with_timeout(10s));
+          EXPECT_EQ(bootstrap->rank(), rank);
+          EXPECT_EQ(bootstrap->size(), ranks);
+          for (std::size_t const bytes : {1U, 0U, 300'000U}) gather_and_check(*bootstrap, bytes);
+        }
+        return 0;
+      }));
+    }
+  }
+}
+
+/// Whether somebody listens at port 29511 of `address`, and of how many addresses in all.
+std::pair<bool, int> listens(std::string const& address) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  EXPECT_EQ(std::sscanf(address.c_str(), "%u.%u.%u.%u", &a, &b, &c, &d), 4);
+  char wanted[32];
+  std::snprintf(wanted, sizeof wanted, "%02X%02X%02X%02X:7347", d, c, b, a);
+  std::ifstream table("/proc/net/tcp");
+  std::pair<bool, int> found{false, 0};
+  for (std::string line; std::getline(table, line);) {
+    if (line.find(" 00000000:0000 0A") == std::string::npos || line.find(":7347 ") == std::string::npos) continue;
+    found.first = found.first || line.find(wanted) != std::string::npos;
+    ++found.second;
+  }
+  return found;
+}
+
+TEST(TorchrunBootstrapOnHosts, ListensWhereItIsToldAndNoLongerThanNeeded) {
+  auto const address = own_address();
+  test::expect_all_succeeded(test::run_forked(2, [&](int rank) {
+    set_hosts_environment(rank, 2, address);
+    if (rank == 1) {
+      for (int i = 0; i < 200 && !listens(address).first; ++i) std::this_thread::sleep_for(10ms);
+      auto const [here, all] = listens(address);
+      EXPECT_TRUE(here);
+      EXPECT_EQ(all, 1);  // and not at 0.0.0.0
+    }
+    auto const bootstrap = torchrun_bootstrap(with_timeout(10s));
+    EXPECT_FALSE(listens(address).first);
+    gather_and_check(*bootstrap, 8);
+    return 0;
+  }));
+}
+
+TEST(TorchrunBootstrapOnHosts, ADeadRankIsNamed) {
+  auto const address = own_address();
+  auto const exits = test::run_forked(3, [&](int rank) {
+    set_hosts_environment(rank, 3, address);
+    auto const bootstrap = torchrun_bootstrap(with_timeout(20s));
+    if (rank == 2) kill(getpid(), SIGKILL);
+    gather_and_check(*bootstrap, 8);
+    return 0;
+  });
+  for (int const rank : {0, 1}) {
+    expect_contains(exits[static_cast<std::size_t>(rank)].output, "peer_lost: rank 2 died or left");
+  }
+}
+
+TEST(TorchrunBootstrapOnHosts, StrangersAreNotLetIn) {
+  auto const address = own_address();
+  auto const exits = test::run_forked(3, [&](int rank) {
+    set_hosts_environment(rank, 3, address);
+    if (rank == 2) setenv("TORCHELASTIC_RUN_ID", "another job", 1);
+    (void)torchrun_bootstrap(with_timeout(500ms));
+    return 0;
+  });
+  expect_contains(exits[0].output, "rank 2 did not connect to rank 0 within 500 ms");
+  EXPECT_NE(exits[2].code, 0);
+}
+
+TEST(TorchrunBootstrapOnHosts, AnAddressThatIsNotRankZerosIsNamed) {
+  for (auto const& [address, said] : {std::pair("192.0.2.7", "none of the addresses of this host"),
+                                      std::pair("no.such.host.invalid", "no address that rank 0's host knows")}) {
+    auto const exits = test::run_forked(1, [&](int) {
+      set_hosts_environment(0, 2, address);
+      (void)torchrun_bootstrap(with_timeout(5s));
+      return 0;
+    });
+    expect_contains(exits[0].output, "invalid_argument");
+    expect_contains(exits[0].output, said);
+  }
+}
+
+TEST(TorchrunBootstrapOnHosts, NobodyThereIsToldWhereItWasTried) {
+  auto const exits = test::run_forked(1, [&](int) {
+    set_hosts_environment(1, 2, own_address());
+    (void)torchrun_bootstrap(with_timeout(100ms));
+    return 0;
+  });
+  expect_contains(exits[0].output, "rank 0 did not listen for rank 1 within 100 ms; can this host reach 127.");
+}
 
 }  // namespace
 }  // namespace weft

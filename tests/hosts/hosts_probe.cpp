@@ -1,5 +1,6 @@
 // Started on test hosts by hosts_test.py:
 //   hosts_probe sums COUNT…        all_reduces, all_gathers and broadcasts of so many f32 whose results are known
+//   hosts_probe averages COUNT…    all_reduces of f32, which WEFT_WIRE may have rounded
 //   hosts_probe loop TIMEOUT_MS FOLDER   small all_reduces until one fails; FOLDER/rankN says so, as a link may be cut
 //   by which
 //                                        standard output would leave
@@ -7,6 +8,7 @@
 #include <weft/weft.hpp>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <stdexcept>
@@ -61,6 +63,25 @@ int sums(weft::Communicator& world, std::vector<std::string> const& counts) {
   return 0;
 }
 
+/// Within what fp8's e4m3 takes from each host's mean and from the result, of values that are not negative.
+int averages(weft::Communicator& world, std::vector<std::string> const& counts) {
+  for (auto const& text : counts) {
+    auto const count = std::stoul(text);
+    auto values = contributions(world.rank(), count);
+    std::vector<double> expected(count);
+    for (int rank = 0; rank < world.size(); ++rank) {
+      for (std::size_t i = 0; i < count; ++i) expected[i] += static_cast<double>(contribution(rank, i)) / world.size();
+    }
+    world.all_reduce(std::span<float const>(values), std::span(values), weft::ReduceOp::avg);
+    for (std::size_t i = 0; i < count; ++i) {
+      require(std::abs(static_cast<double>(values[i]) - expected[i]) <= 0.14 * expected[i] + 0.1, "average", count);
+    }
+  }
+  world.barrier();
+  std::printf("rank %d of %d: right\n", world.rank(), world.size());
+  return 0;
+}
+
 int loop(weft::Communicator& world, std::chrono::milliseconds timeout, std::string const& folder) {
   constexpr int kEnough = 20;  // calls after which the test may do its worst
   std::ofstream diary(folder + "/rank" + std::to_string(world.rank()));
@@ -88,6 +109,7 @@ int main(int argc, char** argv) {
   if (words.size() < 2 || (words[0] == "loop" && words.size() < 3)) return 2;
   return weft::launch({}, [&](weft::Communicator& world) {
     if (words[0] == "loop") return loop(world, std::chrono::milliseconds(std::stol(words[1])), words[2]);
+    if (words[0] == "averages") return averages(world, {words.begin() + 1, words.end()});
     return sums(world, {words.begin() + 1, words.end()});
   });
 }

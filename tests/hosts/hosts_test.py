@@ -96,6 +96,49 @@ class Results(unittest.TestCase):
         self.check(4, 1)
 
 
+class Torchrun(unittest.TestCase):
+    """C++ programs with nothing but torchrun's variables: they meet at MASTER_ADDR and talk over UCX."""
+
+    @staticmethod
+    def run_ranks(hosts, per_host, words, environment=None):
+        """What each rank said, once all have ended well."""
+        ranks = starts.torchrun(hosts, per_host, [PROBE, *words], environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        said = [rank.communicate(timeout=kPatience)[0] for rank in ranks]
+        failed = [f"rank {number}: {text}" for number, (rank, text) in enumerate(zip(ranks, said)) if rank.returncode]
+        if failed:
+            raise AssertionError("\n".join(failed))
+        return said
+
+    def test_ranks_of_two_hosts_meet(self):
+        with Hosts(2, FAST) as hosts:
+            before = [host.bytes_sent() for host in hosts]
+            said = self.run_ranks(hosts, 2, ["sums", "1", "1009", "1048576"])
+            self.assertEqual([f"rank {rank} of 4: right\n" for rank in range(4)], said)
+            for host, start in zip(hosts, before):
+                self.assertGreater(host.bytes_sent() - start, 4 * 1048576)
+
+    def test_an_address_of_nobody_is_named(self):
+        with Hosts(2, FAST) as hosts:
+            ranks = starts.torchrun(hosts, 1, [PROBE, "sums", "1"], {"MASTER_ADDR": "10.255.255.1", "WEFT_TIMEOUT": "1s"},
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            said = [rank.communicate(timeout=kPatience)[0] for rank in ranks]
+        self.assertTrue(all(rank.returncode for rank in ranks), said)
+        self.assertIn("none of the addresses of this host, where rank 0 is", said[0])
+        self.assertIn("can this host reach 10.255.255.1:29500", said[1])
+
+    def test_fewer_bits_are_fewer_bytes(self):
+        count = 1 << 20
+        sent = {}
+        for wire in ("f32", "bf16", "fp8"):
+            with Hosts(2, FAST) as hosts:
+                before = [host.bytes_sent() for host in hosts]
+                self.run_ranks(hosts, 2, ["averages", "1025", str(count)], {"WEFT_WIRE": wire})
+                sent[wire] = sum(host.bytes_sent() - start for host, start in zip(hosts, before))
+        self.assertGreaterEqual(sent["f32"], 2 * 4 * count)
+        self.assertLess(sent["bf16"], 0.55 * sent["f32"], sent)
+        self.assertLess(sent["fp8"], 0.30 * sent["f32"], sent)
+
+
 class Failures(unittest.TestCase):
     """Two hosts of two ranks; something happens to the second host's last rank, or to its link."""
 
