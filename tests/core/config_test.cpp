@@ -46,6 +46,13 @@ TEST(Config, ReadsEveryVariable) {
   EXPECT_FALSE(config.bind);
 }
 
+TEST(Config, ReadsWhatCrossesHosts) {
+  EXPECT_EQ(read({}).wire, WireFormat::f32);
+  EXPECT_EQ(read({"WEFT_WIRE=bf16"}).wire, WireFormat::bf16);
+  EXPECT_EQ(read({"WEFT_WIRE=fp8"}).wire, WireFormat::fp8);
+  EXPECT_EQ(read({"WEFT_WIRE=f32"}).wire, WireFormat::f32);
+}
+
 TEST(Config, ReadsTheFlightRecorders) {
   EXPECT_EQ(read({}).flight_recorder, 256U);
   EXPECT_FALSE(read({}).flight_directory.has_value());
@@ -100,6 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Variables, BadValue,
                                          Bad{"WEFT_FLIGHT_RECORDER=-1", "0 to 1048576"},
                                          Bad{"WEFT_FLIGHT_RECORDER=4K", "0 to 1048576"},
                                          Bad{"WEFT_FLIGHT_DIR=", "folder"}, Bad{"WEFT_NCCL_LIBRARY=", "libnccl.so"},
+                                         Bad{"WEFT_WIRE=fp4", "f32, bf16 or fp8"}, Bad{"WEFT_WIRE=", "f32, bf16"},
                                          Bad{"WEFT_DEVICE_BACKEND=host", "auto, nccl, staged or hierarchical"},
                                          Bad{"WEFT_DEVICE_BACKEND=", "auto, nccl"}, Bad{"WEFT_TORCH_HEAP=much", "4G"},
                                          Bad{"WEFT_TORCH_HEAP=4K", "1M"}, Bad{"WEFT_REPORT=yes", "0 or 1"}));
@@ -200,6 +208,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadMember{"host_id", [](Config& c) { c.host_id = ""; }},
                     BadMember{"host_id", [](Config& c) { c.host_id = std::string(65, 'x'); }},
                     BadMember{"backend", [](Config& c) { c.backend = static_cast<BackendKind>(5); }},
+                    BadMember{"wire", [](Config& c) { c.wire = static_cast<WireFormat>(3); }},
                     BadMember{"device_backend",
                               [](Config& c) { c.device_backend = static_cast<DeviceBackendKind>(4); }},
                     BadMember{"flight_recorder", [](Config& c) { c.flight_recorder = (1U << 20U) + 1; }},
