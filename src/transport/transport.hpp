@@ -53,8 +53,8 @@ class Transport {
   }
   /// Both at once, so that ranks may exchange messages of any length. The memory does not overlap.
   void sendrecv(int to, std::span<std::byte const> sent, int from, std::span<std::byte> received) {
-    auto incoming = start_recv(from, received);
     auto outgoing = start_send(to, sent);
+    auto incoming = start_recv(from, received);
     wait(incoming);
     wait(outgoing);
   }

@@ -43,7 +43,7 @@ TEST(SimulateProgram, CrossoversAreWhereTheBestOneChanges) {
   auto const found = report("--topology flat --ranks 16 --bytes 64-64M");
   auto const& crossovers = found["crossovers"];
   ASSERT_GE(crossovers.size(), 2U);
-  EXPECT_EQ(crossovers[0]["algorithm"], "recursive_doubling");  // the fewest steps
+  EXPECT_EQ(crossovers[0]["algorithm"], "exchange");  // the fewest steps
   for (auto const& row : found["rows"]) {
     std::string best;
     for (auto const& each : crossovers) {

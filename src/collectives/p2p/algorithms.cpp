@@ -10,16 +10,16 @@
 
 namespace weft::p2p {
 
-#define WEFT_P2P_ALGORITHMS(apply)                                                                                  \
-  apply(all_reduce_ring) apply(all_reduce_bidirectional_ring) apply(all_reduce_recursive_doubling)                  \
-      apply(all_reduce_halving_doubling) apply(all_reduce_double_tree) apply(all_reduce_ordered)                    \
-          apply(reduce_scatter_ring) apply(reduce_scatter_recursive_halving) apply(reduce_scatter_pairwise)         \
-              apply(reduce_scatter_ordered) apply(all_gather_ring) apply(all_gather_bruck)                          \
-                  apply(all_gather_recursive_doubling) apply(broadcast_binomial) apply(broadcast_chain)             \
-                      apply(broadcast_double_tree) apply(reduce_binomial) apply(reduce_chain) apply(reduce_ordered) \
-                          apply(gather_binomial) apply(gather_linear) apply(scatter_binomial) apply(scatter_linear) \
-                              apply(all_to_all_pairwise) apply(all_to_all_bruck) apply(scan_doubling)               \
-                                  apply(scan_chain) apply(barrier_dissemination)
+#define WEFT_P2P_ALGORITHMS(apply)                                                                                   \
+  apply(all_reduce_ring) apply(all_reduce_bidirectional_ring) apply(all_reduce_recursive_doubling)                   \
+      apply(all_reduce_halving_doubling) apply(all_reduce_double_tree) apply(all_reduce_ordered)                     \
+          apply(all_reduce_exchange) apply(reduce_scatter_ring) apply(reduce_scatter_recursive_halving)              \
+              apply(reduce_scatter_pairwise) apply(reduce_scatter_ordered) apply(all_gather_ring)                    \
+                  apply(all_gather_bruck) apply(all_gather_recursive_doubling) apply(broadcast_binomial)             \
+                      apply(broadcast_chain) apply(broadcast_double_tree) apply(reduce_binomial) apply(reduce_chain) \
+                          apply(reduce_ordered) apply(gather_binomial) apply(gather_linear) apply(scatter_binomial)  \
+                              apply(scatter_linear) apply(all_to_all_pairwise) apply(all_to_all_bruck)               \
+                                  apply(scan_doubling) apply(scan_chain) apply(barrier_dissemination)
 #define WEFT_P2P_DECLARE(name)                   \
   void name(Context& context, Call const& call); \
   double name##_cost(CostQuestion const& question);
@@ -59,6 +59,12 @@ constexpr Algorithm kAlgorithms[] = {
      .name = "ordered",
      .run = all_reduce_ordered,
      .cost_s = all_reduce_ordered_cost,
+     .exact = Exact::never,
+     .bitwise = true},
+    {.operation = Operation::all_reduce,
+     .name = "exchange",
+     .run = all_reduce_exchange,
+     .cost_s = all_reduce_exchange_cost,
      .bitwise = true},
     {.operation = Operation::reduce_scatter,
      .name = "ring",

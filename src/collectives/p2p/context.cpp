@@ -15,8 +15,8 @@ void Context::copy(void* to, void const* from, std::size_t bytes) const {
 }
 
 void Context::sendrecv(int to, void const* sent, std::size_t sent_bytes, int from, void* received, std::size_t bytes) {
-  auto incoming = start_recv(from, received, bytes);
   auto outgoing = start_send(to, sent, sent_bytes);
+  auto incoming = start_recv(from, received, bytes);
   wait(incoming);
   wait(outgoing);
 }

@@ -1,5 +1,7 @@
+#include "collectives/p2p/rank_order.hpp"
+
 #include <algorithm>
-#include <array>
+#include <utility>
 
 #include "collectives/p2p/steps.hpp"
 #include "kernels/cpu/reduce.hpp"
@@ -28,57 +30,99 @@ std::vector<double> share_scales(Context& context, double mine) {
   return scales;
 }
 
-/// As kernels::reduce of all `contributions`, of which it takes so many at a time.
-void combine_all(Context& context, Combiner const& combiner, Call const& call,
-                 std::span<void const* const> contributions, std::span<double const> scales, std::size_t count,
-                 void* result) {
-  if (contributions.size() <= kernels::kMaxSources) {
-    context.transport().reduced((contributions.size() - 1) * count * combiner.width());
-    if (!context.carries_data()) return;
-    return kernels::reduce({&result, 1}, contributions, count, call.contract.dtype,
-                           {call.contract.reduce, scales.data(), call.user});
-  }
-  auto* const total = context.workspace(count * combiner.width());
-  auto* const next = context.workspace(count * combiner.width());
-  for (std::size_t r = 0; r < contributions.size(); ++r) {
-    auto scaled = call;
-    if (call.contract.reduce == ReduceOp::premul_sum) scaled.scale = scales[r];
-    Combiner const loads(context, scaled);
-    loads.load(r == 0 ? total : next, contributions[r], count);
-    if (r > 0) combiner.combine(total, total, next, count);
-  }
-  combiner.finish(result, total, count);
+Tuning with_wide_partials(Tuning tuning) noexcept {
+  tuning.narrow_partials = false;
+  return tuning;
 }
 
 }  // namespace
 
+RankOrder::RankOrder(Context& context, Call const& call, Shares shares)
+    : context_(context.transport(), with_wide_partials(context.tuning())),
+      call_(call),
+      shares_(std::move(shares)),
+      combiner_(context_, call),
+      scales_(call.contract.reduce == ReduceOp::premul_sum ? share_scales(context_, call.scale)
+                                                           : std::vector<double>(context.ranks(), 1.0)),
+      length_(std::max<std::size_t>(1, context.tuning().chunk_bytes / call.grain()) * call.grain()),
+      chunks_(shm::ceil_div(longest_of(shares_), length_)),
+      longest_(chunk(context.rank(), 0).length) {
+  gathered_ = context_.workspace(std::min(kAhead, chunks_) * context_.ranks() * longest_);
+  if (context_.ranks() > kernels::kMaxSources) {
+    for (auto& partial : partials_) partial = context_.workspace(longest_ / combiner_.grain() * combiner_.width());
+  }
+  for (std::size_t k = 0; k < std::min(kAhead, chunks_); ++k) ask(k);
+}
+
+ByteRange RankOrder::chunk(int owner, std::size_t k) const noexcept {
+  auto const& share = shares_[static_cast<std::size_t>(owner)];
+  auto const piece = shm::block_of(share.length, k, length_);
+  return {share.offset + piece.first, piece.count};
+}
+
+std::byte* RankOrder::slot(int from, std::size_t k) const noexcept {
+  if (!context_.carries_data()) return gathered_;
+  return at(gathered_, (k % kAhead * context_.ranks() + static_cast<std::size_t>(from)) * longest_);
+}
+
+void RankOrder::ask(std::size_t k) {
+  auto& requests = requests_[k % kAhead];
+  requests.clear();
+  for (int distance = 1; distance < context_.size(); ++distance) {
+    auto const to = context_.around(distance);
+    auto const given = chunk(to, k);
+    requests.push_back(context_.start_send(to, at(call_.send, given.offset), given.length));
+  }
+  auto const mine = chunk(context_.rank(), k);
+  for (int distance = 1; distance < context_.size(); ++distance) {
+    auto const from = context_.around(-distance);
+    requests.push_back(context_.start_recv(from, slot(from, k), mine.length));
+  }
+}
+
+void RankOrder::combine(std::size_t k, void* result) {
+  context_.wait(requests_[k % kAhead]);
+  auto const mine = chunk(context_.rank(), k);
+  if (mine.length == 0) return;
+  std::vector<void const*> contributions;
+  for (int from = 0; from < context_.size(); ++from) {
+    contributions.push_back(from == context_.rank() ? at(call_.send, mine.offset) : slot(from, k));
+  }
+  reduce(contributions, mine.length / call_.grain(), result);
+}
+
+void RankOrder::reduce(std::vector<void const*> const& contributions, std::size_t count, void* result) {
+  if (partials_[0] == nullptr) {
+    context_.transport().reduced((contributions.size() - 1) * count * combiner_.width());
+    if (!context_.carries_data()) return;
+    return kernels::reduce({&result, 1}, contributions, count, call_.contract.dtype,
+                           {call_.contract.reduce, scales_.data(), call_.user});
+  }
+  auto* const total = partials_[0];
+  for (std::size_t r = 0; r < contributions.size(); ++r) {
+    auto scaled = call_;
+    if (call_.contract.reduce == ReduceOp::premul_sum) scaled.scale = scales_[r];
+    Combiner const loads(context_, scaled);
+    loads.load(r == 0 ? total : partials_[1], contributions[r], count);
+    if (r > 0) combiner_.combine(total, total, partials_[1], count);
+  }
+  combiner_.finish(result, total, count);
+}
+
 void reduce_in_rank_order(Context& context, Call const& call, Shares const& shares, void* result) {
-  auto tuned = context.tuning();
-  tuned.narrow_partials = false;
-  Context inner(context.transport(), tuned);
-  Combiner const combiner(inner, call);
-  auto const rank = context.rank();
-  auto const mine = shares[static_cast<std::size_t>(rank)];
-  auto const scales = call.contract.reduce == ReduceOp::premul_sum ? share_scales(inner, call.scale)
-                                                                   : std::vector<double>(context.ranks(), 1.0);
-  auto* const gathered = inner.workspace(context.ranks() * mine.length);
-  std::vector<void const*> contributions(context.ranks());
-  std::vector<Request> requests;
-  for (int distance = 1; distance < context.size(); ++distance) {
-    auto const from = static_cast<std::size_t>(context.around(-distance));
-    auto* const memory = at(gathered, from * mine.length);
-    contributions[from] = memory;
-    requests.push_back(inner.start_recv(context.around(-distance), memory, mine.length));
+  RankOrder order(context, call, shares);
+  auto const begin = order.chunk(context.rank(), 0).offset;
+  for (std::size_t k = 0; k < order.chunks(); ++k) {
+    order.combine(k, at(result, order.chunk(context.rank(), k).offset - begin));
+    order.go_on(k);
   }
-  for (int distance = 1; distance < context.size(); ++distance) {
-    auto const to = context.around(distance);
-    auto const& share = shares[static_cast<std::size_t>(to)];
-    requests.push_back(inner.start_send(to, at(call.send, share.offset), share.length));
-  }
-  contributions[static_cast<std::size_t>(rank)] = at(call.send, mine.offset);
-  inner.wait(requests);
-  if (mine.length > 0)
-    combine_all(inner, combiner, call, contributions, scales, mine.length / combiner.grain(), result);
+}
+
+double reducing_in_rank_order_cost(CostQuestion const& q, double part) {
+  auto const moved = (q.n() - 1) * part;
+  auto const slower = std::max(q.beta_s_per_byte, q.gamma_s_per_byte);
+  auto const faster = std::min(q.beta_s_per_byte, q.gamma_s_per_byte);
+  return q.alpha_s + moved * slower + moved / q.chunks(part) * faster;
 }
 
 }  // namespace weft::p2p

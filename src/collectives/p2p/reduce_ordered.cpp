@@ -1,6 +1,6 @@
-// reduce in rank order: every rank gets all contributions to its B/n at once, combines them as kernels::reduce does,
-// and sends the result to the root. The same bits as over shared memory. On the wire, per rank: (n − 1)/n·B and B/n.
-// Takes 2α + 2(n − 1)/n·B·β + (n − 1)/n·B·γ (premul_sum: ⌈log2 n⌉ short messages more).
+// reduce in rank order: every rank gets all contributions to its B/n, combines them as kernels::reduce does, and sends
+// the result to the root. The same bits as over shared memory. On the wire, per rank: m = (n − 1)/n·B and B/n. Takes 2α
+// + m·(β + max(β, γ)) and the lesser of β and γ for one chunk (premul_sum: ⌈log2 n⌉ short messages more).
 #include "collectives/p2p/steps.hpp"
 
 namespace weft::p2p {
@@ -22,8 +22,7 @@ void reduce_ordered(Context& context, Call const& call) {
 }
 
 double reduce_ordered_cost(CostQuestion const& q) {
-  auto const moved = (q.n() - 1) / q.n() * q.bytes;
-  return 2 * q.message(moved) + q.combining(moved);
+  return reducing_in_rank_order_cost(q, q.bytes / q.n()) + q.message((q.n() - 1) / q.n() * q.bytes);
 }
 
 }  // namespace weft::p2p

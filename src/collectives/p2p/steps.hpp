@@ -12,8 +12,10 @@ namespace weft::p2p {
 void reduce_by_ring(Context& context, Combiner const& combiner, void const* send, Shares const& shares, void* result);
 void reduce_by_two_rings(Context& context, Combiner const& combiner, void const* send, Shares const& shares,
                          void* result);
-/// The same in rank order, with the bits of kernels::reduce.
+/// The same in rank order, with the bits of kernels::reduce (rank_order.hpp).
 void reduce_in_rank_order(Context& context, Call const& call, Shares const& shares, void* result);
+/// What that takes with `part` bytes a share: α + (n − 1)·part·max(β, γ), and the lesser of β and γ for one chunk.
+[[nodiscard]] double reducing_in_rank_order_cost(CostQuestion const& question, double part);
 
 /// Brings every rank's share of `buffer`, which is in place there, to all.
 void share_by_ring(Context& context, void* buffer, Shares const& shares);
