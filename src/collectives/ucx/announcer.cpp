@@ -91,9 +91,9 @@ void Announcer::swap(Purpose const& purpose, int distance, std::size_t gives) {
   auto const from = (channel_.rank() + distance) % n;
   auto const to = (channel_.rank() - distance + n) % n;
   channel_.throw_if_failed();
-  pair.worker.start_recv(pair.incoming, from, {Tag::Kind::announcement, from}, {incoming_.data(), capacity_});
   pair.worker.start_send(pair.outgoing, to, {Tag::Kind::announcement, channel_.rank()},
                          {outgoing_.data(), sizeof(Header) + gives});
+  pair.worker.start_recv(pair.incoming, from, {Tag::Kind::announcement, from}, {incoming_.data(), capacity_});
   auto const fits = channel_.wait(purpose, pair.incoming) && channel_.wait(purpose, pair.outgoing);
   if (!fits || pair.incoming.bytes() < sizeof(Header)) {
     channel_.fail_with(ErrorCode::system, "an announcement of another kind came: ranks run different versions of Weft");

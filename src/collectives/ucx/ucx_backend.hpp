@@ -100,7 +100,7 @@ class UcxBackend final : public Backend {
   HostOrder hosts_;
   bool is_outer_;
   std::unique_ptr<Explainer> explainer_;  // rank 0's
-  p2p::Tuning tuning_;
+  p2p::Tuning tuning_{.chunk_bytes = Worker::kMostEager};
   std::vector<std::byte> contribution_;  // and its scale
   std::vector<std::byte> flat_;          // buffers of merged calls, side by side
 

@@ -9,7 +9,9 @@ namespace weft::ucx {
 namespace {
 
 constexpr int kPollsPerLook = 64;  // looks at the clock
-constexpr auto kPatience = std::chrono::milliseconds(2);
+/// Longer than a small call takes; waking up afterwards costs little beside the wait. Polling for longer keeps what the
+/// kernel does for connections from this core, which may be the only one.
+constexpr auto kPatience = std::chrono::microseconds(50);
 constexpr auto kStreamPatience = std::chrono::microseconds(20);       // a communication thread beside computation
 constexpr auto kNapBetweenProgress = std::chrono::microseconds(200);  // where another library wants to move on, too
 /// For notices to leave before an error is thrown.

@@ -19,6 +19,17 @@ constexpr auto kLastWords = std::chrono::seconds(1);
 /// How often UCX looks whether peers are there whose end nothing else tells, such as those behind shared memory.
 constexpr char const* kKeepalive = "500ms";
 
+/// Unless the user has set it.
+void configure(UcpLibrary const& ucp, ucp_config_t* config, std::string const& name, std::string const& value) {
+  if (std::getenv(("UCX_" + name).c_str()) != nullptr) return;
+  ucp.check(ucp.ucp_config_modify(config, name.c_str(), value.c_str()), ("ucp_config_modify " + name).c_str());
+}
+
+/// Whether nothing but interfaces of the kernel's network is named: InfiniBand devices stand with their port.
+bool are_interfaces(std::string const& devices) noexcept {
+  return !devices.empty() && devices.find(':') == std::string::npos;
+}
+
 ucp_context_h make_context(UcpLibrary const& ucp, std::string const& devices, int ranks) {
   ucp_config_t* config = nullptr;
   ucp.check(ucp.ucp_config_read(nullptr, nullptr, &config), "ucp_config_read");
@@ -30,9 +41,8 @@ ucp_context_h make_context(UcpLibrary const& ucp, std::string const& devices, in
   if (!devices.empty()) {
     ucp.check(ucp.ucp_config_modify(config, "NET_DEVICES", devices.c_str()), "ucp_config_modify(NET_DEVICES)");
   }
-  if (std::getenv("UCX_KEEPALIVE_INTERVAL") == nullptr) {
-    ucp.check(ucp.ucp_config_modify(config, "KEEPALIVE_INTERVAL", kKeepalive), "ucp_config_modify(KEEPALIVE_INTERVAL)");
-  }
+  configure(ucp, config, "KEEPALIVE_INTERVAL", kKeepalive);
+  if (are_interfaces(devices)) configure(ucp, config, "RNDV_THRESH", std::to_string(Worker::kMostEager + 1));
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;

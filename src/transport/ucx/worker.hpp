@@ -70,6 +70,9 @@ class Worker {
   using Hear = std::function<void(std::span<std::byte const>)>;
 
   static constexpr std::size_t kMostNoticeBytes = 1024;
+  /// Over TCP, messages of up to so many bytes leave before the receiver has asked for them. Of longer ones UCX sends
+  /// both ways one after the other: the answer that asks for one message waits behind another that is on its way.
+  static constexpr std::size_t kMostEager = std::size_t{256} << 10;
 
   /// `devices`: what UCX may use, as UCX_NET_DEVICES; empty: UCX's own choice. @throws Error{system|unsupported}
   Worker(std::string const& devices, int ranks, Hear hear);
