@@ -102,6 +102,7 @@ BackendKind choose(Introduction const& first, std::vector<int> const& hosts, boo
 struct Levels {
   std::unique_ptr<Backend> intra;
   std::unique_ptr<Backend> inter;
+  hierarchical::HierarchicalBackend::Between between{};
 };
 
 /// `create_levels(layout, inside, order)` makes both.
@@ -120,8 +121,9 @@ std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, CommunicatorO
   HostOrder const order(by_hosts ? layout.hosts() : std::vector<std::vector<int>>());
   Levels levels = create_levels(layout, inside, order);
   auto explainer = explains ? std::make_unique<Explainer>("hierarchical", bootstrap.size()) : nullptr;
-  return std::make_unique<hierarchical::HierarchicalBackend>(
-      std::move(levels.intra), std::move(levels.inter), std::move(layout), order, first.wire, std::move(explainer));
+  return std::make_unique<hierarchical::HierarchicalBackend>(std::move(levels.intra), std::move(levels.inter),
+                                                             std::move(levels.between), std::move(layout), order,
+                                                             first.wire, std::move(explainer));
 }
 #endif
 
@@ -160,7 +162,9 @@ std::unique_ptr<Backend> create_over_ucx(BackendKind kind, Bootstrap& bootstrap,
                                auto inter = ucx::UcxBackend::create(bootstrap, options, several, order, kIsOuter);
                                TransportBootstrap locals(inter->transport(), layout.locals());
                                auto intra = shm::ShmBackend::create(locals, inside);
-                               return Levels{std::move(intra), std::move(inter)};
+                               auto* const owned = inter.get();  // by the hierarchy, as is what asks it
+                               return Levels{std::move(intra), std::move(inter),
+                                             [owned](Call const& call) -> Transport& { return owned->within(call); }};
                              });
 #else
   static_cast<void>(bootstrap), static_cast<void>(options), static_cast<void>(first);

@@ -80,8 +80,9 @@ std::unique_ptr<Backend> SimBackends::by_hosts(std::array<Numbers, 2> const& num
   HostOrder const order(bitwise ? std::vector<std::vector<int>>() : layout.hosts());
   auto intra = flat(numbers[1], locals, topology.inside, true);
   auto inter = flat(numbers[0], members, topology.between, true);
-  return std::make_unique<hierarchical::HierarchicalBackend>(std::move(intra), std::move(inter), std::move(layout),
-                                                             order, options.config->wire, nullptr);
+  return std::make_unique<hierarchical::HierarchicalBackend>(std::move(intra), std::move(inter),
+                                                             hierarchical::HierarchicalBackend::Between(),
+                                                             std::move(layout), order, options.config->wire, nullptr);
 }
 
 std::unique_ptr<Backend> SimBackends::create(Bootstrap& bootstrap, CommunicatorOptions const& options) {

@@ -1,9 +1,9 @@
 // Started on test hosts by hosts_test.py:
 //   hosts_probe sums COUNT…        all_reduces, all_gathers and broadcasts of so many f32 whose results are known
 //   hosts_probe averages COUNT…    all_reduces of f32, which WEFT_WIRE may have rounded
-//   hosts_probe loop TIMEOUT_MS FOLDER   small all_reduces until one fails; FOLDER/rankN says so, as a link may be cut
-//   by which
-//                                        standard output would leave
+//   hosts_probe loop TIMEOUT_MS FOLDER COUNT
+//                                  all_reduces of so many f32 until one fails; FOLDER/rankN says so, as a link by which
+//                                  standard output would leave may be cut
 // Exits with 0 where all went well; `loop` with 3 for the failure that it waits for.
 #include <weft/weft.hpp>
 
@@ -82,10 +82,10 @@ int averages(weft::Communicator& world, std::vector<std::string> const& counts) 
   return 0;
 }
 
-int loop(weft::Communicator& world, std::chrono::milliseconds timeout, std::string const& folder) {
+int loop(weft::Communicator& world, std::chrono::milliseconds timeout, std::string const& folder, std::size_t count) {
   constexpr int kEnough = 20;  // calls after which the test may do its worst
   std::ofstream diary(folder + "/rank" + std::to_string(world.rank()));
-  std::vector<float> values(1000, 1);
+  std::vector<float> values(count, 1);
   weft::CollectiveOptions patient;
   weft::CollectiveOptions hasty;
   hasty.timeout = timeout;
@@ -106,9 +106,11 @@ int loop(weft::Communicator& world, std::chrono::milliseconds timeout, std::stri
 
 int main(int argc, char** argv) {
   std::vector<std::string> const words(argv + 1, argv + argc);
-  if (words.size() < 2 || (words[0] == "loop" && words.size() < 3)) return 2;
+  if (words.size() < 2 || (words[0] == "loop" && words.size() < 4)) return 2;
   return weft::launch({}, [&](weft::Communicator& world) {
-    if (words[0] == "loop") return loop(world, std::chrono::milliseconds(std::stol(words[1])), words[2]);
+    if (words[0] == "loop") {
+      return loop(world, std::chrono::milliseconds(std::stol(words[1])), words[2], std::stoul(words[3]));
+    }
     if (words[0] == "averages") return averages(world, {words.begin() + 1, words.end()});
     return sums(world, {words.begin() + 1, words.end()});
   });

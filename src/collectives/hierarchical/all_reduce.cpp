@@ -16,12 +16,14 @@ char const* HierarchicalBackend::way_of(Call const& call) const noexcept {
     return wire_ == WireFormat::bf16 ? "combined inside hosts first, bf16 between them"
                                      : "combined inside hosts first, fp8 between them";
   }
+  if (goes_by_chunks(call)) return "chunk by chunk through both levels";
   return combines_by_host(call) ? "combined inside hosts first" : "combined in rank order";
 }
 
 void HierarchicalBackend::all_reduce(Call const& call) {
   if (call.bytes() <= kFlat) return run_flat(call, &Backend::all_reduce);
   enter(call, way_of(call));
+  if (goes_by_chunks(call)) return all_reduce_by_chunks(call);
   auto const parts = even_split(call);
   if (is_rounded(call)) return Rounded(*this, call, parts).all_reduce(call.send, static_cast<float*>(call.recv));
   auto const mine = parts[static_cast<std::size_t>(rank())];

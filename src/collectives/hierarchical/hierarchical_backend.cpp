@@ -12,10 +12,11 @@
 namespace weft::hierarchical {
 
 HierarchicalBackend::HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter,
-                                         HostLayout layout, HostOrder order, WireFormat wire,
+                                         Between between, HostLayout layout, HostOrder order, WireFormat wire,
                                          std::unique_ptr<Explainer> explainer)
     : intra_(std::move(intra)),
       inter_(std::move(inter)),
+      between_(std::move(between)),
       layout_(std::move(layout)),
       order_(std::move(order)),
       wire_(wire),

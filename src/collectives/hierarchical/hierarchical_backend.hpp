@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include "collectives/explainer.hpp"
 #include "collectives/host_layout.hpp"
 #include "collectives/host_order.hpp"
+#include "transport/transport.hpp"
 #include "weft/buffer.hpp"
 
 namespace weft::hierarchical {
@@ -28,9 +30,13 @@ struct PartArrays;
 /// operations whose parts only some ranks know are `inter`'s altogether. A failure of either is told to the other.
 class HierarchicalBackend final : public Backend {
  public:
+  /// Messages between all ranks within a call that `inter` has announced.
+  using Between = std::function<Transport&(Call const& announced)>;
+
   /// `intra` has the ranks of layout.locals(), in that order; `inter` has all, and reduces in the same `order`.
-  HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter, HostLayout layout,
-                      HostOrder order, WireFormat wire, std::unique_ptr<Explainer> explainer);
+  /// `between`: those of `inter`; empty where it has none.
+  HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter, Between between,
+                      HostLayout layout, HostOrder order, WireFormat wire, std::unique_ptr<Explainer> explainer);
 
   void all_reduce(Call const& call) override;
   void reduce_scatter(Call const& call) override;
@@ -114,8 +120,18 @@ class HierarchicalBackend final : public Backend {
   void combine_by_host(Call const& call, void const* send, Ranges const& parts, void* result);
   void combine_in_rank_order(Call const& call, void const* send, Ranges const& parts, void* result);
 
+  // all_reduce_by_chunks.cpp
+  struct Slices;
+  [[nodiscard]] bool goes_by_chunks(Call const& call) const noexcept;
+  void all_reduce_by_chunks(Call const& call);
+  /// This rank's slice of a chunk, of the ranks of its host, to its place in `partials`.
+  void combine_slice(Call const& call, Slices const& slices, std::size_t chunk, void* partials);
+  /// Brings the slices of a chunk, which are in place, to all ranks of the host.
+  void share_slice(Call const& call, Slices const& slices, std::size_t chunk);
+
   std::unique_ptr<Backend> intra_;
   std::unique_ptr<Backend> inter_;
+  Between between_;
   HostLayout layout_;
   HostOrder order_;
   WireFormat wire_;

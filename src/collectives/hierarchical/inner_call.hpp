@@ -13,6 +13,8 @@ namespace weft::hierarchical {
 inline constexpr std::size_t kFlat = std::size_t{4} << 10;
 /// Contributions that are brought together at once.
 inline constexpr std::size_t kWorkspace = std::size_t{4} << 20;
+/// Of a chunk that goes through all levels, what each rank of a host sends to another host.
+inline constexpr std::size_t kSlice = std::size_t{128} << 10;
 inline constexpr std::size_t kLeastBlock = std::size_t{4} << 10;
 
 /// A call within a call.

@@ -5,6 +5,7 @@
 
 #include "collectives/p2p/steps.hpp"
 #include "kernels/cpu/reduce.hpp"
+#include "weft/error.hpp"
 
 namespace weft::p2p {
 namespace {
@@ -89,6 +90,13 @@ void RankOrder::combine(std::size_t k, void* result) {
     contributions.push_back(from == context_.rank() ? at(call_.send, mine.offset) : slot(from, k));
   }
   reduce(contributions, mine.length / call_.grain(), result);
+}
+
+void RankOrder::abandon() noexcept {
+  try {
+    for (auto& requests : requests_) context_.wait(requests);
+  } catch (Error const&) {  // the one that it has been told; nothing is under way any more
+  }
 }
 
 void RankOrder::reduce(std::vector<void const*> const& contributions, std::size_t count, void* result) {

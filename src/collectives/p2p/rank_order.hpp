@@ -19,6 +19,10 @@ namespace weft::p2p {
 /// one after the other, from 0.
 class RankOrder {
  public:
+  /// How many chunks are on their way at once.
+  static constexpr std::size_t kAhead = 4;
+
+  /// This rank's contributions to the first kAhead chunks are there.
   RankOrder(Context& context, Call const& call, Shares shares);
 
   [[nodiscard]] std::size_t chunks() const noexcept { return chunks_; }
@@ -27,14 +31,16 @@ class RankOrder {
   /// Writes this rank's chunk k. This rank's own contributions to chunk k have left then: `result` may be where they
   /// lay.
   void combine(std::size_t k, void* result);
-  /// After combine(k), and what is sent of its results: lets the next contributions come.
+  /// After combine(k), and what is sent of its results: lets the contributions to chunk k + kAhead come. This rank's
+  /// are there.
   void go_on(std::size_t k) {
     if (k + kAhead < chunks_) ask(k + kAhead);
   }
+  /// Ends what is under way where the transport has been told of a failure. After an error of the transport's own there
+  /// is nothing.
+  void abandon() noexcept;
 
  private:
-  static constexpr std::size_t kAhead = 4;
-
   [[nodiscard]] std::byte* slot(int from, std::size_t k) const noexcept;
   void ask(std::size_t k);
   void reduce(std::vector<void const*> const& contributions, std::size_t count, void* result);

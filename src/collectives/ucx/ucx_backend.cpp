@@ -102,6 +102,11 @@ void UcxBackend::barrier(Call const& call) {  // which may announce another oper
   announcer_.announce(purpose_of(call), call);
 }
 
+Transport& UcxBackend::within(Call const& call) {
+  transport_.set_purpose(purpose_of(call));
+  return transport_;
+}
+
 void UcxBackend::run_checked(Call const& call, Purpose const& purpose) {
   double seconds = 0;
   auto const& algorithm = choose(call, seconds);

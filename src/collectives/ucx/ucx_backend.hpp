@@ -64,6 +64,8 @@ class UcxBackend final : public Backend {
 
   /// For setting up what works beside this; between calls.
   [[nodiscard]] Transport& transport() noexcept { return transport_; }
+  /// The same for what belongs to `call`, which has been announced and lasts meanwhile.
+  [[nodiscard]] Transport& within(Call const& call);
 
  private:
   class Passage;  // a message on its way

@@ -62,6 +62,7 @@ void UcxTransport::wait(Request& request) {
   auto const index = static_cast<std::size_t>(request) - 1;
   request = Request::none;
   auto& slot = slots_[index];
+  if (!slot.used) return channel_.throw_if_failed();  // void
   try {
     check(slot, channel_.wait(purpose_, slot.operation));
   } catch (Error const&) {
