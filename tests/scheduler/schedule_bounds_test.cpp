@@ -38,12 +38,12 @@ TEST(Bounds, PreemptiveScheduleOfOneMachine) {
 }
 
 TEST(Bounds, WhatDoesNotFitCannotBeSentEarly) {
-  // Two operators that compute for 10 s each; the second one's weights (30 s of sending, 60 bytes) could be sent while
-  // the first computes, if there was memory for more than a third of them.
+  // Two operators that compute for 20 and 10 s; the second one's weights (30 s of sending, 60 bytes) could be sent
+  // while the first computes, if there was memory for more than a third of them.
   OpGraph graph{.name = "two"};
   GroupId const world = graph.add(OpGroup{.name = "world", .sets = {{0, 1}}});
   TensorId const middle = graph.add(OpTensor{.name = "middle", .bytes = 0});
-  graph.add(OpNode{.name = "first", .flops = 10, .writes = {middle}});
+  graph.add(OpNode{.name = "first", .flops = 20, .writes = {middle}});
   OpNode second{.name = "second", .flops = 10, .reads = {middle}};
   for (int i = 0; i < 3; ++i) {
     TensorId const weight = graph.add(OpTensor{.name = "w" + std::to_string(i), .bytes = 20});
@@ -55,10 +55,34 @@ TEST(Bounds, WhatDoesNotFitCannotBeSentEarly) {
   }
   graph.add(second);
   CostModel const model(unit_cluster());
-  // With room for all: 30 s of sending, then 10 s of computing. The bound leaves out that the second operator waits.
-  EXPECT_DOUBLE_EQ(lower_bound(Problem(graph, model), 0, 60).memory_s, 10 + 20);
-  // With room for five sixths as much: 25 s early at most, which no longer bounds more; for one sixth: 5 s early.
-  EXPECT_DOUBLE_EQ(lower_bound(Problem(graph, model), 0, 10).memory_s, 10 + 25);
+  // With room for all: 30 s of sending, then 10 s of computing.
+  EXPECT_DOUBLE_EQ(lower_bound(Problem(graph, model), 0, 60).memory_s, 30 + 10);
+  // With room for one sixth as much: 5 s early. The bound leaves out that the second operator waits for the rest.
+  EXPECT_DOUBLE_EQ(lower_bound(Problem(graph, model), 0, 10).memory_s, 20 + 25);
+}
+
+TEST(Bounds, OneLinkBringsAllThatIsNeeded) {
+  // Two gathers of 10 s for the first operator, which computes for 1 s; one of 10 s for the second, for 2 s. Paths say
+  // 10 + 1 + 2 s, and what is sent in all 30 + 2.
+  OpGraph graph{.name = "two"};
+  GroupId const world = graph.add(OpGroup{.name = "world", .sets = {{0, 1}}});
+  auto const gather = [&](std::string const& name) {
+    TensorId const weight = graph.add(OpTensor{.name = name, .bytes = 20});
+    graph.add(OpNode{.name = name + ".gather",
+                     .kind = OpKind::collective,
+                     .collective = {CollectiveKind::all_gather, 20, world},
+                     .writes = {weight}});
+    return weight;
+  };
+  TensorId const middle = graph.add(OpTensor{.name = "middle", .bytes = 1});
+  graph.add(OpNode{.name = "first", .flops = 1, .reads = {gather("a"), gather("b")}, .writes = {middle}});
+  graph.add(OpNode{.name = "second", .flops = 2, .reads = {gather("c"), middle}});
+  CostModel const model(unit_cluster());
+  auto const bound = lower_bound(Problem(graph, model), 0, 1 << 30);
+  EXPECT_DOUBLE_EQ(bound.resource_s[static_cast<std::size_t>(Resource::compute)], 30 + 2);
+  // While the third gather is sent the first operator runs, slowed: 1.2 s of it.
+  auto const slowed = lower_bound(Problem(graph, model), 0.2, 1 << 30);
+  EXPECT_DOUBLE_EQ(slowed.contention_s, (30 - 1.2) + 3 + 0.2);
 }
 
 TEST(Bounds, LatencyCountsOncePerSetThatCouldBeMerged) {

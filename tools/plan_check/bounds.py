@@ -2,6 +2,7 @@
 import heapq
 
 LINKS = ("between_hosts", "within_host")
+RELATIVE = 1e-9  # sums of the same seconds may differ in the last bits
 
 
 def topological_order(before):
@@ -76,9 +77,9 @@ class Bounds:
                 collective = self.graph.ops[op]["collective"]
                 classes.setdefault((collective["kind"], collective["group"]), []).append(op)
                 bodies[op] = self.costs.least_within_another(self.graph.ops[op])
-        for members in classes.values():
-            for op in self._chain(set(members)):
-                bodies[op] = self.seconds[op]
+        self.in_full = {op for members in classes.values() for op in self._chain(set(members))}
+        for op in self.in_full:
+            bodies[op] = self.seconds[op]
         return bodies
 
     def _chain(self, members):
@@ -99,54 +100,112 @@ class Bounds:
         return chain
 
     def all(self):
-        heads = longest_before(self.order, self.before, self.seconds)
-        tails = longest_before(self.order[::-1], self.after, self.seconds)
-        path = max((heads[op] + self.seconds[op] + tails[op] for op in self.order), default=0)
+        path = self._longest_path()
+        heads = self._paths(self.order, self.before, self.seconds, self._sent_along(path, self.before))
+        tails = self._paths(self.order[::-1], self.after, self.seconds, self._sent_along(path[::-1], self.after))
         jobs = {name: [] for name in ("compute", *LINKS, "copy")}
         for op in self.order:
             jobs[self.resource[op]].append((heads[op], self.bodies[op], tails[op]))
-        found = {"critical_path_s": path, "contention_s": self._contention() if self.contention > 0 else 0}
+        exposed = Exposed(self, path)
+        found = {"critical_path_s": sum(self.seconds[op] for op in path),
+                 "contention_s": self._contention(exposed) if self.contention > 0 else 0}
         found["resource_s"] = {name: preemptive_bound(each) for name, each in jobs.items()}
-        found["best_s"] = max(path, found["contention_s"], *found["resource_s"].values())
-        found["memory_s"] = MemoryBound(self, heads).run()
+        found["best_s"] = max(found["critical_path_s"], found["contention_s"], *found["resource_s"].values())
+        found["memory_s"] = MemoryBound(self, exposed, path).run()
         return found
 
-    def _contention(self):
+    def _longest_path(self):
+        """In its order."""
+        heads = longest_before(self.order, self.before, self.seconds)
+
+        def length(op):
+            return heads[op] + self.seconds[op]
+
+        op, path = max((op for op in self.order if not self.after[op]), key=length, default=None), []
+        while op is not None:
+            path.append(op)
+            op = max(sorted(self.before[op]), key=length, default=None)
+        return path[::-1]
+
+    @staticmethod
+    def _paths(order, before, length, least):
+        """The longest path to each operator, none shorter than `least` (by operator)."""
+        longest = list(least)
+        for op in order:
+            for earlier in before[op]:
+                longest[op] = max(longest[op], longest[earlier] + length[earlier])
+        return longest
+
+    def _sent_along(self, path, before):
+        """What the busier link sends before each operator of the path: all that it needs, and a latency for each kind
+        and group of which nothing counts in full. 0 for all others."""
+        least, seen = [0.0] * len(self.seconds), set()
+        sent = {name: 0.0 for name in LINKS}
+        latencies = {name: {} for name in LINKS}
+        for op in path:
+            waiting = [op]
+            while waiting:
+                for other in before[waiting.pop()]:
+                    if other in seen:
+                        continue
+                    seen.add(other)
+                    waiting.append(other)
+                    if self.resource[other] not in LINKS:
+                        continue
+                    sent[self.resource[other]] += self.bodies[other]
+                    collective = self.graph.ops[other]["collective"]
+                    latency = 0 if other in self.in_full else self.seconds[other] - self.bodies[other]
+                    kinds, kind = latencies[self.resource[other]], (collective["kind"], collective["group"])
+                    kinds[kind] = min(latency, kinds.get(kind, latency))
+            least[op] = max(sent[name] + sum(latencies[name].values()) for name in LINKS)
+        return least
+
+    def _contention(self, exposed):
         """M seconds are sent, e of them before or after all that they can be hidden behind; C are computed."""
         busy = {name: 0.0 for name in ("compute", *LINKS, "copy")}
         for op in self.order:
             busy[self.resource[op]] += self.bodies[op]
         sends = max(busy[name] for name in LINKS)
-        alone = self._sent_alone() if min(busy[name] for name in LINKS) <= 0 else 0
+        alone = exposed.in_all()
         overlap = max(0.0, sends - alone)
         slow = 1 + self.contention
         if busy["compute"] * slow < overlap:
             return sends
         return alone + busy["compute"] + self.contention / slow * overlap
 
-    def _sent_alone(self):
-        """Head and tail are different times only where something is computed behind some sending and before some."""
-        sends = [b if r in LINKS else 0 for b, r in zip(self.bodies, self.resource)]
-        before = longest_before(self.order, self.before, sends)
-        after = longest_before(self.order[::-1], self.after, sends)
-        head, tail = self._exposed(before), self._exposed(after)
-        between = any(
-            self.resource[op] == "compute" and self.bodies[op] > 0 and before[op] > 0 and after[op] > 0
-            for op in self.order
-        )
-        return head + tail if between else max(head, tail)
 
-    def _exposed(self, sent):
-        """The least that is sent before anything that needs it can be computed, less what needs nothing sent."""
-        free, least = 0.0, None
-        for op in self.order:
-            if self.resource[op] != "compute" or self.bodies[op] <= 0:
-                continue
-            if sent[op] <= 0:
-                free += self.bodies[op]
-            else:
-                least = sent[op] if least is None else min(least, sent[op])
-        return 0 if least is None else max(0.0, least - (1 + self.contention) * free)
+class Exposed:
+    """Of the first `head[1]` seconds of sending head[0] are beside no computing, as what does not need them computes too
+    little; likewise of the last. Nothing where both links send."""
+
+    def __init__(self, bounds, path):
+        self.bounds = bounds
+        sends = [body if on in LINKS else 0 for body, on in zip(bounds.bodies, bounds.resource)]
+        self.before = bounds._paths(bounds.order, bounds.before, sends, bounds._sent_along(path, bounds.before))
+        self.after = bounds._paths(bounds.order[::-1], bounds.after, sends, bounds._sent_along(path[::-1], bounds.after))
+        used = {on for body, on in zip(bounds.bodies, bounds.resource) if on in LINKS and body > 0}
+        self.head, self.tail = ((0.0, 0.0), (0.0, 0.0)) if len(used) > 1 else (self._most(self.before), self._most(self.after))
+
+    def _computing(self):
+        return (op for op in self.bounds.order if self.bounds.resource[op] == "compute" and self.bounds.bodies[op] > 0)
+
+    def _most(self, sent):
+        free, most = 0.0, (0.0, 0.0)
+        for needed, seconds in sorted((sent[op], self.bounds.bodies[op]) for op in self._computing()):
+            most = max(most, (needed - (1 + self.bounds.contention) * free, needed), key=lambda each: each[0])
+            free += seconds
+        return most
+
+    def behind_head(self, op):
+        return self.before[op] >= self.head[1] * (1 - RELATIVE)
+
+    def before_tail(self, op):
+        return self.after[op] >= self.tail[1] * (1 - RELATIVE)
+
+    def in_all(self):
+        """Head and tail are different times only where something is computed between them."""
+        between = any(self.behind_head(op) and self.before_tail(op) for op in self._computing())
+        return self.head[0] + self.tail[0] if between else max(self.head[0], self.tail[0])
 
 
 FEW_CUTS, OPERATORS_CUT = 48, 1_000_000
@@ -156,8 +215,8 @@ class MemoryBound:
     """By the end of an operator x all that it needs has been sent and computed; what else has been sent by then, and is needed by
     nothing but what needs x, is held beside what is live for certain."""
 
-    def __init__(self, bounds, heads):
-        self.bounds, self.heads, self.storages = bounds, heads, bounds.graph.storages
+    def __init__(self, bounds, exposed, path):
+        self.bounds, self.exposed, self.path, self.storages = bounds, exposed, path, bounds.graph.storages
         self.made = [[] for _ in bounds.order]
         for storage in self.storages:
             if storage.first is not None:
@@ -171,15 +230,7 @@ class MemoryBound:
 
     def _cuts(self):
         """Computing on the longest path, back from its end, evenly chosen."""
-        def length(op):
-            return self.heads[op] + self.bounds.seconds[op]
-
-        ends = [op for op in self.bounds.order if not self.bounds.after[op]]
-        op, path = max(ends, key=length, default=None), []
-        while op is not None:
-            if self.bounds.resource[op] == "compute":
-                path.append(op)
-            op = max(sorted(self.bounds.before[op]), key=length, default=None)
+        path = [op for op in reversed(self.path) if self.bounds.resource[op] == "compute"]
         most = max(FEW_CUTS, OPERATORS_CUT // max(1, len(self.bounds.order)))
         return path[:: len(path) // most + 1]
 
@@ -215,14 +266,17 @@ class MemoryBound:
         room = max(0, self.bounds.capacity - self._live(done, to_do))
         early = free + (min(held, room / least_rate) if held > 0 else 0)
         slow = 1 + self.bounds.contention
-        splits = (0.0, early, computed * slow - sent, self.sent - sent - left * slow)
-        return min(self._takes(sent + split, computed) + self._takes(self.sent - sent - split, left)
+        head = self.exposed.head[0] if self.exposed.behind_head(cut) else 0.0
+        tail = self.exposed.tail[0] if self.exposed.before_tail(cut) else 0.0
+        rest = self.sent - sent
+        splits = (0.0, early, computed * slow - (sent - head), rest - tail - left * slow)
+        return min(self._takes(sent + split, computed, head) + self._takes(rest - split, left, tail)
                    for split in (min(max(each, 0.0), early) for each in splits))
 
     def _live(self, done, to_do):
         return sum(s.bytes for s in self.storages
                    if (s.first is None or s.first in done) and (s.kept or not s.users.isdisjoint(to_do)))
 
-    def _takes(self, sent, computed):
-        slow = 1 + self.bounds.contention
-        return sent if computed * slow < sent else computed + self.bounds.contention / slow * sent
+    def _takes(self, sent, computed, exposed):
+        slow, beside = 1 + self.bounds.contention, sent - exposed
+        return sent if computed * slow < beside else exposed + computed + self.bounds.contention / slow * beside

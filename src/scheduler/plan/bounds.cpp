@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "scheduler/graph/at.hpp"
+#include "scheduler/plan/exposed_sending.hpp"
 #include "scheduler/plan/memory_bound.hpp"
+#include "scheduler/plan/sent_along.hpp"
 
 namespace weft {
 
@@ -18,69 +20,82 @@ namespace {
 constexpr std::size_t kFewCuts = 48;
 constexpr std::size_t kOperatorsCut = 1'000'000;
 
-bool is_link(Resource resource) {
-  return resource == Resource::between_hosts || resource == Resource::within_host;
-}
-
 class Bounds {
  public:
-  explicit Bounds(Problem const& problem) : problem_(problem), bodies_(problem.tasks().size()) {
-    for (std::size_t i = 0; i < bodies_.size(); ++i) bodies_[i] = problem.tasks()[i].seconds;
-    heads_ = paths(false);
-    tails_ = paths(true);
+  explicit Bounds(Problem const& problem) : problem_(problem) {
+    auto const tasks = problem.tasks().size();
+    bodies_ = {.seconds = std::vector<double>(tasks), .launches = std::vector<bool>(tasks, false)};
+    for (std::size_t i = 0; i < tasks; ++i) bodies_.seconds[i] = problem.tasks()[i].seconds;
+    heads_ = paths(false, std::vector<double>(tasks, 0));
     drop_latencies();
   }
 
-  LowerBound run(double contention, std::int64_t capacity) const {
+  LowerBound run(double contention, std::int64_t capacity) {
     LowerBound bounds;
+    auto const path = longest_path();
+    for (TaskId const task : path) bounds.critical_path_s += problem_.task(task).seconds;
+    heads_ = paths(false, sent_along(problem_, bodies_, path, false));
+    auto const tails = paths(true, sent_along(problem_, bodies_, path, true));
     std::array<std::vector<HeadBodyTail>, kResources> jobs;
-    for (std::size_t i = 0; i < bodies_.size(); ++i) {
-      Task const& task = problem_.tasks()[i];
-      bounds.critical_path_s = std::max(bounds.critical_path_s, heads_[i] + task.seconds + tails_[i]);
-      jobs[static_cast<std::size_t>(task.resource)].push_back({heads_[i], bodies_[i], tails_[i]});
+    for (std::size_t i = 0; i < tails.size(); ++i) {
+      jobs[static_cast<std::size_t>(problem_.tasks()[i].resource)].push_back({heads_[i], bodies_.seconds[i], tails[i]});
     }
     for (std::size_t r = 0; r < jobs.size(); ++r) bounds.resource_s[r] = preemptive_bound(std::move(jobs[r]));
-    if (contention > 0) bounds.contention_s = with_contention(contention);
-    bounds.memory_s =
-        memory_bound(problem_, {.bodies = bodies_, .spine = spine(), .contention = contention, .capacity = capacity});
+    auto const exposed = exposed_sending(problem_, bodies_, path, contention);
+    if (contention > 0) bounds.contention_s = with_contention(contention, exposed);
+    bounds.memory_s = memory_bound(problem_, {.bodies = bodies_.seconds,
+                                              .exposed = exposed,
+                                              .cuts = cuts(path),
+                                              .contention = contention,
+                                              .capacity = capacity});
     return bounds;
   }
 
  private:
-  /// Computing tasks on the critical path, or some of them.
-  std::vector<TaskId> spine() const {
+  /// The longest path through all tasks, in its order.
+  std::vector<TaskId> longest_path() const {
     TaskId at_end = kNone;
     for (TaskId const task : problem_.order()) {
       if (problem_.after(task).empty() && (at_end == kNone || length_to(task) > length_to(at_end))) at_end = task;
     }
-    std::vector<TaskId> all;
+    std::vector<TaskId> path;
     for (TaskId task = at_end; task != kNone;) {
-      if (problem_.task(task).resource == Resource::compute) all.push_back(task);
+      path.push_back(task);
       TaskId longest = kNone;
       for (TaskId const earlier : problem_.before(task)) {
         if (longest == kNone || length_to(earlier) > length_to(longest)) longest = earlier;
       }
       task = longest;
     }
+    std::reverse(path.begin(), path.end());
+    return path;
+  }
+
+  /// Computing tasks of the path, or some of them, evenly from its end.
+  std::vector<TaskId> cuts(std::vector<TaskId> const& path) const {
+    std::vector<TaskId> all;
+    for (auto task = path.rbegin(); task != path.rend(); ++task) {
+      if (problem_.task(*task).resource == Resource::compute) all.push_back(*task);
+    }
     std::vector<TaskId> some;
-    std::size_t const most = std::max(kFewCuts, kOperatorsCut / std::max<std::size_t>(1, bodies_.size()));
+    std::size_t const most = std::max(kFewCuts, kOperatorsCut / std::max<std::size_t>(1, problem_.tasks().size()));
     std::size_t const stride = all.size() / most + 1;
     for (std::size_t i = 0; i < all.size(); i += stride) some.push_back(all[i]);
     return some;
   }
   [[nodiscard]] double length_to(TaskId task) const { return heads_[at(task)] + problem_.task(task).seconds; }
 
-  std::vector<double> paths(bool from_end) const {
-    std::vector<double> longest(bodies_.size(), 0);
+  /// The longest path to each task (or from it), none shorter than `least`.
+  std::vector<double> paths(bool from_end, std::vector<double> least) const {
     auto const& order = problem_.order();
     for (std::size_t i = 0; i < order.size(); ++i) {
       TaskId const task = from_end ? order[order.size() - 1 - i] : order[i];
-      double const with_it = longest[at(task)] + problem_.task(task).seconds;
+      double const with_it = least[at(task)] + problem_.task(task).seconds;
       for (TaskId const next : from_end ? problem_.before(task) : problem_.after(task)) {
-        longest[at(next)] = std::max(longest[at(next)], with_it);
+        least[at(next)] = std::max(least[at(next)], with_it);
       }
     }
-    return longest;
+    return least;
   }
 
   /// Latencies stay in the bodies of the tasks of one longest path through each kind and group of collectives.
@@ -93,16 +108,18 @@ class Bounds {
       classes[{collective.kind, collective.group}].push_back(task);
     }
     for (auto const& [kind, members] : classes) {
-      std::vector<bool> is_member(bodies_.size(), false);
+      std::vector<bool> is_member(bodies_.seconds.size(), false);
       for (TaskId const task : members) is_member[at(task)] = true;
-      for (TaskId const task : members) bodies_[at(task)] -= problem_.task(task).latency_s;
-      for (TaskId const task : longest_chain(is_member)) bodies_[at(task)] += problem_.task(task).latency_s;
+      for (TaskId const task : longest_chain(is_member)) bodies_.launches[at(task)] = true;
+      for (TaskId const task : members) {
+        if (!bodies_.launches[at(task)]) bodies_.seconds[at(task)] -= problem_.task(task).latency_s;
+      }
     }
   }
 
   std::vector<TaskId> longest_chain(std::vector<bool> const& is_member) const {
-    std::vector<int> count(bodies_.size(), 0);            // members on the longest path that ends with a task
-    std::vector<TaskId> previous(bodies_.size(), kNone);  // member before it on that path
+    std::vector<int> count(is_member.size(), 0);            // members on the longest path that ends with a task
+    std::vector<TaskId> previous(is_member.size(), kNone);  // member before it on that path
     TaskId last = kNone;
     for (TaskId const task : problem_.order()) {
       TaskId const through = is_member[at(task)] ? task : previous[at(task)];
@@ -123,70 +140,36 @@ class Bounds {
     return chain;
   }
 
-  /// Sending before anything can be computed, less what needs nothing that is sent; likewise after.
-  double exposed(std::vector<double> const& sent, double contention) const {
-    double least = -1;
-    double free_computing = 0;
-    for (std::size_t i = 0; i < bodies_.size(); ++i) {
-      if (problem_.tasks()[i].resource != Resource::compute || bodies_[i] <= 0) continue;
-      if (sent[i] <= 0) {
-        free_computing += bodies_[i];
-      } else {
-        least = least < 0 ? sent[i] : std::min(least, sent[i]);
-      }
-    }
-    return std::max(0.0, least - (1 + contention) * free_computing);
-  }
-
-  /// The longest sending on a path to each task (or from it).
-  std::vector<double> sending(bool from_end) const {
-    std::vector<double> longest(bodies_.size(), 0);
-    auto const& order = problem_.order();
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      TaskId const task = from_end ? order[order.size() - 1 - i] : order[i];
-      double const with_it = longest[at(task)] + (is_link(problem_.task(task).resource) ? bodies_[at(task)] : 0);
-      for (TaskId const next : from_end ? problem_.before(task) : problem_.after(task)) {
-        longest[at(next)] = std::max(longest[at(next)], with_it);
-      }
-    }
-    return longest;
-  }
-
-  double with_contention(double contention) const {
+  double with_contention(double contention, ExposedSending const& exposed) const {
     std::array<double, kResources> busy{};
-    for (std::size_t i = 0; i < bodies_.size(); ++i) {
-      busy[static_cast<std::size_t>(problem_.tasks()[i].resource)] += bodies_[i];
+    for (std::size_t i = 0; i < bodies_.seconds.size(); ++i) {
+      busy[static_cast<std::size_t>(problem_.tasks()[i].resource)] += bodies_.seconds[i];
     }
     double const computing = busy[static_cast<std::size_t>(Resource::compute)];
     // Two links can send at the same time: the busier one is sending for at least this long.
-    auto const between = busy[static_cast<std::size_t>(Resource::between_hosts)];
-    auto const within = busy[static_cast<std::size_t>(Resource::within_host)];
-    double const sends = std::max(between, within);
-    bool const one_link = std::min(between, within) <= 0;
-    double const alone = one_link ? sending_alone(contention) : 0;
+    double const sends = std::max(busy[static_cast<std::size_t>(Resource::between_hosts)],
+                                  busy[static_cast<std::size_t>(Resource::within_host)]);
+    double const alone = sending_alone(exposed);
     double const overlap = std::max(0.0, sends - alone);
     if (computing * (1 + contention) < overlap) return sends;
     return alone + computing + contention / (1 + contention) * overlap;
   }
 
-  /// What is sent before and after all that it can be hidden behind. The two are different times only where something
-  /// is computed between: behind some sending, and before some.
-  double sending_alone(double contention) const {
-    auto const before = sending(false);
-    auto const after = sending(true);
-    double const head = exposed(before, contention);
-    double const tail = exposed(after, contention);
-    for (std::size_t i = 0; i < bodies_.size(); ++i) {
-      bool const computes = problem_.tasks()[i].resource == Resource::compute && bodies_[i] > 0;
-      if (computes && before[i] > 0 && after[i] > 0) return head + tail;
+  /// Head and tail are different times only where something is computed between them.
+  double sending_alone(ExposedSending const& exposed) const {
+    for (std::size_t i = 0; i < bodies_.seconds.size(); ++i) {
+      auto const task = static_cast<TaskId>(i);
+      bool const computes = problem_.task(task).resource == Resource::compute && bodies_.seconds[i] > 0;
+      if (computes && exposed.behind_head(task) && exposed.before_tail(task)) {
+        return exposed.head.seconds + exposed.tail.seconds;
+      }
     }
-    return std::max(head, tail);
+    return std::max(exposed.head.seconds, exposed.tail.seconds);
   }
 
   Problem const& problem_;
-  std::vector<double> bodies_;
+  BoundBodies bodies_;
   std::vector<double> heads_;
-  std::vector<double> tails_;
 };
 
 }  // namespace

@@ -55,7 +55,9 @@ class CutBound {
     }
     auto const room = static_cast<double>(std::max<std::int64_t>(0, terms_.capacity - certainly_live(side)));
     double const early = free + (held > 0 ? std::min(held, room / least_rate) : 0);
-    return best_split(sent_before, computed_before, computed_after, early);
+    double const head = terms_.exposed.behind_head(cut) ? terms_.exposed.head.seconds : 0;
+    double const tail = terms_.exposed.before_tail(cut) ? terms_.exposed.tail.seconds : 0;
+    return best_split({sent_before, computed_before, head}, {sent_ - sent_before, computed_after, tail}, early);
   }
 
  private:
@@ -103,23 +105,29 @@ class CutBound {
     return bytes;
   }
 
-  [[nodiscard]] double passes(double sent, double computed) const {
+  /// Of one side of a cut.
+  struct Work {
+    double sent;
+    double computed;
+    double exposed;  ///< of what is sent
+  };
+  [[nodiscard]] double passes(Work const& work) const {
     double const s = terms_.contention;
-    if (computed * (1 + s) < sent) return sent;
-    return computed + s / (1 + s) * sent;
+    double const beside = work.sent - work.exposed;
+    if (work.computed * (1 + s) < beside) return work.sent;
+    return work.exposed + work.computed + s / (1 + s) * beside;
   }
 
   /// The least over what is sent early: the sum is convex in that, with kinks where sending and computing take equally
   /// long on one side.
-  [[nodiscard]] double best_split(double sent_before, double computed_before, double computed_after,
-                                  double most_early) const {
+  [[nodiscard]] double best_split(Work const& before, Work const& after, double most_early) const {
     double const slow = 1 + terms_.contention;
     double best = std::numeric_limits<double>::infinity();
-    for (double early :
-         {0.0, most_early, computed_before * slow - sent_before, sent_ - sent_before - computed_after * slow}) {
+    for (double early : {0.0, most_early, before.computed * slow - (before.sent - before.exposed),
+                         after.sent - after.exposed - after.computed * slow}) {
       early = std::clamp(early, 0.0, most_early);
-      best = std::min(
-          best, passes(sent_before + early, computed_before) + passes(sent_ - sent_before - early, computed_after));
+      best = std::min(best, passes({before.sent + early, before.computed, before.exposed}) +
+                                passes({after.sent - early, after.computed, after.exposed}));
     }
     return best;
   }
@@ -135,7 +143,7 @@ class CutBound {
 double memory_bound(Problem const& problem, MemoryBoundTerms const& terms) {
   CutBound const bound(problem, terms);
   double best = 0;
-  for (TaskId const cut : terms.spine) best = std::max(best, bound.at_cut(cut));
+  for (TaskId const cut : terms.cuts) best = std::max(best, bound.at_cut(cut));
   return best;
 }
 

@@ -3,13 +3,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "scheduler/plan/exposed_sending.hpp"
 #include "scheduler/plan/problem.hpp"
 
 namespace weft {
 
 struct MemoryBoundTerms {
   std::vector<double> const& bodies;  ///< seconds of each task that no merging saves
-  std::vector<TaskId> spine{};        ///< tasks at which to cut
+  ExposedSending const& exposed;
+  std::vector<TaskId> cuts{};  ///< tasks at which to cut
   double contention = 0;
   std::int64_t capacity = 0;
 };

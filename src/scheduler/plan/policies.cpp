@@ -13,8 +13,7 @@ namespace weft {
 namespace {
 
 bool sends(Problem const& problem, TaskId task) {
-  Resource const resource = problem.task(task).resource;
-  return resource == Resource::between_hosts || resource == Resource::within_host;
+  return is_link(problem.task(task).resource);
 }
 
 std::vector<std::int32_t> positions(std::vector<TaskId> const& serial) {

@@ -23,6 +23,11 @@ struct Task {
   double latency_s = 0;
 };
 
+/// Whether what runs there is a collective.
+[[nodiscard]] inline bool is_link(Resource resource) {
+  return resource == Resource::between_hosts || resource == Resource::within_host;
+}
+
 /// Memory that tensors share; there from the start of `first` (from the beginning if kNone) to the end of the last of
 /// `users`, `first` among them, or to the end of the step if kept.
 struct Storage {

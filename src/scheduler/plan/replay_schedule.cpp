@@ -91,7 +91,7 @@ double replay_tasks(Problem const& problem, std::vector<TaskId> const& order, st
   std::mt19937_64 random(disturbance.seed);
   std::uniform_real_distribution<double> factor(1 - disturbance.noise, 1 + disturbance.noise);
   for (auto const& task : problem.tasks()) {
-    bool const sends = task.resource == Resource::between_hosts || task.resource == Resource::within_host;
+    bool const sends = is_link(task.resource);
     rules.seconds.push_back(task.seconds * (sends ? disturbance.communication : disturbance.compute) * factor(random));
   }
   return run_tasks(problem, rules).makespan_s;

@@ -1,0 +1,62 @@
+#include "scheduler/plan/exposed_sending.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "scheduler/graph/at.hpp"
+
+namespace weft {
+
+namespace {
+
+/// The most sending on a path to each task (or from it), and what sent_along() knows.
+std::vector<double> sending(Problem const& problem, BoundBodies const& bodies, std::vector<TaskId> const& path,
+                            bool from_end) {
+  auto longest = sent_along(problem, bodies, path, from_end);
+  auto const& order = problem.order();
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    TaskId const task = from_end ? order[order.size() - 1 - i] : order[i];
+    double const with_it = longest[at(task)] + (is_link(problem.task(task).resource) ? bodies.seconds[at(task)] : 0);
+    for (TaskId const next : from_end ? problem.before(task) : problem.after(task)) {
+      longest[at(next)] = std::max(longest[at(next)], with_it);
+    }
+  }
+  return longest;
+}
+
+Exposure exposed(Problem const& problem, BoundBodies const& bodies, std::vector<double> const& sent,
+                 double contention) {
+  std::vector<std::pair<double, double>> computing;  // what is sent before it, its seconds
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    if (problem.tasks()[i].resource != Resource::compute || bodies.seconds[i] <= 0) continue;
+    computing.emplace_back(sent[i], bodies.seconds[i]);
+  }
+  std::sort(computing.begin(), computing.end());
+  Exposure most;
+  double free = 0;  // computed by what needs less sending
+  for (auto const& [needed, seconds] : computing) {
+    double const alone = needed - (1 + contention) * free;
+    if (alone > most.seconds) most = {alone, needed};
+    free += seconds;
+  }
+  return most;
+}
+
+}  // namespace
+
+ExposedSending exposed_sending(Problem const& problem, BoundBodies const& bodies, std::vector<TaskId> const& path,
+                               double contention) {
+  ExposedSending found{.before = sending(problem, bodies, path, false), .after = sending(problem, bodies, path, true)};
+  bool between = false;
+  bool within = false;
+  for (std::size_t i = 0; i < bodies.seconds.size(); ++i) {
+    between = between || (problem.tasks()[i].resource == Resource::between_hosts && bodies.seconds[i] > 0);
+    within = within || (problem.tasks()[i].resource == Resource::within_host && bodies.seconds[i] > 0);
+  }
+  if (between && within) return found;
+  found.head = exposed(problem, bodies, found.before, contention);
+  found.tail = exposed(problem, bodies, found.after, contention);
+  return found;
+}
+
+}  // namespace weft

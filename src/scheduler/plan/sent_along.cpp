@@ -1,0 +1,76 @@
+#include "scheduler/plan/sent_along.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "scheduler/graph/at.hpp"
+
+namespace weft {
+
+namespace {
+
+/// What was sent on the links by the tasks that were added.
+class Sent {
+ public:
+  Sent(Problem const& problem, BoundBodies const& bodies) : problem_(problem), bodies_(bodies) {}
+
+  void add(TaskId id) {
+    Task const& task = problem_.task(id);
+    if (!is_link(task.resource)) return;
+    auto& link = on_[task.resource == Resource::between_hosts ? 0 : 1];
+    link.seconds += bodies_.seconds[at(id)];
+    auto const& collective = problem_.graph().ops[at(task.ops.front())].collective;
+    auto const [found, is_first] = link.latencies.try_emplace({collective.kind, collective.group}, task.latency_s);
+    if (bodies_.launches[at(id)]) found->second = 0;  // counted in full
+    if (!is_first) found->second = std::min(found->second, task.latency_s);
+  }
+
+  [[nodiscard]] double most() const {
+    double most = 0;
+    for (auto const& link : on_) {
+      double seconds = link.seconds;
+      for (auto const& [kind, latency] : link.latencies) seconds += latency;
+      most = std::max(most, seconds);
+    }
+    return most;
+  }
+
+ private:
+  struct Link {
+    double seconds = 0;
+    std::map<std::pair<CollectiveKind, GroupId>, double> latencies{};
+  };
+  Problem const& problem_;
+  BoundBodies const& bodies_;
+  std::array<Link, 2> on_{};
+};
+
+}  // namespace
+
+std::vector<double> sent_along(Problem const& problem, BoundBodies const& bodies, std::vector<TaskId> const& path,
+                               bool from_end) {
+  std::vector<double> least(problem.tasks().size(), 0);
+  std::vector<bool> seen(least.size(), false);
+  Sent sent(problem, bodies);
+  std::vector<TaskId> look;
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    TaskId const task = from_end ? path[path.size() - 1 - i] : path[i];
+    look.push_back(task);
+    while (!look.empty()) {
+      TaskId const from = look.back();
+      look.pop_back();
+      for (TaskId const next : from_end ? problem.after(from) : problem.before(from)) {
+        if (seen[at(next)]) continue;
+        seen[at(next)] = true;
+        sent.add(next);
+        look.push_back(next);
+      }
+    }
+    least[at(task)] = sent.most();
+  }
+  return least;
+}
+
+}  // namespace weft

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <vector>
+
+#include "scheduler/plan/problem.hpp"
+
+namespace weft {
+
+/// What the bounds count of each task, by id.
+struct BoundBodies {
+  std::vector<double> seconds;  ///< that no merging saves
+  std::vector<bool> launches;   ///< sends whose latency is among them: no two of these can be one launch
+};
+
+/// Of each task of `path` (each needs the one before it) the seconds that the busier link sends at the least before the
+/// task can start, or, `from_end`, after it has ended: all that it needs (that needs it), and a latency for each kind
+/// and group of which something is sent. 0 for all other tasks. O(tasks + edges).
+[[nodiscard]] std::vector<double> sent_along(Problem const& problem, BoundBodies const& bodies,
+                                             std::vector<TaskId> const& path, bool from_end);
+
+}  // namespace weft
