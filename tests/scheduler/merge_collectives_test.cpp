@@ -37,30 +37,25 @@ TEST(MergeCollectives, NeverMakesACycle) {
   EXPECT_GT(merged_ones, 100u);
 }
 
-TEST(MergeCollectives, DoesWithSingleOnesAsItIsTold) {
+TEST(MergeCollectives, FirstGathersAreSmall) {
   OpGraph const graph = gathers(6, std::int64_t{1} << 21, 1);  // operator 2 i gathers what 2 i + 1 uses
   CostModel const model(unit_cluster());
   Problem const problem(graph, model);
-  auto const merged = [&](MergeRules rules) {
-    rules.capacity = std::int64_t{1} << 40;
-    return merge_collectives(problem, problem.order(), rules).launches;
-  };
+  MergeRules rules{.gather_bytes = std::int64_t{1} << 30, .capacity = std::int64_t{1} << 40, .share = 1, .taper = 1};
   using Launches = std::vector<std::vector<OpId>>;
-  MergeRules const all{.gather_bytes = std::int64_t{1} << 30, .share = 1, .taper = 1e9};
-  ASSERT_EQ(merged(all), (Launches{{2, 4, 6, 8}}));  // the first and the last one have nothing before or behind them
-  MergeRules told = all;
-  told.joins = {{2, true}, {6, false}, {10, true}};
-  EXPECT_EQ(merged(told), (Launches{{0, 2}, {6, 8, 10}}));
-  told.gather_bytes = 1;  // too little for any two of them, but for those that are told
-  EXPECT_EQ(merged(told), (Launches{{0, 2}, {8, 10}}));
+  EXPECT_EQ(merge_collectives(problem, problem.order(), rules).launches, (Launches{{4, 6}, {8, 10}}));
+  rules.taper = 0;
+  EXPECT_EQ(merge_collectives(problem, problem.order(), rules).launches, (Launches{{0, 2, 4, 6, 8, 10}}));
 }
 
-TEST(MergeCollectives, KeepsTheCapacityWhateverItIsTold) {
+TEST(MergeCollectives, KeepsTheCapacity) {
   OpGraph const graph = gathers(6, std::int64_t{1} << 21, 1);
   CostModel const model(unit_cluster());
   Problem const problem(graph, model);
-  MergeRules rules{.gather_bytes = 1, .capacity = problem.resident_bytes() + (std::int64_t{3} << 21) + 16};
-  for (OpId gather = 0; gather < 12; gather += 2) rules.joins[gather] = true;
+  MergeRules const rules{.gather_bytes = std::int64_t{1} << 30,
+                         .capacity = problem.resident_bytes() + (std::int64_t{3} << 21) + 16,
+                         .share = 1,
+                         .taper = 0};
   auto const merged = merge_collectives(problem, problem.order(), rules);
   Problem const after(graph, model, merged.launches);
   EXPECT_LE(serial_peak(after, serial_order_by(merged, after)), rules.capacity);

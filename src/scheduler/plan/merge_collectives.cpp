@@ -44,7 +44,7 @@ class Merger {
       std::int64_t const bytes = gathers ? rules_.gather_bytes : rules_.reduce_bytes;
       if (bytes <= 0) continue;
       find_freedom();  // what was merged stands elsewhere now
-      merge(members, bytes, merged);
+      merge(members, bytes, gathers, merged);
     }
     return merged;
   }
@@ -126,7 +126,7 @@ class Merger {
     return bytes;
   }
 
-  void merge(std::vector<TaskId> const& members, std::int64_t most_bytes, Merged& merged) {
+  void merge(std::vector<TaskId> const& members, std::int64_t most_bytes, bool gathers, Merged& merged) {
     std::int64_t total = 0;
     for (TaskId const task : members) total += node(task).collective.bytes;
     std::int64_t passed = 0;
@@ -136,14 +136,12 @@ class Merger {
       std::int64_t const before = passed - launch.bytes;
       std::int64_t const after = total - passed - bytes;
       double most = static_cast<double>(most_bytes);
-      if (rules_.taper > 0) most = std::min(most, rules_.taper * static_cast<double>(std::min(before, after)));
+      if (rules_.taper > 0) most = std::min(most, rules_.taper * static_cast<double>(gathers ? before : after));
       bool const fits = static_cast<double>(launch.bytes + bytes) <= most;
       passed += bytes;
-      auto const told = rules_.joins.find(op_of(task));
-      bool const by_size = told == rules_.joins.end();
-      if (!launch.tasks.empty() && (by_size ? fits : told->second) &&
+      if (!launch.tasks.empty() && fits &&
           node(task).seconds.has_value() == node(launch.tasks.front()).seconds.has_value() &&
-          join(launch, task, by_size ? rules_.share : 1)) {
+          join(launch, task, rules_.share)) {
         continue;
       }
       finish(launch, merged);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <vector>
 
 #include "scheduler/plan/problem.hpp"
@@ -17,12 +16,9 @@ struct MergeRules {
   /// while a launch waits may be taken by it: the rest is for those that are sent while it is used.
   std::int64_t capacity = 0;
   double share = 0.5;
-  /// A launch is no larger than this many times all that is sent before it, nor all after it: little computing has to
-  /// wait for the first one, and little waits behind the last. 0: however large.
+  /// A launch of gathers is no larger than this many times all that is gathered before it, another one than all that is
+  /// sent after it: little computing waits for the first gathers, and the last reductions are short. 0: however large.
   double taper = 1;
-  /// Of some collectives whether they are sent with the ones before them, whatever their sizes and the share: where
-  /// that is possible and within the capacity. Others as their sizes say.
-  std::map<OpId, bool> joins{};
 };
 
 /// Which collectives are sent together, and the order in which all tasks could then run one after another.

@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "scheduler/graph/at.hpp"
 #include "scheduler/order/memory_order.hpp"
 #include "scheduler/plan/bounds.hpp"
 #include "scheduler/plan/policies.hpp"
@@ -55,22 +56,51 @@ void PlanMaker::refuse_capacity(std::int64_t peak, std::int64_t bound) const {
                         name, capacity_, peak, unmerged_.resident_bytes(), bound));
 }
 
+PlanMaker::Draft PlanMaker::send_as_ready(PlanChoice choice) const {
+  choice.send->capacity = capacity_;
+  choice.send->contention = contention_;
+  choice.send->window = choice.window;
+  Sent sent = send_when_ready(unmerged_, serial_, *choice.send);
+  auto problem = std::make_unique<Problem>(unmerged_.graph(), unmerged_.model(), sent.launches);
+  std::vector<TaskId> serial;
+  std::vector<bool> placed(problem->tasks().size(), false);
+  for (OpId const op : sent.started) {
+    TaskId const task = problem->task_of(op);
+    if (!placed[at(task)]) serial.push_back(task);
+    placed[at(task)] = true;
+  }
+  return {std::move(choice), std::move(sent.launches), std::move(problem), std::move(serial)};
+}
+
+PlanMaker::Draft PlanMaker::merge_as_told(PlanChoice choice) const {
+  Merged const& merged = *choice.merged;
+  std::unique_ptr<Problem> problem;
+  try {
+    problem = std::make_unique<Problem>(unmerged_.graph(), unmerged_.model(), merged.launches);
+  } catch (Error const&) {
+    return {std::move(choice)};  // a cycle
+  }
+  auto serial = serial_order_by(merged, *problem);
+  if (serial_peak(*problem, serial) > capacity_) problem.reset();
+  return {choice, merged.launches, std::move(problem), std::move(serial)};
+}
+
 PlanMaker::Draft PlanMaker::draft(PlanChoice choice) const {
+  if (choice.merged) return merge_as_told(std::move(choice));
+  if (choice.send) return send_as_ready(std::move(choice));
   while (true) {
     Merged merged = merge_collectives(unmerged_, serial_,
                                       {.gather_bytes = static_cast<std::int64_t>(choice.gather_bytes),
                                        .reduce_bytes = static_cast<std::int64_t>(choice.reduce_bytes),
                                        .capacity = capacity_,
                                        .share = choice.share,
-                                       .taper = choice.taper,
-                                       .joins = choice.joins});
+                                       .taper = choice.taper});
     auto problem = std::make_unique<Problem>(unmerged_.graph(), unmerged_.model(), merged.launches);
     bool const any = !merged.launches.empty();
     auto serial = any ? serial_order_by(merged, *problem) : serial_;
     if (!any || serial_peak(*problem, serial) <= capacity_) {
       return {choice, std::move(merged.launches), std::move(problem), std::move(serial)};
     }
-    choice.joins.clear();
     choice.gather_bytes /= 2;
     choice.reduce_bytes /= 2;
   }

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "scheduler/plan/merge_collectives.hpp"
 #include "scheduler/plan/problem.hpp"
 #include "scheduler/plan/run_tasks.hpp"
+#include "scheduler/plan/send_when_ready.hpp"
 #include "weft/schedule.hpp"
 
 namespace weft {
@@ -30,11 +30,12 @@ struct PlanChoice {
   double reduce_bytes = 0;
   double share = 0.3;
   double taper = 1;
-  std::map<OpId, bool> joins{};
-  int depth = 0;           ///< of prefetch_gates(); 0: gathers wait for memory only
-  int window = 1000;       ///< RunRules
-  double rush = 0;         ///< urgency_with_rush()
-  std::uint64_t seed = 0;  ///< of StartRule::random
+  int depth = 0;                           ///< of prefetch_gates(); 0: gathers wait for memory only
+  int window = 1000;                       ///< RunRules
+  double rush = 0;                         ///< urgency_with_rush()
+  std::uint64_t seed = 0;                  ///< of StartRule::random
+  std::optional<SendRules> send{};         ///< collectives are merged by these rules instead
+  std::shared_ptr<Merged const> merged{};  ///< ... or as told
 };
 
 /// What was merged, and how that runs.
@@ -61,6 +62,7 @@ class PlanMaker {
     std::unique_ptr<Problem> problem{};
     std::vector<TaskId> serial{};
   };
+  /// Without a problem where PlanChoice::merged cannot be: for a cycle or the memory.
   /// Merging looks at each launch's memory by itself; where that turns out to be too much for all of them, less is
   /// merged than was chosen.
   [[nodiscard]] Draft draft(PlanChoice choice) const;
@@ -71,6 +73,8 @@ class PlanMaker {
   /// The serial order that memory_order() finds: it takes longer than the one there is otherwise.
   void find_less_memory();
   [[noreturn]] void refuse_capacity(std::int64_t peak, std::int64_t bound) const;
+  [[nodiscard]] Draft send_as_ready(PlanChoice choice) const;
+  [[nodiscard]] Draft merge_as_told(PlanChoice choice) const;
   [[nodiscard]] RunRules rules_for(Draft const& draft) const;
 
   Problem unmerged_;

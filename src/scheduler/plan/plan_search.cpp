@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "scheduler/graph/at.hpp"
+#include "scheduler/plan/launch_moves.hpp"
 #include "scheduler/plan/replay_tasks.hpp"
 
 namespace weft {
@@ -26,11 +27,14 @@ constexpr std::size_t kAllPoliciesOperators = 100'000;
 constexpr std::size_t kOperatorsLookedAt = 4'800'000;
 constexpr std::size_t kLeastAttempts = 24;
 constexpr std::size_t kMostAttempts = 280;
-/// More plans, from launches of one size each; where graphs are so small that the search above comes to its end.
-constexpr std::size_t kUniformAttempts = 200;
+/// Likewise for the part of the search that sends what is ready.
+constexpr std::size_t kOperatorsSent = 600'000;
+constexpr std::size_t kMostSent = 240;
 /// Likewise for the part of the search that moves single collectives.
 constexpr std::size_t kOperatorsMoved = 800'000;
-constexpr std::size_t kMostMoves = 400;
+/// Of small graphs, in which more is to be gained than planning takes.
+constexpr std::size_t kFewOperators = 4'000;
+constexpr std::size_t kMostMoves = 1'500;
 constexpr std::uint64_t kSampleSeed = 1;
 /// Choices of one round, and how many rounds may bring nothing that was not tried before (small graphs have few ways to
 /// merge).
@@ -72,23 +76,6 @@ class Chance {
   std::mt19937_64 random_;
 };
 
-/// The collectives of each launch, in the order in which they would be sent one by one.
-std::vector<std::vector<OpId>> launches_of(Problem const& problem) {
-  std::vector<std::vector<OpId>> launches;
-  for (Task const& task : problem.tasks()) {
-    if (problem.graph().ops[at(task.ops.front())].kind == OpKind::collective) launches.push_back(task.ops);
-  }
-  return launches;
-}
-
-/// One launch sent with the one before it, or in two; or some of its collectives sent with the one before it.
-void move_some(std::map<OpId, bool>& joins, std::vector<OpId> const& launch, Chance& chance) {
-  bool const splits = launch.size() > 1 && !chance.one_in(3);
-  if (splits)
-    joins[launch[1 + static_cast<std::size_t>(chance.share() * static_cast<double>(launch.size() - 1))]] = false;
-  if (!splits || chance.one_in(2)) joins[launch.front()] = true;
-}
-
 /// The way of a policy that does not search (SchedulePolicy::random: but for its seed).
 PlanChoice choice_of(SchedulePolicy policy, ScheduleSettings const& settings) {
   switch (policy) {
@@ -126,26 +113,30 @@ std::vector<PlanChoice> PlanSearch::choices_of(SchedulePolicy policy) const {
   return choices;
 }
 
-std::vector<std::size_t> PlanSearch::try_all(std::vector<PlanChoice> const& choices) {
+std::vector<std::pair<std::size_t, double>> PlanSearch::try_all(std::vector<PlanChoice> const& choices) {
   std::vector<std::optional<PlanMaker::Draft>> drafts(choices.size());
   on_threads(choices.size(), [&](std::size_t i) { drafts[i] = planner_.draft(choices[i]); });
   for (auto& draft : drafts) {
     PlanChoice const& choice = draft->choice;
-    if (!tried_.emplace(draft->launches, choice.rule, choice.depth, choice.window, choice.rush, choice.seed).second)
+    if (!draft->problem ||
+        !tried_.emplace(draft->launches, choice.rule, choice.depth, choice.window, choice.rush, choice.seed).second)
       draft.reset();
   }
   double const shortest = shortest_s();
   std::vector<Plan> plans(choices.size());
-  std::vector<std::size_t> shorter;
+  std::vector<std::pair<std::size_t, double>> complete;
   on_threads(choices.size(), [&](std::size_t i) {
     if (drafts[i]) plans[i] = planner_.run(*std::move(drafts[i]), shortest * (1 + kNear));
   });
   for (std::size_t i = 0; i < plans.size(); ++i) {
     if (!plans[i].problem) continue;
-    if (plans[i].run.complete && plans[i].run.makespan_s < shortest) shorter.push_back(i);
+    if (plans[i].run.complete) complete.emplace_back(i, plans[i].run.makespan_s);
+    if (refined_ && plans[i].run.complete && score_of(plans[i]) < refined_->score) {
+      refined_ = refined(choices[i], plans[i]);
+    }
     take(choices[i], std::move(plans[i]));
   }
-  return shorter;
+  return complete;
 }
 
 void PlanSearch::take(PlanChoice const& choice, Plan plan) {
@@ -155,9 +146,11 @@ void PlanSearch::take(PlanChoice const& choice, Plan plan) {
     start_.leaders.insert(start_.leaders.begin(), choice);
     if (start_.leaders.size() > kLeaders) start_.leaders.pop_back();
   }
+  if (near_.size() >= kMostNear) {
+    std::erase_if(near_, [&](Plan const& each) { return each.run.makespan_s > shortest_s() * (1 + kNear); });
+  }
   if (plan.problem && plan.run.complete && near_.size() < kMostNear) near_.push_back(std::move(plan));
-  found_s_ = std::min(found_s_, shortest_s());
-  if (options_.progress) options_.progress({Clock::now() - began_, found_s_, planner_.bound().within_memory_s()});
+  if (options_.progress) options_.progress({Clock::now() - began_, shortest_s(), planner_.bound().within_memory_s()});
 }
 
 double PlanSearch::shortest_s() const {
@@ -216,26 +209,41 @@ void PlanSearch::sample() {
   }
 }
 
-/// Launches of one size each, as a trainer's settings have them: improved from there, some get shorter than what is
-/// found from launches that grow. The shorter of both starts is kept.
-void PlanSearch::uniform() {
-  if (most_attempts() < kMostAttempts || has_ended()) return;
-  Start grown = std::exchange(start_, {});
-  std::vector<PlanChoice> choices;
-  for (double const gathers : {8, 12, 16, 24, 32, 48, 64, 96, 128}) {
-    for (double const reductions : {8, 12, 16, 24, 32, 48, 64, 96, 128}) {
-      choices.push_back(
-          {.gather_bytes = sent_bytes_ / gathers, .reduce_bytes = sent_bytes_ / reductions, .share = 1, .taper = 0});
+/// What is ready is sent when a link is idle: by rules by chance, then by some near the best of those.
+void PlanSearch::send_as_ready() {
+  if (sent_bytes_ <= 0) return;
+  Chance chance(kSampleSeed + 3);
+  std::size_t const attempts =
+      std::clamp(kOperatorsSent / std::max<std::size_t>(1, planner_.unmerged().tasks().size()), kRound, kMostSent);
+  std::size_t const began = start_.attempts;
+  PlanChoice best;
+  double shortest = std::numeric_limits<double>::infinity();
+  for (int repeats = 0; start_.attempts - began < attempts && repeats < kMostRepeats && !has_ended();) {
+    std::vector<PlanChoice> choices(kRound);
+    bool const near = best.send && start_.attempts - began >= attempts / 2;
+    for (PlanChoice& choice : choices) {
+      choice = near ? best : PlanChoice{.send = SendRules{}};
+      SendRules& rules = *choice.send;
+      auto const set = [&](double& value, double low, double high) {
+        if (!near) value = chance.between(low, high);
+        if (near && !chance.one_in(3)) value = std::clamp(value * chance.between(0.6, 1 / 0.6), low, high);
+      };
+      set(rules.ahead, 0.3, 3);
+      set(rules.least_bytes, sent_bytes_ * 1e-4, sent_bytes_ * 0.03);
+      set(rules.gather_bytes, sent_bytes_ * 1e-3, sent_bytes_ * 0.1);
+      set(rules.reduce_bytes, sent_bytes_ * 1e-3, sent_bytes_ * 0.2);
+      set(rules.share, 0.2, 1);
+      set(rules.taper, 0.1, 1);
+      if (!near || chance.one_in(4)) choice.window = chance.of(std::array{16, 64, 256, 1000});
+      if (!near || chance.one_in(4)) choice.rush = chance.of(std::array{0.0, 0.01, 0.03});
     }
+    std::size_t const before = start_.attempts;
+    for (auto const& [choice, seconds] : try_all(choices)) {
+      if (seconds < shortest) best = choices[choice];
+      shortest = std::min(shortest, seconds);
+    }
+    if (start_.attempts == before) ++repeats;
   }
-  try_all(choices);
-  start_.attempts += kMostAttempts - kUniformAttempts;
-  if (start_.best.problem) {
-    improve();
-    refine();
-  }
-  if (grown.best.run.makespan_s <= shortest_s()) std::swap(start_, grown);
-  if (grown.best.problem) near_.push_back(std::move(grown.best));
 }
 
 /// Choices near the best ones, in smaller and smaller steps.
@@ -268,31 +276,57 @@ void PlanSearch::improve() {
   }
 }
 
-/// From the best plan, a few collectives at a time sent with others than they were.
+/// From the best plan, a few collectives at a time sent with others than they were, launch by launch until that brings
+/// nothing more.
 void PlanSearch::refine() {
-  Chance chance(kSampleSeed + 2);
-  std::optional<PlanChoice> together;  // what made plans of the last round shorter
   if (sent_bytes_ <= 0) return;
-  std::size_t const moves = std::clamp(kOperatorsMoved / planner_.unmerged().tasks().size(), kRound, kMostMoves);
-  int repeats = 0;
-  for (std::size_t i = 0; i < moves && repeats < kMostRepeats && !has_ended(); i += kRound) {
-    auto const launches = launches_of(*start_.best.problem);
-    std::vector<PlanChoice> choices(kRound, start_.leaders.front());
-    for (PlanChoice& choice : choices) {
-      for (bool again = true; again; again = chance.one_in(2)) {
-        move_some(choice.joins,
-                  launches[static_cast<std::size_t>(chance.share() * static_cast<double>(launches.size()))], chance);
-      }
+  Chance chance(kSampleSeed + 2);
+  std::size_t const operators = planner_.unmerged().tasks().size();
+  std::size_t const moves = operators <= kFewOperators ? kMostMoves : std::max(kOperatorsMoved / operators, kRound);
+  std::size_t const until = start_.attempts + moves;
+  refined_ = refined(start_.leaders.front(), start_.best);
+  double worse = std::numeric_limits<double>::infinity();
+  while (refined_->score < worse && start_.attempts < until && !has_ended()) {
+    worse = refined_->score;
+    rush();
+    std::vector<OpId> fronts;
+    for (auto const& launch : refined_->launches) fronts.push_back(launch.launch.front());
+    while (!fronts.empty() && start_.attempts < until && !has_ended()) {
+      std::swap(fronts[static_cast<std::size_t>(chance.share() * static_cast<double>(fronts.size()))], fronts.back());
+      move(fronts.back());
+      fronts.pop_back();
     }
-    if (together) choices.front() = *std::exchange(together, std::nullopt);
-    PlanChoice all = start_.leaders.front();
-    std::size_t const before = start_.attempts;
-    auto const shorter = try_all(choices);
-    if (start_.attempts == before) ++repeats;
-    for (std::size_t const each : shorter) {
-      for (auto const& [op, joined] : choices[each].joins) all.joins[op] = joined;
+  }
+  refined_.reset();
+}
+
+PlanSearch::Refined PlanSearch::refined(PlanChoice choice, Plan const& plan) {
+  choice.rule = StartRule::early;
+  choice.send.reset();
+  choice.merged = std::make_shared<Merged const>(arrangement_of(plan));
+  return {std::move(choice), score_of(plan), launches_of(plan)};
+}
+
+void PlanSearch::rush() {
+  std::vector<PlanChoice> choices;
+  for (double const share : {0.0, 0.003, 0.01, 0.02, 0.03, 0.05, 0.1}) {
+    choices.push_back(refined_->choice);
+    choices.back().rush = share;
+  }
+  try_all(choices);
+}
+
+void PlanSearch::move(OpId front) {
+  for (auto const& launch : refined_->launches) {
+    if (launch.launch.front() != front) continue;
+    std::vector<PlanChoice> choices;
+    for (auto const& instead : moves_of(launch)) {
+      choices.push_back(refined_->choice);
+      choices.back().merged =
+          std::make_shared<Merged const>(rearranged(*refined_->choice.merged, planner_.unmerged().graph(), instead));
     }
-    if (shorter.size() > 1) together = std::move(all);
+    try_all(choices);
+    return;
   }
 }
 
@@ -304,8 +338,8 @@ Plan PlanSearch::best() {
   double const rival_s = start_.best.run.makespan_s;
   sample();
   improve();
+  send_as_ready();
   refine();
-  uniform();
   return steadiest(rival_s);
 }
 

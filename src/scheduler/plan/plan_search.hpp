@@ -4,10 +4,13 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "scheduler/plan/launch_moves.hpp"
 #include "scheduler/plan/plan_maker.hpp"
 #include "weft/schedule.hpp"
 
@@ -39,14 +42,25 @@ class PlanSearch {
     std::size_t attempts = 0;           ///< plans looked at
   };
 
-  /// Tries those that give plans which were not tried before. Returns which of them are shorter than the best before.
-  std::vector<std::size_t> try_all(std::vector<PlanChoice> const& choices);
+  /// What refine() is at.
+  struct Refined {
+    PlanChoice choice{};
+    double score = 0;
+    std::vector<Neighbours> launches{};
+  };
+
+  /// Tries those that give plans which were not tried before. Returns which of them ended, hardly later than the best
+  /// before or earlier, and when.
+  std::vector<std::pair<std::size_t, double>> try_all(std::vector<PlanChoice> const& choices);
   void take(PlanChoice const& choice, Plan plan);
   void policies();
   void sample();
-  void uniform();
+  void send_as_ready();
   void improve();
   void refine();
+  [[nodiscard]] static Refined refined(PlanChoice choice, Plan const& plan);
+  void rush();
+  void move(OpId front);
   [[nodiscard]] Plan steadiest(double rival_s);
   [[nodiscard]] double shortest_s() const;  ///< of the present start; infinite before there is one
   [[nodiscard]] std::size_t most_attempts() const;
@@ -58,8 +72,8 @@ class PlanSearch {
   Clock::time_point began_;
   std::set<Key> tried_;
   double sent_bytes_ = 0;  ///< by all collectives
-  Start start_;            ///< the present one, in the end that with the shortest plan
-  double found_s_ = std::numeric_limits<double>::infinity();  ///< the shortest of all starts
+  Start start_;
+  std::optional<Refined> refined_{};
   std::vector<Plan> near_;  ///< others that were hardly longer when they were found, or the best before
 };
 
