@@ -30,8 +30,10 @@ double all_reduce_ordered_cost(CostQuestion const& q) {
   auto const part = q.bytes / q.n();
   auto const moved = (q.n() - 1) * part;
   auto const chunk = moved / q.chunks(part);
-  return 2 * q.alpha_s + std::fmax(2 * moved * q.beta_s_per_byte + q.combining(chunk),
-                                   q.combining(moved) + 2 * chunk * q.beta_s_per_byte);
+  auto const messages = 2 * (q.n() - 1) * q.chunks(part);
+  return 2 * q.alpha_s + messages * q.message_s +
+         std::fmax(2 * moved * q.beta_s_per_byte + q.combining(chunk),
+                   q.combining(moved) + 2 * chunk * q.beta_s_per_byte);
 }
 
 }  // namespace weft::p2p

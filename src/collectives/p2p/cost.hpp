@@ -6,6 +6,10 @@
 
 namespace weft::p2p {
 
+/// What a message takes a processor over TCP, about: by it, not by its link, an algorithm that sends all others
+/// something at once is limited among many ranks.
+inline constexpr double kMessage_s = 2e-6;
+
 /// What a cost formula is asked for: ranks that each have one way out and one way in to a network without contention,
 /// where a message of B bytes takes α + B·β and its sender's way out B·β of that, and combining B bytes takes B·γ.
 struct CostQuestion {
@@ -15,6 +19,7 @@ struct CostQuestion {
   int ranks = 1;
   double bytes = 0;        ///< of one rank's part, or of the whole buffer where there are no parts
   double chunk_bytes = 1;  ///< of pipelines
+  double message_s = 0;    ///< of a processor, for each of messages that are under way at once; no network has any
 
   /// ⌈log2 n⌉ and ⌊log2 n⌋
   [[nodiscard]] int ceil_log() const noexcept { return std::bit_width(static_cast<unsigned>(ranks - 1)); }

@@ -130,7 +130,8 @@ double reducing_in_rank_order_cost(CostQuestion const& q, double part) {
   auto const moved = (q.n() - 1) * part;
   auto const slower = std::max(q.beta_s_per_byte, q.gamma_s_per_byte);
   auto const faster = std::min(q.beta_s_per_byte, q.gamma_s_per_byte);
-  return q.alpha_s + moved * slower + moved / q.chunks(part) * faster;
+  auto const messages = (q.n() - 1) * q.chunks(part);
+  return q.alpha_s + moved * slower + moved / q.chunks(part) * faster + messages * q.message_s;
 }
 
 }  // namespace weft::p2p

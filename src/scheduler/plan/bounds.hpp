@@ -15,13 +15,15 @@ namespace weft {
 /// Sources: J. R. Jackson's preemptive schedule bounds one machine with heads and tails (J. Carlier, "The one-machine
 /// sequencing problem", EJOR 11, 1982). Contention: with M seconds of sending of which h before and t after all
 /// computing, and C of computing, at most M - h - t seconds overlap, in which (M - h - t) / (1 + s) of C is done: then
-/// h + t + C + s / (1 + s) x (M - h - t) are needed where that leaves some of C, else M (exposed_sending() has h and t).
+/// h + t + C + s / (1 + s) x (M - h - t) are needed where that leaves some of C, else M (exposed_sending() has h and
+/// t).
 ///
 /// Memory: for an operator x let M be what is sent on the busier link and C what is computed, and M(A), C(A), M(D),
 /// C(D) the shares of those that x needs and of those that need x. By the end of x a schedule has sent M(A) and p more,
 /// and has yet to send M - M(A) - p; all of p that only what needs x uses has to fit beside what is live for certain.
 /// Whatever p is, f(M(A) + p, C(A)) + f(M - M(A) - p, C(D)) has to pass, where f is the larger of both or, with
-/// contention, the formula above with t = 0 before the cut and h = 0 after it. Looked at for some x on the critical path.
+/// contention, the formula above with t = 0 before the cut and h = 0 after it. Looked at for some x on the critical
+/// path.
 [[nodiscard]] LowerBound lower_bound(Problem const& problem, double contention, std::int64_t capacity);
 
 /// Jackson's bound: the shortest preemptive schedule of jobs that each have a time before which they cannot start, a

@@ -178,8 +178,12 @@ bool Channel::check(Purpose const& purpose, Pending const& operation) {
 }
 
 void Channel::say_here(Purpose const& purpose, int peer) noexcept {
-  if (purpose.sequence == 0 || told_here_.load() >= purpose.sequence) return;
+  if (purpose.sequence == 0) return;
+  auto const now = Clock::now().time_since_epoch();
+  auto const again = now - Clock::duration(told_at_.load()) >= Clock::duration(purpose.timeout) / 8;
+  if (told_here_.load() >= purpose.sequence && !again) return;
   told_here_.store(purpose.sequence);
+  told_at_.store(now.count());
   Notice notice;
   notice.kind = Notice::Kind::here;
   notice.sequence = purpose.sequence;
@@ -193,7 +197,9 @@ int Channel::find_culprit(Purpose const& purpose, int peer) {
   int culprit = peer;
   for (int step = 0; step < size(); ++step) {
     auto const& known = known_[static_cast<std::size_t>(culprit)];
-    if (culprit != rank() && known.here < purpose.sequence) return culprit;
+    // One that still waits in an earlier call has said so lately.
+    auto const waits = known.here >= purpose.sequence || Clock::now() - known.heard < purpose.timeout / 4;
+    if (culprit != rank() && !waits) return culprit;
     if (culprit == rank() || known.waits_for == kNobody) break;
     culprit = known.waits_for;
   }
@@ -212,6 +218,7 @@ void Channel::hear(std::span<std::byte const> bytes) noexcept {
     case Notice::Kind::here:
       known.here = std::max(known.here, notice.sequence);
       known.waits_for = notice.waits_for;
+      known.heard = Clock::now();
       break;
     case Notice::Kind::left: known.left = notice.sequence; break;
     case Notice::Kind::failed: note_failure(static_cast<ErrorCode>(notice.code), notice.message); break;

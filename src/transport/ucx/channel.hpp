@@ -101,6 +101,7 @@ class Channel {
 
     std::uint64_t here = 0;       ///< the latest call in which it has told that it waits
     int waits_for = kNobody;      ///< whom for
+    Clock::time_point heard{};    ///< when that came, which it tells again and again
     std::uint64_t left = kStays;  ///< after which call it has left
     bool contradicted = false;
     bool greeted = false;
@@ -126,6 +127,7 @@ class Channel {
   std::function<void()> progress_;
   std::atomic<std::uint64_t> latest_{0};
   std::atomic<std::uint64_t> told_here_{0};
+  std::atomic<Clock::rep> told_at_{0};
   std::atomic<bool> failed_{false};  // set once the failure below is complete
 
   std::mutex mutex_;  // of the rest; taken while the worker is locked, so never the other way round
