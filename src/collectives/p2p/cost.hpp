@@ -8,7 +8,7 @@ namespace weft::p2p {
 
 /// What a message takes a processor over TCP, about: by it, not by its link, an algorithm that sends all others
 /// something at once is limited among many ranks.
-inline constexpr double kMessage_s = 2e-6;
+inline constexpr double kMessageSeconds = 2e-6;
 
 /// What a cost formula is asked for: ranks that each have one way out and one way in to a network without contention,
 /// where a message of B bytes takes α + B·β and its sender's way out B·β of that, and combining B bytes takes B·γ.

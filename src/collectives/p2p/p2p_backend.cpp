@@ -78,7 +78,7 @@ Algorithm const& P2pBackend::choose(Call const& call) const {
   question.ranks = ends_.data->size();
   question.bytes = static_cast<double>(call.bytes());
   question.chunk_bytes = static_cast<double>(network_.tuning.chunk_bytes);
-  question.message_s = kMessage_s;
+  question.message_s = kMessageSeconds;
   auto const in_order = network_.bitwise && !is_exact(call.contract.dtype, call.contract.reduce);
   Algorithm const* best = nullptr;
   double least = 0;

@@ -128,7 +128,7 @@ p2p::Algorithm const& UcxBackend::choose(Call const& call, double& seconds) cons
   question.bytes = static_cast<double>(call.bytes());
   if (has_parts_in_common(contract.operation)) question.bytes /= size();  // about
   question.chunk_bytes = static_cast<double>(tuning_.chunk_bytes);
-  question.message_s = p2p::kMessage_s;
+  question.message_s = p2p::kMessageSeconds;
   // The same bits wherever calls are cut or merged: what an element combines in must not depend on its place.
   auto const in_order = combines(contract.operation) && !is_exact(contract.dtype, contract.reduce);
   p2p::Algorithm const* best = nullptr;
