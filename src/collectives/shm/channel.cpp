@@ -1,7 +1,6 @@
 #include "collectives/shm/channel.hpp"
 
 #include <fmt/format.h>
-#include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -9,18 +8,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <csignal>
 #include <new>
 
+#include "collectives/shm/doorbell.hpp"
 #include "core/log.hpp"
 
 namespace weft::shm {
 namespace {
 
-// Sleeps between two examinations of a peer: short at first, see Channel::publish().
-constexpr auto kFirstNap = std::chrono::milliseconds(1);
-constexpr auto kNap = std::chrono::milliseconds(20);
 // Where somebody else's progress depends on this wait: about every 2 µs while spinning, every nap when asleep.
 constexpr int kSpinsPerProgress = 64;
 constexpr int kYieldsPerProgress = 8;
@@ -32,10 +28,6 @@ void pause() noexcept {
 #elif defined(__aarch64__)
   asm volatile("isb");
 #endif
-}
-
-long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, timespec const* limit) noexcept {
-  return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, limit, nullptr, 0);
 }
 
 /// The fingerprint of `calls` and one more: equal histories agree, different ones collide with probability 2^-32.
@@ -221,8 +213,7 @@ std::uint64_t Channel::await_count(int peer, std::atomic<std::uint64_t> const& w
 
 void Channel::ring_doorbell(RankLines& lines) noexcept {
   if (lines.sleepers.load(std::memory_order_seq_cst) == 0) return;
-  lines.doorbell.fetch_add(1);
-  futex(lines.doorbell, FUTEX_WAKE, INT_MAX, nullptr);
+  ring(lines.doorbell);
 }
 
 void Channel::tell_core() noexcept {
@@ -293,10 +284,7 @@ template <typename Ready>
 void Channel::sleep_on(RankLines& lines, Ready const& ready, std::chrono::nanoseconds nap) noexcept {
   auto const rung = lines.doorbell.load();
   lines.sleepers.fetch_add(1);
-  if (!ready() && control_->failure.state.load() == 0) {
-    timespec const limit{0, nap.count()};
-    futex(lines.doorbell, FUTEX_WAIT, rung, &limit);
-  }
+  if (!ready() && control_->failure.state.load() == 0) sleep_until_rung(lines.doorbell, rung, nap);
   lines.sleepers.fetch_sub(1);
 }
 

@@ -1,23 +1,17 @@
 #include "collectives/shm/mailbox.hpp"
 
 #include <fmt/format.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstring>
 #include <new>
 #include <vector>
 
+#include "collectives/shm/doorbell.hpp"
 #include "weft/error.hpp"
 
 namespace weft::shm {
 namespace {
-
-constexpr auto kFirstNap = std::chrono::milliseconds(1);
-constexpr auto kNap = std::chrono::milliseconds(20);
 
 /// All lanes of a communicator together take about this much; a slot holds at least a page's worth of small messages.
 constexpr std::size_t kMemory = std::size_t{4} << 20U;
@@ -27,10 +21,6 @@ constexpr std::size_t kMostSlot = std::size_t{64} << 10U;
 std::size_t slot_bytes_for(int size) noexcept {
   auto const lanes = static_cast<std::size_t>(std::max(1, size * (size - 1)));
   return std::clamp(kMemory / lanes / Mailbox::kSlots / kLinePair * kLinePair, kLeastSlot, kMostSlot);
-}
-
-long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, timespec const* limit) noexcept {
-  return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, limit, nullptr, 0);
 }
 
 }  // namespace
@@ -84,8 +74,7 @@ void Mailbox::ring(int rank) const noexcept {
   full_fence();  // the counter before the look at the sleepers
   auto& bell = this->bell(rank);
   if (bell.sleepers.load() == 0) return;
-  bell.rung.fetch_add(1);
-  futex(bell.rung, FUTEX_WAKE, INT_MAX, nullptr);
+  ring(bell.rung);
 }
 
 bool Mailbox::can_advance(Message const& message, Progress const& progress) const noexcept {
@@ -233,10 +222,7 @@ void Mailbox::transfer(Call const& call, std::span<Message const> messages) {
     }
     auto const rung = bell.rung.load();
     bell.sleepers.fetch_add(1);
-    if (!ready()) {
-      timespec const limit{0, std::chrono::nanoseconds(nap).count()};
-      futex(bell.rung, FUTEX_WAIT, rung, &limit);
-    }
+    if (!ready()) sleep_until_rung(bell.rung, rung, nap);
     bell.sleepers.fetch_sub(1);
     nap = kNap;
     for (std::size_t h = 0; h < heads.size(); ++h) channel_.examine(call, messages[heads[h]].peer, ready, deadline);
@@ -280,10 +266,7 @@ void Mailbox::await(Call const& call, std::function<bool()> const& ready) {
     auto const rung = bell.rung.load();
     bell.sleepers.fetch_add(1);
     auto const come = ready();
-    if (!come) {
-      timespec const limit{0, std::chrono::nanoseconds(nap).count()};
-      futex(bell.rung, FUTEX_WAIT, rung, &limit);
-    }
+    if (!come) sleep_until_rung(bell.rung, rung, nap);
     bell.sleepers.fetch_sub(1);
     if (come) return;
     nap = kNap;

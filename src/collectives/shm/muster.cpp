@@ -11,7 +11,7 @@
 namespace weft::shm {
 namespace {
 
-constexpr auto kNap = std::chrono::microseconds(50);
+constexpr auto kMusterNap = std::chrono::microseconds(50);
 
 MusterLines* lines_in(Mapping const& memory, std::size_t offset) noexcept {
   auto const aligned = (offset + alignof(MusterLines) - 1) / alignof(MusterLines) * alignof(MusterLines);
@@ -61,7 +61,7 @@ std::vector<int> Muster::call(std::chrono::milliseconds timeout) {
                               "is left calls shrink(): look there, or raise WEFT_TIMEOUT",
                               rank_, missing, timeout.count()));
     }
-    std::this_thread::sleep_for(kNap);
+    std::this_thread::sleep_for(kMusterNap);
   }
   std::vector<int> left;
   for (int rank = 0; rank < size_; ++rank) {
@@ -115,7 +115,7 @@ void Muster::await(std::vector<int> const& members, HasCome const& has_come, Dea
                       "or raise WEFT_TIMEOUT",
                       rank_, missing, timeout.count()));
     }
-    std::this_thread::sleep_for(kNap);
+    std::this_thread::sleep_for(kMusterNap);
   }
 }
 
