@@ -11,11 +11,11 @@
 namespace weft::perf {
 namespace {
 
-constexpr double kMicro = 1e6;
+constexpr double kMicroseconds = 1e6;
 
 nlohmann::json timing_json(std::optional<Timing> const& timing, bool cpu_time) {
   if (!timing) return nullptr;
-  nlohmann::json result{{cpu_time ? "cpu_time" : "time", timing->seconds * kMicro},
+  nlohmann::json result{{cpu_time ? "cpu_time" : "time", timing->seconds * kMicroseconds},
                         {"alg_bw", timing->algorithm_gbps},
                         {"bus_bw", timing->bus_gbps},
                         {"nwrong", nullptr}};
@@ -47,7 +47,7 @@ nlohmann::json config_json(Options const& options) {
 }
 
 void set_us(nlohmann::json& line, char const* key, std::optional<double> const& seconds) {
-  if (seconds) line[key] = *seconds * kMicro;
+  if (seconds) line[key] = *seconds * kMicroseconds;
 }
 
 }  // namespace
@@ -105,18 +105,18 @@ nlohmann::json json_line(Case const& what, Options const& options, int ranks, Li
                         {"memory", to_string(options.memory)},
                         {"ranks", ranks},
                         {"bytes", line.bytes},
-                        {"time_us", detail.call * kMicro},
+                        {"time_us", detail.call * kMicroseconds},
                         {"label", options.label},
                         {"type", nccl_name(line.dtype)},
                         {"redop", line.op},
                         {"root", line.root},
                         {"touch", options.loop.touch},
                         {"link", options.link ? options.link->describe() : ""},
-                        {"call_us", detail.call * kMicro},
+                        {"call_us", detail.call * kMicroseconds},
                         {"rounds_kept", detail.rounds_kept},
                         {"rounds", detail.rounds},
-                        {"canary_copy_us", canary.copy * kMicro},
-                        {"canary_barrier_us", canary.barrier * kMicro}};
+                        {"canary_copy_us", canary.copy * kMicroseconds},
+                        {"canary_barrier_us", canary.barrier * kMicroseconds}};
   set_us(result, "cost_us", detail.cost);
   set_us(result, "limit_us", detail.limit);
   set_us(result, "peer_call_us", detail.peer_call);

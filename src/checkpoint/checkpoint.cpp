@@ -21,8 +21,6 @@
 namespace weft {
 namespace {
 
-constexpr std::uint64_t kLongestIndex = std::uint64_t{1} << 32;
-
 CheckpointIndex read_index(std::filesystem::path const& folder) {
   std::filesystem::path const path = folder / kIndexName;
   return parse_index(path, read_whole(path, kLongestIndex));

@@ -46,6 +46,8 @@ struct CheckpointIndex {
 /// @throws Error{invalid_argument} naming `path`, tensor and reason for everything that to_json() would not have
 /// written.
 [[nodiscard]] CheckpointIndex parse_index(std::filesystem::path const& path, std::string const& text);
+/// No index is longer, in bytes.
+inline constexpr std::uint64_t kLongestIndex = std::uint64_t{1} << 32;
 
 /// What is wrong with the parts' ranges, which together are each element once; empty when nothing is. Sorts them.
 [[nodiscard]] std::string sort_and_check(IndexTensor& tensor);

@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-std::size_t elements_of(NamedParameter const& parameter) {
+std::size_t element_count(NamedParameter const& parameter) {
   return std::accumulate(parameter.shape.begin(), parameter.shape.end(), std::size_t{1}, std::multiplies<>());
 }
 
@@ -47,9 +47,9 @@ std::vector<CheckpointTensor> residuals_of(GradientCompressor const& compressor,
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     std::span<float const> const mine = compressor.residual(i);
     if (mine.empty()) continue;
-    if (mine.size() != elements_of(parameters[i])) {
+    if (mine.size() != element_count(parameters[i])) {
       bad(parameters[i],
-          fmt::format("has {} elements, the compressor {} residuals of it", elements_of(parameters[i]), mine.size()));
+          fmt::format("has {} elements, the compressor {} residuals of it", element_count(parameters[i]), mine.size()));
     }
     std::vector<std::size_t> shape{static_cast<std::size_t>(ranks)};
     shape.insert(shape.end(), parameters[i].shape.begin(), parameters[i].shape.end());
@@ -73,7 +73,7 @@ void load_residuals(Checkpoint const& checkpoint, GradientCompressor& compressor
         !std::equal(shape.begin() + 1, shape.end(), parameters[i].shape.begin(), parameters[i].shape.end())) {
       bad(parameters[i], fmt::format("its shape is another in the checkpoint's {}", name));
     }
-    std::vector<float> values(elements_of(parameters[i]));
+    std::vector<float> values(element_count(parameters[i]));
     if (shape.front() == static_cast<std::size_t>(ranks)) {
       checkpoint.read({name, static_cast<std::size_t>(rank) * values.size(), std::span(values)});
     } else {

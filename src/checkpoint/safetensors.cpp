@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "lengths and values are written as they lie");
 
-constexpr std::size_t kPrefix = sizeof(std::uint64_t);
+constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 constexpr std::uint64_t kLongestHeader = 100'000'000;  // the reference implementation's
 constexpr char const* kMetadata = "__metadata__";
 
@@ -89,10 +89,10 @@ std::string encode_safetensors(SafetensorsHeader& header) {
         {"dtype", safetensors_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {tensor.offset, end}}};
   }
   std::string text = json.dump();
-  text.resize((text.size() + kPrefix - 1) / kPrefix * kPrefix, ' ');
-  for (StoredTensor& tensor : header.tensors) tensor.offset += kPrefix + text.size();
+  text.resize((text.size() + kLengthBytes - 1) / kLengthBytes * kLengthBytes, ' ');
+  for (StoredTensor& tensor : header.tensors) tensor.offset += kLengthBytes + text.size();
   std::uint64_t const length = text.size();
-  std::string encoded(kPrefix, '\0');
+  std::string encoded(kLengthBytes, '\0');
   std::memcpy(encoded.data(), &length, sizeof length);
   return encoded + text;
 }
@@ -101,20 +101,20 @@ SafetensorsHeader read_safetensors(File const& file) {
   std::filesystem::path const& path = file.path();
   std::uint64_t const size = file.size();
   std::uint64_t length = 0;
-  if (size < kPrefix) refuse(path, fmt::format("has {} bytes; no safetensors file is as short", size));
+  if (size < kLengthBytes) refuse(path, fmt::format("has {} bytes; no safetensors file is as short", size));
   file.read(0, std::as_writable_bytes(std::span(&length, 1)));
-  if (length > kLongestHeader || length > size - kPrefix) {
+  if (length > kLongestHeader || length > size - kLengthBytes) {
     refuse(path, fmt::format("its header of {} bytes does not fit into its {}; it was cut short, or is no safetensors "
                              "file",
                              length, size));
   }
   std::string text(length, '\0');
-  file.read(kPrefix, std::as_writable_bytes(std::span(text)));
+  file.read(kLengthBytes, std::as_writable_bytes(std::span(text)));
   Json const json = parse_json(path, text);
   if (!json.is_object()) refuse(path, "its header is no JSON object");
 
   SafetensorsHeader header;
-  std::uint64_t const values_at = kPrefix + length;
+  std::uint64_t const values_at = kLengthBytes + length;
   for (auto const& [name, value] : json.items()) {
     if (name == kMetadata) {
       parse_metadata(path, value, header);

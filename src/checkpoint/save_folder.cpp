@@ -19,13 +19,12 @@
 namespace weft {
 namespace {
 
-constexpr std::string_view kPrefix = "save-";
-constexpr std::uint64_t kLongestIndex = std::uint64_t{1} << 32;
+constexpr std::string_view kSaveName = "save-";
 constexpr std::uint64_t kLongestList = std::uint64_t{1} << 26;
 
 std::optional<std::uint64_t> number_of(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  name.remove_prefix(kPrefix.size());
+  if (!name.starts_with(kSaveName)) return std::nullopt;
+  name.remove_prefix(kSaveName.size());
   std::uint64_t number = 0;
   auto const [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
   return error == std::errc() && end == name.data() + name.size() ? std::optional(number) : std::nullopt;
@@ -75,7 +74,7 @@ void remove_save(std::filesystem::path const& save) {
 std::string next_save_name(std::filesystem::path const& folder) {
   std::uint64_t highest = 0;
   for (auto const& save : saves_in(folder)) highest = std::max(highest, *number_of(save.filename().string()));
-  return fmt::format("{}{:06}", kPrefix, highest + 1);
+  return fmt::format("{}{:06}", kSaveName, highest + 1);
 }
 
 void make_save(std::filesystem::path const& save, std::span<std::string const> files) {

@@ -14,16 +14,13 @@
 
 #include "graph_facts.hpp"
 #include "random_graph.hpp"
+#include "scheduler/graph/at.hpp"
 #include "weft/error.hpp"
 #include "weft/schedule.hpp"
 #include "weft/transformer_graph.hpp"
 
 namespace weft::test {
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 CostModel unit_model() {
   return CostModel(unit_cluster());

@@ -7,15 +7,12 @@
 #include <set>
 #include <utility>
 
+#include "scheduler/graph/at.hpp"
 #include "scheduler/plan/range_max.hpp"
 
 namespace weft::schedule_tool {
 
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 constexpr std::size_t kMostTried = 20'000;  ///< operators of a graph for which settings near the plan's are tried
 constexpr double kShorter = 1 - 1e-6;

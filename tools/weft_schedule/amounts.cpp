@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "weft/error.hpp"
+#include "weft_schedule/refuse.hpp"
 
 namespace weft::schedule_tool {
 
@@ -18,10 +18,6 @@ constexpr double kMostBytes = 0x1p62;
 constexpr double kLeastBytes = 1024;  ///< that a number alone can mean
 constexpr std::array<std::string_view, 9> kKeys = {"link",   "within", "latency",        "flops",     "bandwidth",
                                                    "memory", "ranks",  "ranks_per_host", "contention"};
-
-[[noreturn]] void refuse(std::string const& why) {
-  throw Error(ErrorCode::invalid_argument, why);
-}
 
 struct Number {
   double value = 0;

@@ -5,16 +5,14 @@
 #include <map>
 #include <utility>
 
+#include "scheduler/graph/at.hpp"
+
 namespace weft::schedule_tool {
 
 namespace {
 
 constexpr std::array<std::string_view, kGapCauses> kCauseNames = {"head", "tail", "dependency", "link busy",
                                                                   "held back"};
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 bool sends(Resource resource) {
   return resource == Resource::between_hosts || resource == Resource::within_host;

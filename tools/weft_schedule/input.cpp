@@ -8,15 +8,11 @@
 #include <filesystem>
 #include <fstream>
 
-#include "weft/error.hpp"
+#include "weft_schedule/refuse.hpp"
 
 namespace weft::schedule_tool {
 
 namespace {
-
-[[noreturn]] void refuse(std::string const& why) {
-  throw Error(ErrorCode::invalid_argument, why);
-}
 
 std::ifstream open(std::string const& path) {
   if (std::filesystem::is_directory(path)) refuse(fmt::format("{}: is a directory", path));

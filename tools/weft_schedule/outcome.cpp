@@ -23,9 +23,9 @@ std::chrono::milliseconds time_limit(Settings const& settings) {
 /// Not above what rounding adds up to in a step of some 100,000 operators.
 constexpr double kRounding = 1e-9;
 /// What an advice has to gain.
-constexpr double kShorter = 0.999;
+constexpr double kWorthSaying = 0.999;
 /// Operators of a step up to which layers to keep are looked for: beyond, a plan takes seconds.
-constexpr std::size_t kMostTried = 100'000;
+constexpr std::size_t kMostForLayers = 100'000;
 
 void end_progress() {
   if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
@@ -114,10 +114,10 @@ void try_to_keep(Outcome& outcome, Settings const& settings) {
   int const already = plan.layers_gathered_once;
   layers.resize(layers.size() - std::min(static_cast<std::size_t>(already), layers.size()));
   std::vector<std::size_t> counts{advice.kept_layers.size()};
-  bool const many = outcome.planned.graph.ops.size() > kMostTried;
+  bool const many = outcome.planned.graph.ops.size() > kMostForLayers;
   for (std::size_t count = many ? 0 : layers.size(); count > 0; count /= 2) counts.push_back(count);
   advice.kept_layers.clear();
-  double least = advice.settings_s * kShorter;
+  double least = advice.settings_s * kWorthSaying;
   for (std::size_t const count : counts) {
     if (count == 0 || count > layers.size()) continue;
     plan.layers_gathered_once = already + static_cast<int>(count);

@@ -8,15 +8,15 @@
 namespace weft {
 namespace {
 
-constexpr std::uint64_t kStateMask = 0x7f;
-constexpr std::uint64_t kOnStream = 0x80;
+constexpr std::uint64_t kMessageStateMask = 0x7f;
+constexpr std::uint64_t kMessageOnStream = 0x80;
 
 std::uint64_t head_of(std::uint64_t record, bool on_stream, FlightState state) noexcept {
-  return (record << 8U) | (on_stream ? kOnStream : 0) | static_cast<std::uint64_t>(state);
+  return (record << 8U) | (on_stream ? kMessageOnStream : 0) | static_cast<std::uint64_t>(state);
 }
 
 FlightState state_of(std::uint64_t head) noexcept {
-  return static_cast<FlightState>(head & kStateMask);
+  return static_cast<FlightState>(head & kMessageStateMask);
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ bool MessageRing::read(Slot const& slot, MessageEntry& entry) noexcept {
   if (entry.state == FlightState::empty || entry.state == FlightState::writing) return false;
   auto const shape = slot.shape.load(std::memory_order_acquire);
   entry.record = head >> 8U;
-  entry.on_stream = (head & kOnStream) != 0;
+  entry.on_stream = (head & kMessageOnStream) != 0;
   entry.message = {.direction = static_cast<Message::Direction>(shape & 0xffU),
                    .dtype = static_cast<DataType>((shape >> 8U) & 0xffU),
                    .peer = static_cast<int>(static_cast<std::uint32_t>(shape >> 32U)),

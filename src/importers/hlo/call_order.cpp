@@ -10,7 +10,7 @@
 namespace weft::hlo {
 namespace {
 
-constexpr int kMostNesting = 64;
+constexpr int kDeepestCall = 64;
 
 class Walk {
  public:
@@ -33,8 +33,8 @@ class Walk {
           fail(module_, instruction.position, fmt::format("{}: a computation that calls itself", instruction.name));
         }
         if (state == State::done) continue;
-        if (depth >= kMostNesting) {
-          fail(module_, instruction.position, fmt::format("calls nested deeper than {}", kMostNesting));
+        if (depth >= kDeepestCall) {
+          fail(module_, instruction.position, fmt::format("calls nested deeper than {}", kDeepestCall));
         }
         visit(callee, depth + 1);
       }

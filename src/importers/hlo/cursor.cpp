@@ -8,7 +8,7 @@
 namespace weft::hlo {
 namespace {
 
-constexpr int kMostNesting = 64;
+constexpr int kDeepestTuple = 64;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
 
 bool is_word(char c) {
@@ -110,7 +110,7 @@ std::string_view Cursor::until(std::string_view ends, bool within_line) {
 
 Shape Cursor::shape(int depth) {
   skip_space();
-  if (depth > kMostNesting) fail(fmt::format("tuples nested deeper than {}", kMostNesting));
+  if (depth > kDeepestTuple) fail(fmt::format("tuples nested deeper than {}", kDeepestTuple));
   if (take('(')) return tuple(depth);
   Shape array;
   auto const start = at_;

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "scheduler/execute/digest.hpp"
+#include "scheduler/graph/at.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -15,10 +16,6 @@ namespace {
 
 enum Field : std::size_t { kGoesOn, kOperators, kOptions, kAllOperators, kPlan, kFields };
 using Summary = std::array<std::uint64_t, kFields>;
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 template <typename T>
 std::vector<T> gather(Communicator& world, std::span<T const> mine) {

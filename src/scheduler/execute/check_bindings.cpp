@@ -5,15 +5,12 @@
 #include <cstddef>
 #include <string>
 
+#include "scheduler/graph/at.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
 
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 [[noreturn]] void refuse(ErrorCode code, std::string const& what) {
   throw Error(code, "plan executor: " + what);

@@ -6,16 +6,13 @@
 #include <cstddef>
 #include <string>
 
+#include "scheduler/graph/at.hpp"
 #include "scheduler/graph/dependencies.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
 
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 class Writer {
  public:

@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "scheduler/graph/at.hpp"
 #include "scheduler/plan/bounds.hpp"
 #include "scheduler/plan/policies.hpp"
 #include "scheduler/plan/problem.hpp"
@@ -18,10 +19,6 @@
 namespace weft {
 
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 constexpr std::int64_t kEnough = std::numeric_limits<std::int64_t>::max() / 4;
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "scheduler/graph/at.hpp"
 #include "weft/group.hpp"
 #include "weft/memory.hpp"
 
@@ -10,10 +11,6 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kLine = 64;
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 /// To whole cache lines.
 std::size_t padded(std::size_t count, DataType dtype) {

@@ -15,6 +15,7 @@
 #include "scheduler/execute/commands.hpp"
 #include "scheduler/execute/operands.hpp"
 #include "scheduler/execute/profile.hpp"
+#include "scheduler/graph/at.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -22,10 +23,6 @@ namespace weft {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 /// A stream for each resource that something is sent on; what is computed has none.
 std::vector<Stream> make_streams() {

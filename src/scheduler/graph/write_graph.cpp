@@ -12,21 +12,21 @@ namespace weft {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Names = std::vector<std::string>;
 
 std::string const& name_in(Names const& names, std::int32_t id) {
   return names[static_cast<std::size_t>(id)];
 }
 
-Json names_in(Names const& names, std::vector<std::int32_t> const& ids) {
-  Json list = Json::array();
+OrderedJson names_in(Names const& names, std::vector<std::int32_t> const& ids) {
+  OrderedJson list = OrderedJson::array();
   for (auto const id : ids) list.push_back(name_in(names, id));
   return list;
 }
 
-Json group_json(OpGroup const& group, std::string const& name) {
-  Json json = {{"name", name}};
+OrderedJson group_json(OpGroup const& group, std::string const& name) {
+  OrderedJson json = {{"name", name}};
   if (auto const strided = strided_sets(group)) {
     json["strided"] = {{"ranks", strided->ranks}, {"size", strided->size}, {"stride", strided->stride}};
   } else {
@@ -35,8 +35,8 @@ Json group_json(OpGroup const& group, std::string const& name) {
   return json;
 }
 
-Json tensor_json(OpTensor const& tensor, std::string const& name, Names const& tensors) {
-  Json json = {{"name", name}, {"bytes", tensor.bytes}};
+OrderedJson tensor_json(OpTensor const& tensor, std::string const& name, Names const& tensors) {
+  OrderedJson json = {{"name", name}, {"bytes", tensor.bytes}};
   if (tensor.kept) json["kept"] = true;
   if (tensor.alias_of != kNone) json["alias_of"] = name_in(tensors, tensor.alias_of);
   if (tensor.in_place_of != kNone) json["in_place_of"] = name_in(tensors, tensor.in_place_of);
@@ -53,8 +53,8 @@ struct AllNames {
   Names groups;
 };
 
-Json op_json(OpNode const& op, std::string const& name, AllNames const& names) {
-  Json json = {{"name", name}, {"kind", to_string(op.kind)}};
+OrderedJson op_json(OpNode const& op, std::string const& name, AllNames const& names) {
+  OrderedJson json = {{"name", name}, {"kind", to_string(op.kind)}};
   if (op.flops > 0) json["flops"] = op.flops;
   if (op.memory_bytes > 0) json["memory_bytes"] = op.memory_bytes;
   if (op.seconds) json["seconds"] = *op.seconds;
@@ -83,7 +83,7 @@ void list(std::ostream& out, char const* key, std::size_t size, Print const& pri
 
 void write_graph(OpGraph const& graph, std::ostream& out) {
   AllNames const names(graph);
-  out << "{\"weft_graph\": 1, \"name\": " << Json(graph.name).dump();
+  out << "{\"weft_graph\": 1, \"name\": " << OrderedJson(graph.name).dump();
   list(out, "groups", graph.groups.size(), [&](auto i) { return group_json(graph.groups[i], names.groups[i]); });
   list(out, "tensors", graph.tensors.size(),
        [&](auto i) { return tensor_json(graph.tensors[i], names.tensors[i], names.tensors); });

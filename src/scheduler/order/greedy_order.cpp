@@ -5,13 +5,11 @@
 #include <queue>
 #include <tuple>
 
+#include "scheduler/graph/at.hpp"
+
 namespace weft {
 
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 class Greedy {
  public:

@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "scheduler/graph/at.hpp"
 #include "scheduler/order/max_flow.hpp"
 
 namespace weft {
 
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 enum class Side : std::uint8_t { free, before, after };  ///< of the task that runs; itself counts as after
 

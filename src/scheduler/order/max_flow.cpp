@@ -3,15 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "scheduler/graph/at.hpp"
+
 namespace weft {
-
-namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
-}  // namespace
 
 void MaxFlow::add_edge(std::int32_t from, std::int32_t to, std::int64_t capacity) {
   edges_of_[at(from)].push_back(static_cast<std::int32_t>(edges_.size()));

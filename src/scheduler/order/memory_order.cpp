@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "scheduler/graph/at.hpp"
 #include "scheduler/order/greedy_order.hpp"
 #include "scheduler/order/least_live.hpp"
 #include "scheduler/order/segments.hpp"
@@ -23,10 +24,6 @@ constexpr int kMostRounds = 200;         ///< of moving the peak
 constexpr int kMostCuts = 64;            ///< for the bound of the order that is found
 constexpr std::size_t kWindow = 20;      ///< tasks around the peak that are ordered exactly
 constexpr std::size_t kStates = 20'000;  ///< that this may take
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 std::int64_t most_in(std::vector<std::int64_t> const& live, Segment segment) {
   auto const begin = live.begin() + static_cast<std::ptrdiff_t>(segment.begin);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "scheduler/graph/at.hpp"
 #include "scheduler/order/costless.hpp"
 #include "scheduler/plan/problem.hpp"
 #include "weft/error.hpp"
@@ -11,10 +12,6 @@
 namespace weft {
 
 namespace {
-
-std::size_t at(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 /// When operators begin and end, as places: what ends at a place is gone when what begins there begins.
 struct Places {

@@ -14,7 +14,7 @@ namespace weft {
 
 namespace {
 
-constexpr int kMostTries = 8;
+constexpr int kMostPassedOver = 8;
 
 class Sender {
  public:
@@ -111,7 +111,7 @@ class Sender {
 
   bool start_one(std::size_t slot) {
     int tries = 0;
-    for (auto candidate = ready_[slot].begin(); candidate != ready_[slot].end() && tries < kMostTries;
+    for (auto candidate = ready_[slot].begin(); candidate != ready_[slot].end() && tries < kMostPassedOver;
          ++candidate, ++tries) {
       TaskId const task = candidate->second;
       if (!within_window(task) || !fits(task)) continue;

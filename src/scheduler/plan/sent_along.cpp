@@ -12,9 +12,9 @@ namespace weft {
 namespace {
 
 /// What was sent on the links by the tasks that were added.
-class Sent {
+class SendingTime {
  public:
-  Sent(Problem const& problem, BoundBodies const& bodies) : problem_(problem), bodies_(bodies) {}
+  SendingTime(Problem const& problem, BoundBodies const& bodies) : problem_(problem), bodies_(bodies) {}
 
   void add(TaskId id) {
     Task const& task = problem_.task(id);
@@ -53,7 +53,7 @@ std::vector<double> sent_along(Problem const& problem, BoundBodies const& bodies
                                bool from_end) {
   std::vector<double> least(problem.tasks().size(), 0);
   std::vector<bool> seen(least.size(), false);
-  Sent sent(problem, bodies);
+  SendingTime sent(problem, bodies);
   std::vector<TaskId> look;
   for (std::size_t i = 0; i < path.size(); ++i) {
     TaskId const task = from_end ? path[path.size() - 1 - i] : path[i];

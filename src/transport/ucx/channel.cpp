@@ -14,8 +14,11 @@ constexpr int kPollsPerLook = 64;  // looks at the clock
 constexpr auto kPatience = std::chrono::microseconds(50);
 constexpr auto kStreamPatience = std::chrono::microseconds(20);       // a communication thread beside computation
 constexpr auto kNapBetweenProgress = std::chrono::microseconds(200);  // where another library wants to move on, too
+/// Since the call before began, which has heard what there was while it waited. Listening takes the kernel a
+/// microsecond.
+constexpr auto kJustListened = std::chrono::microseconds(50);
 /// For notices to leave before an error is thrown.
-constexpr auto kLastWords = std::chrono::milliseconds(200);
+constexpr auto kLastNotices = std::chrono::milliseconds(200);
 /// Up to so many ranks, those that leave tell even those that they have never talked to.
 constexpr int kFewRanks = 64;
 
@@ -59,7 +62,7 @@ Channel::~Channel() {
   notice.kind = Notice::Kind::left;
   notice.sequence = latest_.load();
   tell_all(notice, size_ <= kFewRanks && !has_failed());
-  worker_.flush_notices(Clock::now() + kLastWords);
+  worker_.flush_notices(Clock::now() + kLastNotices);
 }
 
 void Channel::connect(Purpose const& purpose) {
@@ -76,7 +79,9 @@ void Channel::connect(Purpose const& purpose) {
 
 void Channel::enter(std::uint64_t sequence) {
   latest_.store(sequence);
-  listen();
+  auto const now = Clock::now().time_since_epoch();
+  auto const since = now - Clock::duration(entered_at_.exchange(now.count()));
+  if (since > kJustListened) listen();
   throw_if_failed();
 }
 
@@ -278,7 +283,7 @@ void Channel::fail(ErrorCode code, std::string const& message) noexcept {
   }
   tell_all(notice, true);
   worker_.wake();
-  worker_.flush_notices(Clock::now() + kLastWords);
+  worker_.flush_notices(Clock::now() + kLastNotices);
 }
 
 void Channel::fail_with(ErrorCode code, std::string const& message) {

@@ -50,7 +50,8 @@ class Channel {
 
   /// Collective, before anything else: connects all ranks, unless they are many, who connect where they talk.
   void connect(Purpose const& purpose);
-  /// This rank now makes collective call `sequence`. @throws the failure that has come, if any.
+  /// This rank now makes collective call `sequence`. @throws the failure that has come, if any; one that came while
+  /// calls follow each other at once, at the latest where the call waits.
   void enter(std::uint64_t sequence);
   /// Looks for what others have told. Any thread.
   void listen();
@@ -126,6 +127,7 @@ class Channel {
   Yielder yielder_;
   std::function<void()> progress_;
   std::atomic<std::uint64_t> latest_{0};
+  std::atomic<Clock::rep> entered_at_{0};
   std::atomic<std::uint64_t> told_here_{0};
   std::atomic<Clock::rep> told_at_{0};
   std::atomic<bool> failed_{false};  // set once the failure below is complete

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "weft/error.hpp"
+
+namespace weft::schedule_tool {
+
+/// What the user gave cannot be used.
+[[noreturn]] inline void refuse(std::string const& why) {
+  throw Error(ErrorCode::invalid_argument, why);
+}
+
+}  // namespace weft::schedule_tool
