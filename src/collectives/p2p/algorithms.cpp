@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
+#include "collectives/host_order.hpp"
 #include "collectives/p2p/combiner.hpp"
 #include "weft/error.hpp"
 
@@ -216,6 +218,28 @@ std::vector<Algorithm const*> algorithms_for(Call const& call) {
     if (can_run(algorithm, call)) found.push_back(&algorithm);
   }
   return found;
+}
+
+Choice choose(Call const& call, CostQuestion network, bool same_bits) {
+  auto const& contract = call.contract;
+  network.bytes = static_cast<double>(call.bytes());
+  if (has_parts_in_common(contract.operation)) network.bytes /= network.n();  // about
+  auto candidates = algorithms_for(call);
+  auto const is_bitwise = [](Algorithm const* each) { return each->bitwise; };
+  // Operations that combine nothing have none.
+  auto const combines = std::any_of(candidates.begin(), candidates.end(), is_bitwise);
+  if (same_bits && combines && !is_exact(contract.dtype, contract.reduce)) {
+    std::erase_if(candidates, std::not_fn(is_bitwise));
+  }
+  Algorithm const* best = nullptr;
+  double least = 0;
+  for (auto const* const each : candidates) {
+    auto const takes = network.ranks > 1 ? each->cost_s(network) : 0;
+    if (best != nullptr && takes >= least) continue;
+    best = each;
+    least = takes;
+  }
+  return {*best, least};
 }
 
 Algorithm const* find_algorithm(Operation operation, std::string_view name) noexcept {

@@ -33,6 +33,15 @@ struct Algorithm {
 /// Null where there is none.
 [[nodiscard]] Algorithm const* find_algorithm(Operation operation, std::string_view name) noexcept;
 
+struct Choice {
+  Algorithm const& algorithm;
+  double seconds;  ///< by its formula; 0 for one rank
+};
+/// The fastest by its formula, where `network.bytes` is overwritten by the call's. `same_bits`: of a reduction whose
+/// result depends on the order only those whose bits do not depend on where an element lies, so that calls may be cut
+/// or merged anywhere.
+[[nodiscard]] Choice choose(Call const& call, CostQuestion network, bool same_bits);
+
 /// Runs a checked call. Every rank passes an equal contract, the same algorithm and tuning. In-place rules are
 /// weft/communicator.hpp's. @throws Error{unsupported} where the algorithm cannot, before anything is sent; whatever
 /// the transport throws.

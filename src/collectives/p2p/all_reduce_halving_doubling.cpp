@@ -15,15 +15,15 @@ Piece joined(std::vector<Piece> const& pieces, std::size_t first, std::size_t co
 }
 
 /// What a rank and its peer of one step divide.
-struct Halves {
+struct Division {
   int peer = 0;
   Piece mine;
   Piece theirs;
 };
 
 /// The steps of a rank, from the nearest peer, with whom all is divided, to the farthest.
-std::vector<Halves> plan(PowerOfTwo const& team, std::vector<Piece> const& pieces) {
-  std::vector<Halves> steps;
+std::vector<Division> plan(PowerOfTwo const& team, std::vector<Piece> const& pieces) {
+  std::vector<Division> steps;
   std::size_t first = 0;
   auto count = pieces.size();
   for (int distance = 1; distance < team.actors(); distance *= 2) {

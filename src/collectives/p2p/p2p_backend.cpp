@@ -76,21 +76,9 @@ Algorithm const& P2pBackend::choose(Call const& call) const {
   question.beta_s_per_byte = network_.beta_s_per_byte;
   question.gamma_s_per_byte = network_.gamma_s_per_byte;
   question.ranks = ends_.data->size();
-  question.bytes = static_cast<double>(call.bytes());
   question.chunk_bytes = static_cast<double>(network_.tuning.chunk_bytes);
   question.message_s = kMessageSeconds;
-  auto const in_order = network_.bitwise && !is_exact(call.contract.dtype, call.contract.reduce);
-  Algorithm const* best = nullptr;
-  double least = 0;
-  for (auto const* const each : algorithms_for(call)) {
-    auto const combines = find_algorithm(each->operation, "ordered") != nullptr;
-    if (in_order && combines && !each->bitwise) continue;
-    auto const takes = question.ranks > 1 ? each->cost_s(question) : 0;
-    if (best != nullptr && takes >= least) continue;
-    best = each;
-    least = takes;
-  }
-  return *best;
+  return p2p::choose(call, question, network_.bitwise).algorithm;
 }
 
 void P2pBackend::merged(MergedCall const& calls) {

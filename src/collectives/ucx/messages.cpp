@@ -18,7 +18,8 @@ constexpr std::size_t kInEnvelope = Envelope::kCapacity;
 /// While messages wait that have another way to come than UCX.
 constexpr std::chrono::milliseconds kOuterNap{1};
 
-Purpose purpose_of(Call const& call) {
+/// Messages are not among the calls that sequence numbers count.
+Purpose purpose_of_message(Call const& call) {
   Purpose purpose;
   purpose.timeout = call.timeout;
   purpose.describe = [&call] { return weft::describe(call); };
@@ -81,7 +82,7 @@ class UcxBackend::Passage {
   [[nodiscard]] Worker& worker() const noexcept { return backend_.channel_.worker(); }
   [[nodiscard]] bool is_through(Pending const& operation) const {
     if (!operation.is_done()) return false;
-    static_cast<void>(backend_.channel_.check(purpose_of(call_), operation));
+    static_cast<void>(backend_.channel_.check(purpose_of_message(call_), operation));
     return true;
   }
   [[nodiscard]] Tag tag() const noexcept {
@@ -158,7 +159,7 @@ void UcxBackend::transfer(Call const& call, std::span<Message const> messages) {
   std::vector<Passage> passages;
   passages.reserve(messages.size());
   for (auto const& message : messages) passages.emplace_back(*this, call, message, false);
-  auto const purpose = purpose_of(call);
+  auto const purpose = purpose_of_message(call);
   int waited_for = messages.empty() ? rank() : messages.front().peer;
   auto const throw_if_contradicted = [&] {
     for (auto const& one : passages) {
@@ -236,7 +237,7 @@ std::unique_ptr<Transit> UcxBackend::begin(Call const& call, Message const& mess
 
 void UcxBackend::await(Call const& call, std::function<bool()> const& ready) {
   channel_.throw_if_failed();
-  channel_.await(purpose_of(call), ready, Channel::kNobody, is_outer_ ? kOuterNap : Channel::kLongestNap);
+  channel_.await(purpose_of_message(call), ready, Channel::kNobody, is_outer_ ? kOuterNap : Channel::kLongestNap);
 }
 
 void UcxBackend::throw_if_failed() {

@@ -22,18 +22,6 @@ Purpose purpose_of(Call const& call) {
   return purpose;
 }
 
-bool combines(Operation operation) noexcept {
-  switch (operation) {
-    case Operation::all_reduce:
-    case Operation::reduce:
-    case Operation::reduce_scatter:
-    case Operation::reduce_scatter_v:
-    case Operation::scan:
-    case Operation::exscan: return true;
-    default: return false;
-  }
-}
-
 /// Whether parts are known to their own ranks alone.
 bool has_private_parts(Operation operation) noexcept {
   return has_unequal_parts(operation) && !has_parts_in_common(operation);
@@ -108,8 +96,7 @@ Transport& UcxBackend::within(Call const& call) {
 }
 
 void UcxBackend::run_checked(Call const& call, Purpose const& purpose) {
-  double seconds = 0;
-  auto const& algorithm = choose(call, seconds);
+  auto const& [algorithm, seconds] = choose(call);
   if (is_small(call, seconds)) return run_small(call, purpose);
   announcer_.announce(purpose, call);
   if (has_private_parts(call.contract.operation)) agree_on_parts(call);
@@ -118,28 +105,15 @@ void UcxBackend::run_checked(Call const& call, Purpose const& purpose) {
   p2p::run(algorithm, transport_, call, tuning_);
 }
 
-p2p::Algorithm const& UcxBackend::choose(Call const& call, double& seconds) const {
-  auto const& contract = call.contract;
+p2p::Choice UcxBackend::choose(Call const& call) const {
   p2p::CostQuestion question;
   question.alpha_s = alpha_s_;
   question.beta_s_per_byte = beta_s_per_byte_;
   question.gamma_s_per_byte = gamma_s_per_byte_;
   question.ranks = size();
-  question.bytes = static_cast<double>(call.bytes());
-  if (has_parts_in_common(contract.operation)) question.bytes /= size();  // about
   question.chunk_bytes = static_cast<double>(tuning_.chunk_bytes);
   question.message_s = p2p::kMessageSeconds;
-  // The same bits wherever calls are cut or merged: what an element combines in must not depend on its place.
-  auto const in_order = combines(contract.operation) && !is_exact(contract.dtype, contract.reduce);
-  p2p::Algorithm const* best = nullptr;
-  for (auto const* const each : p2p::algorithms_for(call)) {
-    if (in_order && !each->bitwise) continue;
-    auto const takes = size() > 1 ? each->cost_s(question) : 0;
-    if (best != nullptr && takes >= seconds) continue;
-    best = each;
-    seconds = takes;
-  }
-  return *best;
+  return p2p::choose(call, question, true);
 }
 
 void UcxBackend::agree_on_parts(Call const& call) {

@@ -78,7 +78,7 @@ class UcxBackend final : public Backend {
 
   void run(Call const& call);
   void run_checked(Call const& call, Purpose const& purpose);
-  [[nodiscard]] p2p::Algorithm const& choose(Call const& call, double& seconds) const;
+  [[nodiscard]] p2p::Choice choose(Call const& call) const;
   /// Compares the parts of a call whose parts only some ranks know. @throws Error{mismatch} on every rank where what
   /// one gives is not what the other expects.
   void agree_on_parts(Call const& call);
