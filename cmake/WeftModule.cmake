@@ -25,11 +25,14 @@ function(weft_module name)
   target_include_directories(weft_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
     ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_link_libraries(weft_${name} PUBLIC weft_flags weft_dependencies)
-  if(WEFT_SANITIZE MATCHES "address" AND name MATCHES "^kernels_(cpu|optim|layers)$")
-    # Vector code for every processor takes minutes to compile with checks and optimisation, seconds without.
-    target_compile_options(weft_${name} PRIVATE -O0)
+  if(name MATCHES "^kernels_(cpu|optim|layers)$")
+    # A source of vector code includes itself once for each kind of processor, which no two can do in one unit. It takes minutes
+    # to compile with checks and optimisation, seconds without.
+    if(WEFT_SANITIZE MATCHES "address")
+      target_compile_options(weft_${name} PRIVATE -O0)
+    endif()
   else()
-    weft_precompiled(weft_${name})
+    weft_instrumented(weft_${name})
   endif()
   set_property(GLOBAL APPEND PROPERTY WEFT_MODULES weft_${name})
 endfunction()
@@ -53,6 +56,9 @@ endfunction()
 function(weft_program name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE weft::weft weft_flags)
+  if(WEFT_SANITIZE MATCHES "address")  # a main() and its command line: minutes to optimise with checks, never slow
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
 endfunction()
 
 # `weft_tests` builds every test program, `weft_tests_LABEL` those of one folder, `cuda_tests` those that need a GPU to run.

@@ -75,8 +75,10 @@ run_tests() {
 # make_python: build/python with torch in it, and python/weft built and installed there. Status 3: there is no torch to be had.
 make_python() {
   bash scripts/python.sh || return
-  CMAKE_BUILD_PARALLEL_LEVEL=$jobs build/python/bin/python -m pip install --quiet --disable-pip-version-check \
-    --no-index --no-deps --no-build-isolation --force-reinstall ./python/weft || return
+  # Compiler and flags are those of `build`'s presets, whose objects ccache hands over.
+  CC=${CC:-cc} CXX=${CXX:-c++} CMAKE_BUILD_PARALLEL_LEVEL=$jobs build/python/bin/python -m pip install --quiet \
+    --disable-pip-version-check --no-index --no-deps --no-build-isolation --force-reinstall \
+    --config-settings=cmake.define.WEFT_WERROR=ON ./python/weft || return
   # What test_gpu*.py load, where the build found CUDA's headers.
   if grep -q weft_on_fake_gpu build/python-weft/build.ninja 2>/dev/null; then
     cmake --build build/python-weft --parallel "$jobs" --target weft_on_fake_gpu
