@@ -1,8 +1,7 @@
+// What plans hang on, costs and the times at which gradients are ready, is in simulation/simulated_costs_test.cpp.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <mutex>
-#include <thread>
 
 #include "bucketing/gradients.hpp"
 #include "harness/ranks.hpp"
@@ -69,24 +68,6 @@ TEST_P(PolicyRanks, AllRanksMakeTheSamePlan) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, PolicyRanks, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
 
-TEST(BucketPolicy, TheSlowestRanksReadyTimesCount) {
-  run_thread_ranks(2, [](Communicator& world) {
-    BucketerOptions options = optimal();
-    options.limits = {};
-    options.transfer_cost = TransferCost{2e-3, 1e-6};
-    Bucketer bucketer(world, std::vector<TensorSpec>(4, TensorSpec{100}), options);
-    for (std::size_t t = 4; t-- > 0;) {
-      if (world.rank() == 1 && t < 3) std::this_thread::sleep_for(std::chrono::milliseconds(60));
-      bucketer.mark_ready(t);
-    }
-    EXPECT_EQ(bucketer.plan().buckets.size(), 1U);
-    bucketer.finish();
-    // On rank 0 all are ready at once: one bucket. On rank 1 each has arrived long before the next is ready.
-    EXPECT_EQ(bucketer.plan().buckets.size(), 4U);
-    EXPECT_EQ(bucketer.transfer_cost(), (TransferCost{2e-3, 1e-6}));
-  });
-}
-
 TEST(BucketPolicy, WhatIsReadyAtOnceTravelsTogether) {
   run_thread_ranks(2, [](Communicator& world) {
     BucketerOptions options = optimal();
@@ -96,59 +77,6 @@ TEST(BucketPolicy, WhatIsReadyAtOnceTravelsTogether) {
     EXPECT_EQ(bucketer.plan().buckets.size(), 4U);
     step(bucketer, world.rank(), 0);
     EXPECT_EQ(bucketer.plan().buckets.size(), 1U);
-  });
-}
-
-TEST(BucketPolicy, TensorsWithoutGradientAreReadyAtTheEnd) {
-  run_thread_ranks(2, [](Communicator& world) {
-    BucketerOptions options = optimal();
-    options.transfer_cost = TransferCost{1e-3, 1e-6};
-    Bucketer bucketer(world, std::vector<TensorSpec>(3, TensorSpec{100}), options);
-    bucketer.mark_ready(0);
-    bucketer.mark_ready(2);
-    std::this_thread::sleep_for(std::chrono::milliseconds(60));
-    bucketer.finish();
-    ASSERT_EQ(bucketer.plan().buckets.size(), 2U);
-    EXPECT_EQ(bucketer.plan().buckets[1].slots.front().tensor, 1U);
-  });
-}
-
-TEST(BucketPolicy, CostsAreTheLinks) {
-  CommunicatorOptions options;
-  options.emulated_link = EmulatedLink{std::chrono::milliseconds(1), 1e7};
-  run_thread_ranks(
-      2,
-      [](Communicator& world) {
-        // Two hops, and twice half of the bytes; a reduce_scatter takes half of both.
-        for (auto const& [collective, latency, per_byte] :
-             {std::tuple(BucketCollective::all_reduce, 2e-3, 1e-7),
-              std::tuple(BucketCollective::reduce_scatter, 1e-3, 0.5e-7)}) {
-          Bucketer bucketer(world, std::vector<TensorSpec>(10, TensorSpec{20000}), optimal(collective));
-          step(bucketer, world.rank(), 0);
-          TransferCost const cost = bucketer.transfer_cost().value();
-          EXPECT_GT(cost.seconds, 0.5 * latency);
-          EXPECT_LT(cost.seconds, 3 * latency);
-          EXPECT_GT(cost.seconds_per_byte, 0.5 * per_byte);
-          EXPECT_LT(cost.seconds_per_byte, 2 * per_byte);
-        }
-      },
-      options);
-}
-
-// What the step's buckets took longer than those that are measured between steps: here it is a hook's doing.
-TEST(BucketPolicy, CostsUnderComputationCount) {
-  run_thread_ranks(2, [](Communicator& world) {
-    BucketerOptions options = optimal();
-    options.hook = [](GradientBucket const& bucket) {
-      if (!bucket.plan.buckets[bucket.index].slots.empty()) {
-        Stream(bucket.stream).enqueue([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
-      }
-      return bucket.communicator.all_reduce(bucket.whole, bucket.whole, bucket.op, {bucket.stream, {}});
-    };
-    Bucketer bucketer(world, std::vector<TensorSpec>(10, TensorSpec{2000}), options);
-    step(bucketer, world.rank(), 0);
-    EXPECT_GE(bucketer.transfer_cost().value().seconds, 0.019);
-    EXPECT_LT(bucketer.transfer_cost().value().seconds, 0.2) << "the sum of all buckets, or a unit gone wrong";
   });
 }
 

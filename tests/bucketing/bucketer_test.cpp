@@ -5,7 +5,6 @@
 #include <atomic>
 #include <limits>
 #include <mutex>
-#include <thread>
 
 #include "bucketing/gradients.hpp"
 #include "harness/ranks.hpp"
@@ -169,10 +168,11 @@ TEST(Bucketer, TimingsAreOrderedAndFollowThePlan) {
 TEST(Bucketer, OverlapStartsBeforeFinishAndNoOverlapDoesNot) {
   run_thread_ranks(2, [](Communicator& world) {
     for (bool const overlap : {true, false}) {
+      Stream stream = Stream::cpu();
       Bucketer bucketer(world, std::vector<TensorSpec>(2, TensorSpec{1000}),
-                        {.limits = {1, 1}, .overlap = overlap, .stream = {}});
+                        {.limits = {1, 1}, .overlap = overlap, .stream = stream});
       bucketer.mark_ready(1);
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      stream.synchronize();  // whatever that has launched is over
       auto const last_mark = std::chrono::steady_clock::now();
       bucketer.mark_ready(0);
       bucketer.finish();

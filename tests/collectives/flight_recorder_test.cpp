@@ -98,7 +98,7 @@ TEST(FlightRing, AReaderNeverSeesHalfACall) {
   });
   std::size_t seen = 0;
   auto const end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
-  while (std::chrono::steady_clock::now() < end) {
+  while (seen == 0 || std::chrono::steady_clock::now() < end) {
     for (auto const& entry : ring.entries()) {
       ASSERT_EQ(entry.contract, numbered(entry.sequence).contract);
       ASSERT_GT(entry.started.time_since_epoch().count() + entry.enqueued.time_since_epoch().count(), 0);
@@ -107,7 +107,6 @@ TEST(FlightRing, AReaderNeverSeesHalfACall) {
   }
   done = true;
   writer.join();
-  EXPECT_GT(seen, 0U);
 }
 
 Message to_peer(int peer, std::uint64_t number) {
@@ -158,7 +157,7 @@ TEST(MessageRing, ManyThreadsAndAReader) {
   }
   auto const end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
   std::size_t seen = 0;
-  while (std::chrono::steady_clock::now() < end) {
+  while (seen == 0 || std::chrono::steady_clock::now() < end) {
     for (auto const& entry : ring.entries()) {
       ASSERT_EQ(entry.message.bytes, 4 * entry.message.number);
       ++seen;
@@ -166,7 +165,6 @@ TEST(MessageRing, ManyThreadsAndAReader) {
   }
   done = true;
   for (auto& writer : writers) writer.join();
-  EXPECT_GT(seen, 0U);
 }
 
 TEST(FlightRecorder, WritesMessagesDown) {

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "collectives/planned_calls.hpp"
 #include "harness/ranks.hpp"
+#include "harness/tally.hpp"
 
 namespace weft::test {
 namespace {
@@ -76,19 +76,21 @@ TEST(Group, ManySymmetricReduceScatters) {
 }
 
 TEST(Group, ItsTimeoutIsThatOfItsCalls) {
-  run_thread_ranks(2, [](Communicator& world) {
+  Tally gave_up;
+  run_thread_ranks(2, [&](Communicator& world) {
     float value = 1;
     BufferView const one{&value, 1, DataType::f32};
     Group group(world, {.timeout = std::chrono::milliseconds(200)});
     world.all_reduce(one, one, ReduceOp::sum);
     world.barrier();
-    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+    if (world.rank() == 1) gave_up.await(1);
     try {
       group.end();
       ADD_FAILURE() << "rank " << world.rank() << " met a rank that came after the timeout";
     } catch (Error const& error) {
       EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
     }
+    gave_up.add();
   });
 }
 

@@ -71,7 +71,7 @@ TEST_P(MpiBackends, AMessengerWhoseSendersAreGoneOrLate) {
 TEST_P(MpiBackends, AKilledRankHangsNobody) {
   auto const outcome = mpirun("kill", GetParam());
   EXPECT_NE(0, outcome.code);
-  EXPECT_LT(outcome.elapsed.count(), 30) << outcome.output;
+  EXPECT_NE(124, outcome.code) << "timeout(1) had to end it: " << outcome.output;
 }
 
 // Each rank on its own host, uneven and interleaved hosts.

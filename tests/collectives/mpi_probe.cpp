@@ -34,7 +34,7 @@ using std::chrono::milliseconds;
 
 /// The time limit of calls that are to fail by it: long enough for ranks of a loaded machine to tell what they wait
 /// for.
-constexpr milliseconds kImpatience{1500};
+constexpr milliseconds kImpatience{4000};
 /// What takes longer was not noticed, but given up: communicators have a minute.
 constexpr milliseconds kLate{40'000};
 

@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kTimeout = 5000ms;
+constexpr auto kTimeout = 60s;
 
 class MusterTest : public ::testing::Test {
  protected:

@@ -11,9 +11,9 @@ namespace {
 using test::run_shell;
 using test::ShellResult;
 
-/// `mpirun -np 3 launch_probe ARGUMENTS`, both streams.
+/// `mpirun -np 3 launch_probe ARGUMENTS`, both streams; ends with code 124 where it hangs.
 ShellResult mpirun(std::string const& arguments) {
-  return run_shell(std::string(WEFT_MPIRUN) + " --oversubscribe -np 3 " + WEFT_LAUNCH_PROBE + " " + arguments);
+  return run_shell("timeout 90 " WEFT_MPIRUN " --oversubscribe -np 3 " WEFT_LAUNCH_PROBE " " + arguments);
 }
 
 void expect_contains(std::string const& text, std::string const& part) {
@@ -62,7 +62,7 @@ TEST(LaunchMpirun, AFailedRankEndsTheJobAndTheOthersSaySo) {
        {Case{"throw", "weft: rank 1: thrown on purpose"}, Case{"return", "weft: rank 1: returned 3"}}) {
     ShellResult const outcome = mpirun(one.mode);
     EXPECT_NE(outcome.code, 0);
-    EXPECT_LT(outcome.elapsed.count(), 15) << outcome.output;
+    EXPECT_NE(outcome.code, 124) << outcome.output;
     expect_contains(outcome.output, one.line);
     expect_contains(outcome.output, ": rank 1 left ");
     EXPECT_EQ(lines_of_weft(outcome.output), 2U) << outcome.output;  // the others say the same, so one of them does
@@ -72,7 +72,7 @@ TEST(LaunchMpirun, AFailedRankEndsTheJobAndTheOthersSaySo) {
 TEST(LaunchMpirun, AKilledRankEndsTheJob) {
   ShellResult const outcome = mpirun("kill");
   EXPECT_NE(outcome.code, 0);
-  EXPECT_LT(outcome.elapsed.count(), 15) << outcome.output;
+  EXPECT_NE(outcome.code, 124) << outcome.output;
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ struct ProgramResult {
 };
 
 /// Runs train_gpt through the shell with a time limit; without mpirun's variables of an enclosing run.
-[[nodiscard]] ProgramResult run_train_gpt(std::string const& arguments, int limit_seconds = 60);
+[[nodiscard]] ProgramResult run_train_gpt(std::string const& arguments);
 
 /// Options for several buckets in a small model; none where `arguments` ask for a strategy that has no buckets.
 [[nodiscard]] std::string small_buckets(std::string const& arguments);

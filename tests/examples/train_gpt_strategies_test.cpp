@@ -43,10 +43,10 @@ TEST(TrainGpt, UnitsMayBeGatheredInAnyWay) {
 }
 
 TEST(TrainGpt, AUnitThatTheCapCannotHoldIsNamed) {
-  ProgramResult const result = run_train_gpt(kSmall + "--steps 2 --ranks 2 --strategy zero3 --gather-cap-mb 0.01", 20);
+  ProgramResult const result = run_train_gpt(kSmall + "--steps 2 --ranks 2 --strategy zero3 --gather-cap-mb 0.01");
   EXPECT_EQ(result.code, 2);
   EXPECT_NE(result.error.find("unit 'embedding' is"), std::string::npos) << result.error;
-  ProgramResult const groups = run_train_gpt(kSmall + "--steps 2 --ranks 4 --strategy hsdp --shard-size 3", 20);
+  ProgramResult const groups = run_train_gpt(kSmall + "--steps 2 --ranks 4 --strategy hsdp --shard-size 3");
   EXPECT_EQ(groups.code, 2);
   EXPECT_NE(groups.error.find("--shard-size 3 does not divide 4 ranks; give --shard-size 1 or 2 or 4"),
             std::string::npos)

@@ -15,6 +15,14 @@ namespace weft::test {
 /// (harness/main.cpp).
 inline constexpr std::chrono::seconds kRankLimit{unless_sanitized(60, 240)};
 
+/// What was noticed takes less, also on a machine that is busy with other things; what was not noticed lasts until a
+/// time limit of minutes ends it.
+inline constexpr std::chrono::seconds kNoticed{30};
+
+/// The time limit of what is to fail by it: long enough that ranks of a machine that stands still for seconds have come
+/// to where they wait.
+inline constexpr std::chrono::seconds kImpatience{4};
+
 /// Runs `body` on `ranks` threads of this process, one communicator each, and joins them. EXPECT_* may be used inside.
 /// The first exception that is not a mere consequence (peer_lost, aborted) is rethrown, else the first of any kind.
 void run_thread_ranks(int ranks, std::function<void(Communicator&)> const& body,

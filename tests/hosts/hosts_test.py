@@ -20,7 +20,7 @@ from hosts import Hosts, Link
 
 PROBE = ""
 kPatience = 100  # seconds for what takes one or two, on a machine that is busy
-kTimeoutMs = 3000  # of the calls that are disturbed
+kTimeoutMs = 5000  # of the calls that are disturbed
 FAST = Link("4gbit")  # where nobody looks at times
 
 

@@ -29,11 +29,12 @@ nlohmann::json read(std::string const& path) {
 }
 
 /// "Computes" (sleeps) layer by layer and marks gradients ready, so that real collectives overlap it on an emulated
-/// link.
-void run_step(Bucketer& bucketer, std::size_t tensors, std::vector<Interval>& compute) {
+/// link. The last layer takes until those before it have arrived, so that these are hidden.
+void run_step(Bucketer& bucketer, Stream stream, std::size_t tensors, std::vector<Interval>& compute) {
   for (std::size_t tensor = tensors; tensor-- > 0;) {
     auto const start = Clock::now();
     sleep_until(start + 2ms);
+    if (tensor == 0) stream.synchronize();
     compute.push_back({start, Clock::now()});
     bucketer.mark_ready(tensor);
   }
@@ -55,10 +56,11 @@ TEST(TraceRanks, HiddenPercentIsRecomputedFromTheFile) {
         BucketerOptions bucketing;
         bucketing.limits = {.first_bytes = 1, .bytes = 1};  // every tensor is a bucket
         bucketing.rebuild = false;
+        bucketing.stream = Stream::cpu();
         Bucketer bucketer(communicator, std::vector<TensorSpec>(kTensors, {16 << 10, DataType::f32}), bucketing);
         std::vector<Interval> compute;
         Interval step{Clock::now(), {}};
-        run_step(bucketer, kTensors, compute);
+        run_step(bucketer, *bucketing.stream, kTensors, compute);
         step.end = Clock::now();
 
         Trace trace;

@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "harness/ranks.hpp"
-#include "harness/sanitizers.hpp"
 #include "scheduler/small_step.hpp"
 #include "weft/error.hpp"
 #include "weft/fixed_schedule.hpp"
@@ -142,7 +141,8 @@ TEST(PlanExecutor, MergedCollectivesAreOneTransferAndLieTogether) {
   });
 }
 
-/// Ranks whose operators take different times come to one plan, by the larger of two medians.
+/// Ranks whose operators take different times come to one plan, by the larger of two medians. What is measured of
+/// links, and of operators to the millisecond, is in simulation/simulated_costs_test.cpp.
 TEST(PlanExecutor, RanksAgreeOnWhatWasMeasured) {
   std::mutex mutex;
   std::vector<std::vector<double>> seconds;
@@ -181,27 +181,6 @@ TEST(PlanExecutor, RanksAgreeOnWhatWasMeasured) {
   EXPECT_EQ(plans[0], plans[1]);
   EXPECT_GE(seconds[0][0], 0.03);
   EXPECT_GE(seconds[0][1], 0.03);
-  EXPECT_LT(seconds[0][2], 0.03);
-}
-
-TEST(PlanExecutor, LinksAreMeasured) {
-  CommunicatorOptions options;
-  options.emulated_link = EmulatedLink{std::chrono::microseconds(300), 200e6};
-  run_thread_ranks(
-      2,
-      [](Communicator& world) {
-        SmallStep small(world.rank(), world.size(), kSizes);
-        PlanExecutor executor(world, small.graph, small.bindings, options_of(ways()[3], world.size(), 1));
-        small.executor = &executor;
-        small.step();
-        small.step();
-        // Instrumented code adds to what the link takes, it takes nothing away.
-        EXPECT_GT(executor.cluster().within.step_s, 150e-6);
-        EXPECT_LT(executor.cluster().within.step_s, unless_sanitized(450e-6, 900e-6));
-        EXPECT_GT(executor.cluster().within.bytes_per_s, unless_sanitized(160e6, 70e6));
-        EXPECT_LT(executor.cluster().within.bytes_per_s, 240e6);
-      },
-      options);
 }
 
 }  // namespace

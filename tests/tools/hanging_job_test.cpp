@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/ranks.hpp"
+#include "harness/tally.hpp"
 #include "job.hpp"
 #include "weft/error.hpp"
 #include "weft/flight_recorder.hpp"
@@ -40,21 +41,20 @@ int survive(Communicator& world, ErrorCode code) {
 
 TEST(HangingJob, SignalToEveryRankNamesTheOneThatIsBusyElsewhere) {
   DumpFolder const folder;
-  auto const exits = run_forked_ranks(3,
-                                      [&](Communicator& world) {
-                                        FlightDumpSignal const dump_on_signal;
-                                        auto const pids = exchange_pids(world);
-                                        world.barrier();
-                                        bool dumped = true;
-                                        if (world.rank() == 2) {
-                                          std::this_thread::sleep_for(700ms);
-                                          for (auto const pid : pids) ::kill(static_cast<pid_t>(pid), SIGUSR2);
-                                          dumped = folder.await_dumps(3);
-                                        }
-                                        sum(world);
-                                        return dumped ? 0 : 1;
-                                      },
-                                      {.config = folder.config()});
+  auto const exits =
+      run_forked_ranks(3,
+                       [&](Communicator& world) {
+                         FlightDumpSignal const dump_on_signal;
+                         auto const pids = exchange_pids(world);
+                         world.barrier();
+                         bool dumped = true;
+                         if (world.rank() == 2) {
+                           dumped = folder.dump_until([&] { signal_all(pids); }, 3, "ranks 0 and 1 wait in it");
+                         }
+                         sum(world);
+                         return dumped ? 0 : 1;
+                       },
+                       {.config = folder.config()});
   expect_all_succeeded(exits);
   auto const result = run_doctor("--least-wait 0.2 " + folder.path());
   expect_says(result, 1,
@@ -67,6 +67,7 @@ TEST(HangingJob, SignalToEveryRankNamesTheOneThatIsBusyElsewhere) {
 
 TEST(HangingJob, SignalToTheLauncherReachesEveryRank) {
   DumpFolder const folder;
+  Tally dumped;
   pid_t const launcher = ::fork();
   ASSERT_GE(launcher, 0);
   if (launcher == 0) {
@@ -76,14 +77,14 @@ TEST(HangingJob, SignalToTheLauncherReachesEveryRank) {
     ::_exit(launch(options, [&](Communicator& world) {
       world.barrier();
       if (world.rank() == 1) std::ofstream(folder.path() + "/ready");
-      bool const dumped = world.rank() != 1 || folder.await_dumps(3);
+      if (world.rank() == 1) dumped.await(1);
       sum(world);
-      return dumped ? 0 : 1;
+      return 0;
     }));
   }
   while (!std::filesystem::exists(folder.path() + "/ready")) std::this_thread::sleep_for(10ms);
-  std::this_thread::sleep_for(300ms);
-  ::kill(launcher, SIGUSR2);
+  EXPECT_TRUE(folder.dump_until([&] { ::kill(launcher, SIGUSR2); }, 3, "rank 1 never reached"));
+  dumped.add();
   int status = 0;
   ASSERT_EQ(::waitpid(launcher, &status, 0), launcher);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
@@ -128,11 +129,17 @@ TEST(HangingJob, ADeadRankIsNamed) {
 TEST(HangingJob, ARankThatComesTooLateIsNamed) {
   DumpFolder const folder;
   auto config = folder.config();
-  config.timeout = 300ms;
+  config.timeout = kImpatience;
+  Tally gave_up;
   auto const exits = run_forked_ranks(3,
-                                      [](Communicator& world) {
-                                        if (world.rank() == 2) std::this_thread::sleep_for(1s);
-                                        return survive(world, ErrorCode::timeout);
+                                      [&](Communicator& world) {
+                                        if (world.rank() == 2) {
+                                          gave_up.await(2);
+                                          std::this_thread::sleep_for(100ms);  // ranks' clocks are compared
+                                        }
+                                        int const code = survive(world, ErrorCode::timeout);
+                                        gave_up.add();
+                                        return code;
                                       },
                                       {.config = config});
   expect_all_succeeded(exits);

@@ -35,9 +35,8 @@ TEST(HangingMessage, TheRankThatDoesNotSendIsNamed) {
                                         bool dumped = true;
                                         if (world.rank() == 0) {
                                           world.send(std::span<float const>(data), 1);
-                                          std::this_thread::sleep_for(700ms);
-                                          for (auto const pid : pids) ::kill(static_cast<pid_t>(pid), SIGUSR2);
-                                          dumped = folder.await_dumps(3);
+                                          dumped =
+                                              folder.dump_until([&] { signal_all(pids); }, 3, "rank 1 waits in recv");
                                           world.send(std::span<float const>(data), 1);
                                         }
                                         world.barrier();
@@ -56,7 +55,7 @@ TEST(HangingMessage, TheRankThatDoesNotSendIsNamed) {
 TEST(HangingMessage, ACircleOfReceivesTimesOutAndIsNamed) {
   DumpFolder const folder;
   auto config = folder.config();
-  config.timeout = 600ms;
+  config.timeout = kImpatience;
   auto const exits = run_forked_ranks(3,
                                       [](Communicator& world) {
                                         std::vector<float> data(7);
@@ -76,7 +75,7 @@ TEST(HangingMessage, ACircleOfReceivesTimesOutAndIsNamed) {
 TEST(HangingMessage, LargeSendsThatNobodyReceives) {
   DumpFolder const folder;
   auto config = folder.config();
-  config.timeout = 500ms;
+  config.timeout = kImpatience;
   auto const exits = run_forked_ranks(2,
                                       [](Communicator& world) {
                                         std::vector<float> data(1'000'000);

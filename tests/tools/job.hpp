@@ -2,10 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <signal.h>
+
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "harness/shell.hpp"
 #include "weft/config.hpp"
@@ -39,13 +44,9 @@ class DumpFolder {
     }
     return found;
   }
-  /// Whether there were that many within ten seconds.
-  [[nodiscard]] bool await_dumps(std::size_t wanted) const {
-    for (int attempt = 0; attempt < 1000 && dumps() < wanted; ++attempt) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return dumps() >= wanted;
-  }
+  /// Has dumps written by `signal`, one of each of `ranks`, until weft-doctor says `words` of them: ranks may not have
+  /// come yet to where they are to hang. False where it does not in time.
+  [[nodiscard]] bool dump_until(std::function<void()> const& signal, std::size_t ranks, std::string const& words) const;
 
  private:
   std::string path_;
@@ -53,6 +54,29 @@ class DumpFolder {
 
 inline ShellResult run_doctor(std::string const& arguments) {
   return run_shell(WEFT_DOCTOR_PROGRAM " " + arguments);
+}
+
+/// To every rank's process, which then writes its dump.
+inline void signal_all(std::vector<std::int64_t> const& pids) {
+  for (auto const pid : pids) ::kill(static_cast<pid_t>(pid), SIGUSR2);
+}
+
+inline bool DumpFolder::dump_until(std::function<void()> const& signal, std::size_t ranks,
+                                   std::string const& words) const {
+  auto const end = std::chrono::steady_clock::now() + std::chrono::seconds(40);
+  while (std::chrono::steady_clock::now() < end) {
+    for (auto const& entry : std::filesystem::directory_iterator(path_)) {
+      if (entry.path().extension() == ".json") std::filesystem::remove(entry);
+    }
+    signal();
+    // All of them: whoever is late with its own must not write it down once the job goes on.
+    while (dumps() < ranks && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    if (run_doctor("--least-wait 0.2 " + path_).output.find(words) != std::string::npos) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return false;
 }
 
 inline void expect_says(ShellResult const& result, int code, std::string const& words) {

@@ -13,7 +13,7 @@ from multiprocessing.connection import wait
 import torch
 import torch.distributed as dist
 
-_GRACE_SECONDS = 5  # what the others get to end by themselves once a rank has failed
+_GRACE_SECONDS = 30  # what the others get to end by themselves once a rank has failed
 
 
 def run_ranks(ranks: int, backend: str, body, *arguments, timeout: float = 60) -> list:

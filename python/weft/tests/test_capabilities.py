@@ -180,7 +180,7 @@ def check_set_timeout(rank):
         began = time.monotonic()
         with pytest.raises(dist.DistBackendError, match="rank 1 did not.*all_reduce|all_reduce.*rank 1 did not"):
             dist.all_reduce(torch.ones(1), group=group)
-        assert 0.3 < time.monotonic() - began < 5
+        assert 0.3 < time.monotonic() - began < 30  # not the half an hour that is usual
     dist.barrier()
 
 
@@ -255,7 +255,7 @@ def hang(rank, folder):
     import weft
 
     os.environ["WEFT_FLIGHT_DIR"] = str(folder)
-    group = dist.new_group(timeout=datetime.timedelta(seconds=1))
+    group = dist.new_group(timeout=datetime.timedelta(seconds=4))
     dist.all_reduce(torch.ones(1000), group=group)
     if rank == 1:
         weft.dump_flight_recorders()

@@ -434,7 +434,7 @@ def check_failure(gpu, seen):
 
 @fake_only
 def test_a_rank_that_does_not_come_is_named():
-    run_gpu_ranks(2, check_failure, threading.Event(), timeout=datetime.timedelta(seconds=2), ends_well=False)
+    run_gpu_ranks(2, check_failure, threading.Event(), timeout=datetime.timedelta(seconds=5), ends_well=False)
 
 
 def check_abort(gpu):

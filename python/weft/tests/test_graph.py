@@ -3,6 +3,7 @@
 import functools
 import json
 import operator
+import time
 
 import pytest
 import torch
@@ -294,7 +295,7 @@ def check_inductor(rank):
 
 
 def test_inductors_code_computes_the_same_bits():
-    run_ranks(2, "weft", check_inductor, timeout=300)
+    run_ranks(2, "weft", check_inductor, timeout=900)  # against hanging: a compiler on busy cores takes minutes
 
 
 def test_memory_plan_of_a_graph():
@@ -344,14 +345,16 @@ def test_times_measured_by_torchs_profiler_count(tmp_path, group):
     model, x = Sharded(layers=2, width=64), torch.randn(256, 64)
     step = compiled(model, lambda graph: None, seen)
     step(x)
+    began = time.monotonic()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
         for _ in range(3):
             step(x)
+    took = time.monotonic() - began
     path = str(tmp_path / "trace.json")
     profile.export_chrome_trace(path)
     times = weft.graph.MeasuredTimes(path).all_of(seen[0].graph)
     products = [node for node in seen[0].graph.nodes if node.target in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)]
-    assert products and all(0 < times[node] < 1 for node in products)
+    assert products and all(0 < times[node] < took for node in products)
     made = json.loads(step_graph.build(seen[0].graph, seconds=times).text)
     assert sum("seconds" in op for op in made["ops"]) >= len(products)
     planned = planned_pass(measured=path)

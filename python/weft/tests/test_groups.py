@@ -56,11 +56,12 @@ def check_monitored_barrier_after_failures(rank):
     dist.all_reduce(total, group=group)
     assert total.eq(size).all()
     # Rank 0 waits for the late.
-    start = time.monotonic()
+    store = dist.distributed_c10d._get_default_store()
     if rank == size - 1:
         time.sleep(1)
+        store.set("late", "")
     dist.monitored_barrier(group, timeout=long)
-    assert rank == size - 1 or time.monotonic() - start > 0.4
+    assert store.check(["late"])
     dist.monitored_barrier(group, timeout=long)
     dist.destroy_process_group(group)
 

@@ -78,7 +78,7 @@ def check_thousand_groups(rank):
 
 
 def test_a_thousand_groups_leave_nothing():
-    run_ranks(2, "weft", check_thousand_groups, timeout=200)
+    run_ranks(2, "weft", check_thousand_groups, timeout=600)  # against hanging
 
 
 def check_store_is_clean(rank):
@@ -123,7 +123,7 @@ def survive(rank, operation):
     with pytest.raises(dist.DistBackendError, match="rank 1 .*died") as caught:
         for _ in range(100):
             operation(rank)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 30
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     assert backend.get_error() == torch._C._distributed_c10d.ErrorType.REMOTE_ERROR, caught
     os._exit(7)
@@ -174,7 +174,7 @@ def check_refusals(rank):
 
 
 def check_late_rank(rank):
-    group = dist.new_group(timeout=datetime.timedelta(milliseconds=500))
+    group = dist.new_group(timeout=datetime.timedelta(seconds=4))  # which is also what its creation may take
     if rank == 0:
         with pytest.raises(dist.DistBackendError, match="rank 1 did not"):
             dist.all_reduce(torch.ones(1), group=group)
@@ -188,25 +188,27 @@ def check_timeout_of_the_environment(rank):
     group = dist.new_group()  # torch's default, half an hour
     if rank == 0:
         start = time.monotonic()
-        with pytest.raises(dist.DistBackendError, match="rank 1 did not.*600 ms.*init_process_group or new_group"):
+        with pytest.raises(dist.DistBackendError, match="rank 1 did not.*4000 ms.*init_process_group or new_group"):
             dist.all_reduce(torch.ones(1), group=group)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 30
     dist.barrier(dist.new_group(timeout=datetime.timedelta(seconds=30)))
     own = dist.new_group(timeout=datetime.timedelta(seconds=30))._get_backend(torch.device("cpu"))
     assert own.options._timeout == datetime.timedelta(seconds=30)
 
 
 def test_the_environment_limits_groups_without_a_timeout_of_their_own(monkeypatch):
-    monkeypatch.setenv("WEFT_TIMEOUT", "600ms")
+    monkeypatch.setenv("WEFT_TIMEOUT", "4s")
     run_ranks(2, "weft", check_timeout_of_the_environment)
 
 
 def check_a_group_that_is_never_made(rank):
+    store = dist.distributed_c10d._get_default_store()
     if rank == 0:
         with pytest.raises(dist.DistBackendError, match="rank 1 did not join .*500 ms .seen by rank 0 of group 1.*same order"):
             dist.new_group(timeout=datetime.timedelta(milliseconds=500))
+        store.set("gave up", "")
         os._exit(7)
-    time.sleep(3)
+    store.wait(["gave up"])  # it is there all the while
     os._exit(7)
 
 

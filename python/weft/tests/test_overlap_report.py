@@ -94,18 +94,30 @@ def test_fsdp2_gathers_and_scatters_are_told():
             assert step.count(f"  {operation} ") == calls > 0 and operation in sums, made["table"]
 
 
+def await_call() -> None:
+    """Returns once the other rank has made its call, however long it takes to come to it."""
+    dist.distributed_c10d._get_default_store().wait(["called"])
+
+
+def compute(cpu_seconds: float) -> None:
+    """Says that the call is made, and computes."""
+    end = time.thread_time() + cpu_seconds
+    dist.distributed_c10d._get_default_store().set("called", "")
+    while time.thread_time() < end:
+        pass
+
+
 def wait_or_compute(rank: int, cpu_seconds: float) -> dict:
     """Rank 1 comes a second late; rank 0 computes a little meanwhile, and waits."""
     dist.all_reduce(torch.ones(1), async_op=True).wait()  # starts the threads
     weft.record_overlap()
     dist.barrier()
     if rank == 1:
+        await_call()
         time.sleep(1)
     work = dist.all_reduce(torch.ones(1000), async_op=True)
     if rank == 0:
-        end = time.thread_time() + cpu_seconds
-        while time.thread_time() < end:
-            pass
+        compute(cpu_seconds)
     work.wait()
     report = weft.overlap_report()
     check(report)
@@ -135,13 +147,12 @@ def message_or_compute(rank: int, cpu_seconds: float) -> tuple:
     dist.barrier()
     tensor = torch.ones(100_000)
     if rank == 0:
+        await_call()
         time.sleep(1)
         dist.send(tensor, 1, tag=3)
     else:
         work = dist.irecv(tensor, 0, tag=3)
-        end = time.thread_time() + cpu_seconds
-        while time.thread_time() < end:
-            pass
+        compute(cpu_seconds)
         work.wait()
     dist.barrier()
     report = weft.overlap_report()

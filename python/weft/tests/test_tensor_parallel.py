@@ -181,4 +181,4 @@ def check_compiled(rank):
 
 
 def test_tensor_parallel_compiled(backend):
-    run_ranks(2, backend, check_compiled, timeout=120)
+    run_ranks(2, backend, check_compiled, timeout=900)  # against hanging, as in test_functional_collectives

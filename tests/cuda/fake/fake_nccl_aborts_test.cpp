@@ -17,7 +17,7 @@ TEST_F(FakeNcclFailures, AStuckGpuIsNamed) {
     std::vector<float> values(4, 1.0F);
     if (world.rank() == 1) gpu.hold(stream);
     Work const work =
-        world.all_reduce(on_gpu(values), on_gpu(values), ReduceOp::sum, {.stream = stream, .timeout = 80ms});
+        world.all_reduce(on_gpu(values), on_gpu(values), ReduceOp::sum, {.stream = stream, .timeout = kImpatience});
     expect_failed(world, work, stream, ErrorCode::timeout, {"all_reduce", "WEFT_TIMEOUT"});
     if (world.rank() == 1) gpu.release(stream);
     Stream(stream).synchronize();
@@ -97,7 +97,7 @@ TEST_F(FakeNcclFailures, WhereTheAbortHangsTooTheErrorSaysThatBuffersAreInUse) {
         gpu.release(stream);
         Stream(stream).synchronize();
       },
-      with_timeout(200ms));
+      with_timeout(kImpatience));
 }
 
 // However many there are: the time limit is one, not one each.
@@ -115,13 +115,13 @@ TEST_F(FakeNcclFailures, WorksOfAStuckStreamFailTogether) {
         auto const began = std::chrono::steady_clock::now();
         world.abort("enough");
         for (auto const& work : works) EXPECT_THROW(work.wait(), Error);
-        EXPECT_LT(std::chrono::steady_clock::now() - began, 2200ms);  // half a second, and the time limit
+        EXPECT_LT(std::chrono::steady_clock::now() - began, 3 * kImpatience);  // half a second, and the time limit
         nccl.abort_hangs = false;
         while (nccl.live() > 0) std::this_thread::sleep_for(1ms);
         gpu.release(stream);
         Stream(stream).synchronize();
       },
-      with_timeout(1000ms));
+      with_timeout(kImpatience));
 }
 
 TEST_F(FakeNcclFailures, WhereOnlyAnAbortStopsAndItHangsTheTimeLimitIsOne) {
@@ -133,19 +133,18 @@ TEST_F(FakeNcclFailures, WhereOnlyAnAbortStopsAndItHangsTheTimeLimitIsOne) {
         std::vector<float> values(4, 1.0F);
         nccl.abort_hangs = true;
         gpu.hold(stream);
-        Work const one = reduce(world, values, stream);
-        Work const two = reduce(world, values, stream);
+        std::vector<Work> works;
+        for (int i = 0; i < 4; ++i) works.push_back(reduce(world, values, stream));
         auto const began = std::chrono::steady_clock::now();
         world.abort("enough");
-        EXPECT_THROW(one.wait(), Error);
-        EXPECT_THROW(two.wait(), Error);
-        EXPECT_LT(std::chrono::steady_clock::now() - began, 1800ms);
+        for (auto const& work : works) EXPECT_THROW(work.wait(), Error);
+        EXPECT_LT(std::chrono::steady_clock::now() - began, 3 * kImpatience);
         nccl.abort_hangs = false;
         while (nccl.live() > 0) std::this_thread::sleep_for(1ms);
         gpu.release(stream);
         Stream(stream).synchronize();
       },
-      with_timeout(1000ms));
+      with_timeout(kImpatience));
 }
 
 TEST_F(FakeNcclFailures, AnAbortThatHangsDoesNotKeepTheOthersWaitingForTheOutcomeOfACreation) {
@@ -156,9 +155,9 @@ TEST_F(FakeNcclFailures, AnAbortThatHangsDoesNotKeepTheOthersWaitingForTheOutcom
       [&](Communicator& world) {
         auto const began = std::chrono::steady_clock::now();
         EXPECT_THROW(FakeNccl::connect(world), Error);
-        EXPECT_LT(std::chrono::steady_clock::now() - began, 4800ms);
+        EXPECT_LT(std::chrono::steady_clock::now() - began, 14s) << "a second time limit";
       },
-      with_timeout(3000ms));
+      with_timeout(8s));
   nccl.init_hangs = false;
   nccl.abort_hangs = false;
 }
@@ -166,7 +165,7 @@ TEST_F(FakeNcclFailures, AnAbortThatHangsDoesNotKeepTheOthersWaitingForTheOutcom
 // NCCL writes to where the child was asked for until the parent is aborted.
 TEST_F(FakeNcclFailures, ASplitThatDoesNotEndIsEndedByAnAbort) {
   run_thread_bootstraps(2, [&](std::shared_ptr<Bootstrap> const& bootstrap) {
-    auto const all = nccl::NcclCommunicator::create(FakeNccl::libraries(), *bootstrap, 4000ms);
+    auto const all = nccl::NcclCommunicator::create(FakeNccl::libraries(), *bootstrap, 60s);
     if (bootstrap->rank() == 1) return;  // does not come
     std::thread stopper([&] {
       std::this_thread::sleep_for(50ms);
@@ -180,7 +179,7 @@ TEST_F(FakeNcclFailures, ASplitThatDoesNotEndIsEndedByAnAbort) {
       EXPECT_EQ(error.code(), ErrorCode::aborted) << error.what();
     }
     stopper.join();
-    EXPECT_LT(std::chrono::steady_clock::now() - began, 2000ms);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, kNoticed);
   });
 }
 

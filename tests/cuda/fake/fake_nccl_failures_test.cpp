@@ -160,7 +160,7 @@ TEST_F(FakeNcclFailures, ACreationThatFailsOrHangsFailsOnEveryRank) {
           EXPECT_NE(std::string(error.what()).find("ncclCommInitRankConfig"), std::string::npos) << error.what();
         }
       },
-      with_timeout(1000ms));
+      with_timeout(kImpatience));
   nccl.init_hangs = true;
   run_thread_ranks(
       2,
@@ -172,7 +172,7 @@ TEST_F(FakeNcclFailures, ACreationThatFailsOrHangsFailsOnEveryRank) {
           EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
         }
       },
-      with_timeout(600ms));
+      with_timeout(kImpatience));
   nccl.init_hangs = false;
 }
 

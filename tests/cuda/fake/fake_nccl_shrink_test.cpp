@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cuda/fake/fake_nccl_failures.hpp"
+#include "harness/tally.hpp"
 
 namespace weft::test {
 namespace {
@@ -128,7 +129,8 @@ TEST_F(FakeNcclFailures, WhereNcclCannotShrinkTheRanksBeginAnew) {
 
 // Ranks as processes, each with a GPU of its own: one is killed while the other waits for it on the GPU.
 TEST(FakeNcclKilled, TheOthersAreToldAndGoOn) {
-  auto const exits = run_forked_ranks(2, [](Communicator& world) {
+  Tally called;
+  auto const exits = run_forked_ranks(2, [&](Communicator& world) {
     auto& gpu = *new FakeGpu;  // outlives the communicator, as does what follows
     auto& nccl = *new FakeNccl;
     nccl.others_are_elsewhere = true;
@@ -137,8 +139,9 @@ TEST(FakeNcclKilled, TheOthersAreToldAndGoOn) {
     std::vector<float> values(4, 1.0F);
     BufferView const view(values.data(), 4, DataType::f32, kGpu);
     Work const work = world.all_reduce(view, view, ReduceOp::sum, {.stream = stream});
+    called.add();
     if (world.rank() == 1) {
-      std::this_thread::sleep_for(100ms);
+      called.await(2);
       ::kill(::getpid(), SIGKILL);
     }
     auto const began = std::chrono::steady_clock::now();
@@ -151,7 +154,7 @@ TEST(FakeNcclKilled, TheOthersAreToldAndGoOn) {
                                "it made 1 collective call there; rank 0 waited", "shrink()"})
         EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - began, 5s);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, kNoticed);
     auto rest = world.shrink();
     EXPECT_EQ(rest.size(), 1);
     rest.all_reduce(view, view, ReduceOp::sum, {.stream = stream}).wait();

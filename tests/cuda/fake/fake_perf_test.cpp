@@ -114,7 +114,7 @@ TEST_F(FakePerf, TimesAreTheStreamsAndNobodyWaitsBetweenCalls) {
     };
     auto const sample = timer.measure({"slow", {}, slow, 2}, 5);
     EXPECT_GE(sample.device, 1.9e-3);  // 4 ms are two calls
-    EXPECT_LT(sample.host, sample.device / 2);
+    EXPECT_LT(sample.host, sample.device);
   });
 }
 

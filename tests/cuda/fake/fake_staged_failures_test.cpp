@@ -91,7 +91,7 @@ TEST_F(FakeStagedFailures, AStuckGpuIsNamedAndItsBuffersAreLeftAlone) {
     Stream const stream = gpu.make_stream();
     std::vector<float> values(4, 1.0F);
     if (world.rank() == 1) gpu.hold(stream);
-    Work const work = reduce(world, values, stream, world.rank() == 1 ? 80ms : 5000ms);
+    Work const work = reduce(world, values, stream, world.rank() == 1 ? kImpatience : 60s);
     expect_failed(world, work, stream, ErrorCode::timeout, {"rank 1: all_reduce", "WEFT_TIMEOUT"});
     if (world.rank() == 1) {
       EXPECT_EQ(values, std::vector<float>(4, 1.0F));
@@ -125,15 +125,17 @@ TEST_F(FakeStagedFailures, AbortReachesEveryRankAlsoOneThatHasNoCall) {
     connect(world);
     Stream const stream = gpu.make_stream();
     std::vector<float> values(4, 1.0F);
+    Work work;
+    if (world.rank() == 0) work = reduce(world, values, stream);
+    world.barrier();
     if (world.rank() == 1) {
-      std::this_thread::sleep_for(10ms);
       DeviceAccess::backend(world)->fail(ErrorCode::aborted, "enough");
       EXPECT_THROW(static_cast<void>(reduce(world, values, stream)), Error);
     } else if (world.rank() == 0) {
-      expect_failed(world, reduce(world, values, stream), stream, ErrorCode::aborted, {"rank 1", "enough"});
+      expect_failed(world, work, stream, ErrorCode::aborted, {"rank 1", "enough"});
     }
     world.barrier();
-    for (int looks = 0; looks < 500 && !DeviceAccess::backend(world)->failure(); ++looks)
+    for (int looks = 0; looks < 30'000 && !DeviceAccess::backend(world)->failure(); ++looks)
       std::this_thread::sleep_for(1ms);
     expect_error([&] { static_cast<void>(reduce(world, values, stream)); }, ErrorCode::aborted, {"enough"});
     world.barrier();

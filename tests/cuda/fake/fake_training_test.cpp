@@ -305,7 +305,7 @@ TEST_F(FakeTraining, WhatTransfersCostIsMeasuredInTheGpusTime) {
       auto const cost = bucketer.transfer_cost();
       ASSERT_TRUE(cost.has_value());
       EXPECT_GT(cost->seconds + cost->seconds_per_byte * 16'000, 1e-7);  // a stream's task takes that long
-      EXPECT_LT(cost->seconds + cost->seconds_per_byte * 16'000, 1);     // of no clock's zero
+      EXPECT_LT(cost->seconds + cost->seconds_per_byte * 16'000, 30);    // of no clock's zero
       compute.synchronize();
     }
   });

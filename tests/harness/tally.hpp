@@ -1,0 +1,31 @@
+#pragma once
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace weft::test {
+
+/// How many ranks have come to some point, threads or forked processes: for who has to come after them.
+class Tally {
+ public:
+  Tally()
+      : count_(static_cast<std::atomic<int>*>(
+            mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  ~Tally() { munmap(count_, sizeof *count_); }
+  Tally(Tally const&) = delete;
+  Tally& operator=(Tally const&) = delete;
+
+  void add() const { ++*count_; }
+  /// Returns once `wanted` were added; where that is in vain, the test's time limit ends it.
+  void await(int wanted) const {
+    while (*count_ < wanted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+ private:
+  std::atomic<int>* count_;
+};
+
+}  // namespace weft::test
