@@ -6,7 +6,6 @@
 #include <iterator>
 
 namespace weft::test {
-
 std::string read_file(std::string const& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};

@@ -120,7 +120,7 @@ TEST(TrainGpt, BadInputIsOneLineAndAFailure) {
       {"--loss-scale 1024", 2, "--loss-scale: is for --precision fp16"},
   };
   for (auto const& [arguments, code, expected] : wrong) {
-    ProgramResult const result = run_train_gpt("--steps 2 --layers 1 --width 30 --heads 2 --sample 0 " + arguments, 20);
+    ProgramResult const result = run_train_gpt("--steps 2 --layers 1 --width 30 --heads 2 --sample 0 " + arguments);
     EXPECT_EQ(result.code, code) << arguments;
     EXPECT_EQ(std::ranges::count(result.error, '\n'), 1) << arguments << ": " << result.error;
     EXPECT_NE(result.error.find(expected), std::string::npos) << arguments << ": " << result.error;
@@ -144,7 +144,7 @@ TEST(TrainGpt, AMissingGpuIsOneLineAndAFailure) {
 
 TEST(TrainGpt, ABadVariableIsOneLineAndAUsageError) {
   setenv("WEFT_TIMEOUT", "soon", 1);
-  ProgramResult const result = run_train_gpt(kSmall + "--steps 2 --ranks 4", 20);
+  ProgramResult const result = run_train_gpt(kSmall + "--steps 2 --ranks 4");
   unsetenv("WEFT_TIMEOUT");
   EXPECT_EQ(result.code, 2);
   EXPECT_EQ(std::ranges::count(result.error, '\n'), 1) << result.error;
@@ -227,7 +227,7 @@ TEST(TrainGpt, SchedulesDoNotChangeTheWeights) {
   EXPECT_NE(result.out.find("schedule weft: "), std::string::npos) << result.out;
   for (char const* bad : {"--schedule fastest", "--schedule buckets=0", "--schedule buckets=x",
                           "--schedule weft --strategy zero2", "--schedule weft --compress bf16"}) {
-    ProgramResult const refused = run_train_gpt(kSmall + run + bad, 20);
+    ProgramResult const refused = run_train_gpt(kSmall + run + bad);
     EXPECT_EQ(refused.code, 2) << bad << refused.error;
     EXPECT_EQ(std::ranges::count(refused.error, '\n'), 1) << bad << ": " << refused.error;
   }

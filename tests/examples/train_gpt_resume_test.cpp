@@ -156,7 +156,7 @@ TEST(TrainGptResume, BadFoldersAreOneLine) {
            {"--checkpoint-every 3", 2, "--checkpoint"},
            {"--checkpoint x --compare", 2, "--compare"},
        }) {
-    ProgramResult const result = run_train_gpt(model + "--steps 2 " + arguments, 20);
+    ProgramResult const result = run_train_gpt(model + "--steps 2 " + arguments);
     EXPECT_EQ(result.code, code) << arguments << result.error;
     EXPECT_EQ(std::ranges::count(result.error, '\n'), 1) << arguments << ": " << result.error;
     EXPECT_NE(result.error.find(expected), std::string::npos) << arguments << ": " << result.error;

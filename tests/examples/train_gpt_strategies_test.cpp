@@ -43,10 +43,10 @@ TEST(TrainGpt, UnitsMayBeGatheredInAnyWay) {
 }
 
 TEST(TrainGpt, AUnitThatTheCapCannotHoldIsNamed) {
-  ProgramResult const result = run_train_gpt(kSmall + "--steps 2 --ranks 2 --strategy zero3 --gather-cap-mb 0.01", 20);
+  ProgramResult const result = run_train_gpt(kSmall + "--steps 2 --ranks 2 --strategy zero3 --gather-cap-mb 0.01");
   EXPECT_EQ(result.code, 2);
   EXPECT_NE(result.error.find("unit 'embedding' is"), std::string::npos) << result.error;
-  ProgramResult const groups = run_train_gpt(kSmall + "--steps 2 --ranks 4 --strategy hsdp --shard-size 3", 20);
+  ProgramResult const groups = run_train_gpt(kSmall + "--steps 2 --ranks 4 --strategy hsdp --shard-size 3");
   EXPECT_EQ(groups.code, 2);
   EXPECT_NE(groups.error.find("--shard-size 3 does not divide 4 ranks; give --shard-size 1 or 2 or 4"),
             std::string::npos)
@@ -55,8 +55,8 @@ TEST(TrainGpt, AUnitThatTheCapCannotHoldIsNamed) {
 
 TEST(TrainGpt, HybridShardingSaysHowItSplits) {
   auto const run = [](std::string const& split) {
-    return run_train_gpt(
-        "--layers 1 --width 16 --heads 1 --seq 8 --sample 0 --batch 6 --steps 1 --strategy hsdp " + split, 20);
+    return run_train_gpt("--layers 1 --width 16 --heads 1 --seq 8 --sample 0 --batch 6 --steps 1 --strategy hsdp " +
+                         split);
   };
   EXPECT_NE(run("--ranks 2").out.find("2 ranks, hsdp in 2 groups of 1,"), std::string::npos);
   EXPECT_NE(run("--ranks 3 --shard-size 3").out.find("3 ranks, hsdp in 1 group of 3,"), std::string::npos);
