@@ -78,7 +78,7 @@ def check_thousand_groups(rank):
 
 
 def test_a_thousand_groups_leave_nothing():
-    run_ranks(2, "weft", check_thousand_groups, timeout=200)
+    run_ranks(2, "weft", check_thousand_groups, timeout=600)  # against hanging
 
 
 def check_store_is_clean(rank):
