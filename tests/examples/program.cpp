@@ -5,16 +5,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "harness/sanitizers.hpp"
-
 namespace weft::test {
-namespace {
-
-/// Against hanging: runs take a second or two, on a machine that has nothing else to do.
-constexpr int kLimitSeconds = unless_sanitized(100, 400);
-
-}  // namespace
-
 std::string read_file(std::string const& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -25,9 +16,9 @@ std::string small_buckets(std::string const& arguments) {
   return units ? "" : " --bucket-mb 0.03 --first-bucket-mb 0.01 --last-bucket-mb 0.01";
 }
 
-ProgramResult run_train_gpt(std::string const& arguments) {
+ProgramResult run_train_gpt(std::string const& arguments, int limit_seconds) {
   TemporaryFolder const folder;
-  std::string const command = "timeout -k 2 " + std::to_string(kLimitSeconds) + " " TRAIN_GPT_PROGRAM " " + arguments +
+  std::string const command = "timeout -k 2 " + std::to_string(limit_seconds) + " " TRAIN_GPT_PROGRAM " " + arguments +
                               " >" + folder.file("out") + " 2>" + folder.file("error");
   int const status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(folder.file("out")), read_file(folder.file("error"))};

@@ -55,8 +55,8 @@ TEST(TrainGpt, AUnitThatTheCapCannotHoldIsNamed) {
 
 TEST(TrainGpt, HybridShardingSaysHowItSplits) {
   auto const run = [](std::string const& split) {
-    return run_train_gpt(
-        "--layers 1 --width 16 --heads 1 --seq 8 --sample 0 --batch 6 --steps 1 --strategy hsdp " + split, 20);
+    return run_train_gpt("--layers 1 --width 16 --heads 1 --seq 8 --sample 0 --batch 6 --steps 1 --strategy hsdp " +
+                         split);
   };
   EXPECT_NE(run("--ranks 2").out.find("2 ranks, hsdp in 2 groups of 1,"), std::string::npos);
   EXPECT_NE(run("--ranks 3 --shard-size 3").out.find("3 ranks, hsdp in 1 group of 3,"), std::string::npos);
