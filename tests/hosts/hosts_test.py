@@ -5,6 +5,7 @@
 
 Skipped where test hosts are not permitted."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -33,17 +34,23 @@ def until(condition, what):
 
 
 class Job:
-    """hosts_probe on every host. `output` is what mpirun brought together, diary() what a rank wrote down."""
+    """hosts_probe on every host. `output` is what was said altogether, diary() what a rank wrote down. mpirun ends all ranks once one
+    has failed, where `by` is "torchrun" nobody does."""
 
-    def __init__(self, hosts, per_host, words, backend=None):
-        self.hosts, self.size = hosts, per_host * len(hosts)
+    def __init__(self, hosts, per_host, words, backend=None, by="mpirun"):
+        self.hosts, self.size, self.by = hosts, per_host * len(hosts), by
         self._file = pathlib.Path("/dev/shm/output")
         for page in test_hosts.SHARED.glob("rank*"):
             page.unlink()
+        program = [PROBE, *words]
         with open(self._file, "wb") as sink:
-            options = ["-x", f"WEFT_BACKEND={backend}"] if backend else []
-            self.process = subprocess.Popen(starts.mpirun(hosts, per_host, [PROBE, *words], options), stdout=sink,
-                                            stderr=subprocess.STDOUT, env=starts.mpi_environment())
+            if by == "torchrun":
+                setting = {"WEFT_BACKEND": backend} if backend else {}
+                self.processes = starts.torchrun(hosts, per_host, program, setting, stdout=sink, stderr=subprocess.STDOUT)
+            else:
+                options = ["-x", f"WEFT_BACKEND={backend}"] if backend else []
+                self.processes = [subprocess.Popen(starts.mpirun(hosts, per_host, program, options), stdout=sink,
+                                                   stderr=subprocess.STDOUT, env=starts.mpi_environment())]
 
     @property
     def output(self):
@@ -59,12 +66,35 @@ class Job:
         """Process numbers of the host's ranks."""
         return sorted(pid for pid, command in host.processes().items() if pathlib.Path(command[0]).name == "hosts_probe")
 
+    def process_of(self, rank):
+        """Its process number. Those who bring ranks into a host may be faster than one another."""
+        names = {f"RANK={rank}", f"OMPI_COMM_WORLD_RANK={rank}"}
+        for host in self.hosts:
+            for pid in self.ranks(host):
+                if not names.isdisjoint(pathlib.Path(f"/proc/{pid}/environ").read_text(encoding="utf-8").split("\0")):
+                    return pid
+        raise AssertionError(f"rank {rank} does not run: {self.output}")
+
     def wait(self):
-        return self.process.wait(kPatience)
+        """The first exit code that is not 0, else 0."""
+        return next((code for code in [process.wait(kPatience) for process in self.processes] if code), 0)
 
     def close(self):
-        self.process.kill()
-        self.process.wait()
+        if self.by == "torchrun":
+            self._end_ranks()
+        else:
+            self.processes[0].kill()
+        for process in self.processes:
+            process.wait()
+
+    def _end_ranks(self):
+        """Those who have brought them into a host go on and end after them: a host ends when nobody's child is left in it."""
+        for host in self.hosts:
+            for pid in host.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        for process in self.processes:
+            process.send_signal(signal.SIGCONT)  # it has stopped when the rank was
 
 
 class Results(unittest.TestCase):
@@ -153,12 +183,13 @@ class Failures(unittest.TestCase):
     """Two hosts of two ranks; something happens to the second host's last rank, or to its link."""
 
     backend = None  # the default one: MPI between hosts
+    by = "mpirun"
     count = 1000  # elements of a call
 
     def setUp(self):
         self.hosts = Hosts(2, FAST)
         self.addCleanup(self.hosts.close)
-        self.job = Job(self.hosts, 2, ["loop", str(kTimeoutMs), str(test_hosts.SHARED), str(self.count)], self.backend)
+        self.job = Job(self.hosts, 2, ["loop", str(kTimeoutMs), str(test_hosts.SHARED), str(self.count)], self.backend, self.by)
         self.addCleanup(self.job.close)
         until(lambda: all("goes on" in self.job.diary(rank) for rank in range(4)), lambda: "ranks to go on: " + self.job.output)
 
@@ -173,12 +204,15 @@ class Failures(unittest.TestCase):
             self.assertEqual([], [name for name in host.shared_files() if "weft" in name])
 
     def last_rank(self):
-        return self.job.ranks(self.hosts[1])[-1]
+        return self.job.process_of(3)
 
     def test_a_stopped_rank_is_named(self):
-        os.kill(self.last_rank(), signal.SIGSTOP)
+        stopped = self.last_rank()
+        os.kill(stopped, signal.SIGSTOP)
         for rank in range(3):
             self.expect(rank, [3])
+        if self.by == "torchrun":
+            os.kill(stopped, signal.SIGKILL)  # as its agent would
         self.expect_nothing_left()
 
     def test_a_killed_rank_ends_the_job(self):
@@ -199,14 +233,24 @@ class FailuresOverUcx(Failures):
 
 
 class FailuresInChunks(Failures):
-    """Calls of several chunks, which are under way on both levels when it happens. All fail in time, but the one to blame may be
-    said to be a rank that waits on the other level itself (docs/decisions/0026-ucx.md)."""
+    """Calls of several chunks, which are under way on both levels when it happens: some ranks wait for their host's, others for the
+    other host's, and all find who keeps everybody waiting."""
 
     backend = "hierarchical_ucx"
+    by = "torchrun"
     count = 300_000
 
     def expect(self, rank, culprits):
-        super().expect(rank, range(4))
+        super().expect(rank, culprits)
+        one = "|".join(map(str, culprits))
+        self.assertRegex(self.job.diary(rank), rf"failed: rank ({one}) (did not complete|is lost|left|\(pid \d+\) died)")
+
+    def test_a_killed_rank_ends_the_job(self):
+        os.kill(self.last_rank(), signal.SIGKILL)
+        for rank in range(3):
+            self.expect(rank, [3])
+        self.assertNotEqual(0, self.job.wait())
+        self.expect_nothing_left()
 
 
 class Topology(unittest.TestCase):

@@ -311,23 +311,38 @@ void Channel::examine(Call const& call, int peer, std::function<bool()> const& r
   auto const reached = lines.calls.load();
   auto const where = [&] {  // only told where something is wrong: a wait comes by here after every nap
     return fmt::format("{} (it made {} collective call{} on this communicator; rank {} waited)", describe(call),
-                       reached, reached == 1 ? "" : "s", rank_);
+                       reached, reached == 1 ? "" : "s", name_of(rank_));
   };
   if (state == PeerState::died) {
     fail(ErrorCode::peer_lost, fmt::format("rank {} (pid {}) died before completing {}; see its output for the cause",
-                                           peer, lines.pid, where()));
+                                           name_of(peer), lines.pid, where()));
   } else if (state == PeerState::left) {
     fail(ErrorCode::peer_lost,
          fmt::format("rank {} left (its communicator was destroyed) before completing {}; every rank must make the "
                      "same calls",
-                     peer, where()));
-  } else if (std::chrono::steady_clock::now() >= deadline) {
-    fail(ErrorCode::timeout,
-         fmt::format("rank {} did not complete {} within {} ms; it is stuck, slow or made fewer calls: look there, or "
-                     "raise the time limit (WEFT_TIMEOUT or the call's own)",
-                     peer, where(), call.timeout.count()));
+                     name_of(peer), where()));
+  } else {
+    look_outside(call, peer, ready, deadline);
+    if (std::chrono::steady_clock::now() >= deadline) {
+      fail(ErrorCode::timeout,
+           fmt::format("rank {} did not complete {} within {} ms; it is stuck, slow or made fewer calls: look there, "
+                       "or raise the time limit (WEFT_TIMEOUT or the call's own)",
+                       name_of(peer), where(), call.timeout.count()));
+    }
   }
   throw_if_failed(&call);
+}
+
+void Channel::look_outside(Call const& call, int peer, std::function<bool()> const& ready,
+                           std::chrono::steady_clock::time_point deadline) {
+  if (!surroundings_.look || is_point_to_point(call.contract.operation)) return;
+  auto const limit = std::chrono::nanoseconds(call.timeout);
+  auto const waited = limit - (deadline - std::chrono::steady_clock::now());
+  try {
+    surroundings_.look(call, name_of(peer), ready, waited);
+  } catch (Error const& error) {
+    fail(error.code(), error.what());
+  }
 }
 
 /// Ranks that only gave in their last calls meet nobody who could tell them.
@@ -356,7 +371,7 @@ void Channel::throw_if_failed(Call const* during) const {
   auto const code = static_cast<ErrorCode>(failure.code);
   // Other failures' texts name the call that found them out.
   if (code != ErrorCode::aborted || during == nullptr) throw Error(code, failure.message);
-  throw Error(code, fmt::format("{}; rank {} was in {}", failure.message, rank_, describe(*during)));
+  throw Error(code, fmt::format("{}; rank {} was in {}", failure.message, name_of(rank_), describe(*during)));
 }
 
 void Channel::fail(ErrorCode code, std::string const& message) noexcept {
@@ -388,7 +403,7 @@ std::string Channel::find_difference(int peer) const {
     auto const ours = recall(rank_, sequence);
     auto const theirs = recall(peer, sequence);
     if (!ours || !theirs || *ours == *theirs) continue;
-    return describe_mismatch(sequence, rank_, *ours, peer, *theirs) +
+    return describe_mismatch(sequence, name_of(rank_), *ours, name_of(peer), *theirs) +
            " (some had returned when this was found, so the communicator has failed)";
   }
   return {};
@@ -400,7 +415,7 @@ void Channel::fail_for_difference(int peer) {
     difference = fmt::format(
         "ranks {} and {} made different calls before {}, more than {} calls ago; make the calls equal (WEFT_FLIGHT_DIR "
         "and weft-doctor show them)",
-        rank_, peer, describe(*call_), kRemembered);
+        name_of(rank_), name_of(peer), describe(*call_), kRemembered);
   }
   fail(ErrorCode::mismatch, difference);
   throw_if_failed();
@@ -420,9 +435,9 @@ void Channel::explain_mismatch() {
     // Of two ranks, the peer's next announcement takes the line of this rank's last.
     if (peer == rank_ || announcement_of(peer).flag.load(std::memory_order_acquire) == flag_) continue;
     auto const& theirs = control_->ranks[peer].announced[parity_];
-    throw Error(ErrorCode::mismatch,
-                describe_mismatch(ours.sequence, rank_, call_->contract, peer, theirs.contract.unpack()) +
-                    " (nothing was moved)");
+    throw Error(ErrorCode::mismatch, describe_mismatch(ours.sequence, name_of(rank_), call_->contract, name_of(peer),
+                                                       theirs.contract.unpack()) +
+                                         " (nothing was moved)");
   }
 }
 

@@ -15,6 +15,7 @@
 #include "collectives/shm/control_block.hpp"
 #include "collectives/shm/patience.hpp"
 #include "collectives/shm/segment.hpp"
+#include "collectives/shm/surroundings.hpp"
 #include "core/yielder.hpp"
 #include "weft/error.hpp"
 
@@ -49,6 +50,13 @@ class Channel {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] int pid(int rank) const noexcept { return static_cast<int>(control_->ranks[rank].pid); }
+
+  /// Before the first call.
+  void set_surroundings(Surroundings surroundings) { surroundings_ = std::move(surroundings); }
+  /// What reports call `rank`.
+  [[nodiscard]] int name_of(int rank) const noexcept {
+    return surroundings_.ranks.empty() ? rank : surroundings_.ranks[static_cast<std::size_t>(rank)];
+  }
 
   /// Begins `call`, which stays until the next one: waits are part of it. Throws a failure decided earlier.
   void begin(Call const& call);
@@ -147,6 +155,9 @@ class Channel {
   void await_slowly(int peer, Ready const& ready);
   template <typename Ready>
   void sleep_on(RankLines& lines, Ready const& ready, std::chrono::nanoseconds nap) noexcept;
+  /// Takes over a failure that the surroundings know of.
+  void look_outside(Call const& call, int peer, std::function<bool()> const& ready,
+                    std::chrono::steady_clock::time_point deadline);
   void explain_mismatch();
   void fail_if_different(int peer);
   void report_late_difference() const noexcept;
@@ -160,6 +171,7 @@ class Channel {
   int rank_;
   int size_;
   ChannelOptions options_;
+  Surroundings surroundings_;
   std::mutex pidfds_mutex_;
   std::array<int, kMaxRanks> pidfds_;
 

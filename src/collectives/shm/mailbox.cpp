@@ -132,8 +132,8 @@ bool Mailbox::pull(Call const& call, Message const& message, Progress& progress)
         ErrorCode::mismatch,
         fmt::format("message {} from rank {} to rank {} is {}, but the receiver expects {} ({}); no more messages "
                     "can pass between them",
-                    message.number + 1, message.peer, channel_.rank(), size(head.bytes, head.dtype),
-                    size(message.bytes, message.dtype), describe(call)));
+                    message.number + 1, channel_.name_of(message.peer), channel_.name_of(channel_.rank()),
+                    size(head.bytes, head.dtype), size(message.bytes, message.dtype), describe(call)));
   }
   if (!progress.started) progress.total = head.bytes;
   progress.started = true;
@@ -156,7 +156,7 @@ void Mailbox::throw_if_contradicted(Call const& call, Message const& message) co
   throw Error(ErrorCode::mismatch,
               fmt::format("{}: an earlier message from rank {} to rank {} was not what its receiver "
                           "expected; make the sizes and types of both sides equal",
-                          describe(call), from, to));
+                          describe(call), channel_.name_of(from), channel_.name_of(to)));
 }
 
 void Mailbox::transfer(Call const& call, std::span<Message const> messages) {

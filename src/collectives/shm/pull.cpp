@@ -107,7 +107,7 @@ void ShmBackend::pull_unequal(Call const& call, Transfers& transfers) {
         throw Error(ErrorCode::mismatch,
                     fmt::format("{}: rank {} gives rank {} {} bytes, which expects {}; nothing was "
                                 "moved, make the counts equal",
-                                describe(call), from, to, gives, gets));
+                                describe(call), channel_.name_of(from), channel_.name_of(to), gives, gets));
       }
       transfers.longest = std::max(transfers.longest, gives);
     }

@@ -113,7 +113,8 @@ std::size_t scattered_bytes(int ranks) noexcept {
 
 }  // namespace
 
-std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, CommunicatorOptions const& options) {
+std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, CommunicatorOptions const& options,
+                                            Surroundings surroundings) {
   auto const& config = *options.config;
   auto const& progress = options.progress;
   auto const rank = bootstrap.rank();
@@ -151,6 +152,7 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, CommunicatorOp
     plan = tell_all(bootstrap, plan).front();
   }
   auto backend = assemble(bootstrap, plan, progress);
+  backend->channel_.set_surroundings(std::move(surroundings));
   backend->join_heaps(bootstrap, options.heap);
   return backend;
 }
@@ -414,7 +416,7 @@ std::shared_ptr<void> ShmBackend::allocate(Call const& call) {
 }
 
 void ShmBackend::abort(std::string const& reason) noexcept {
-  channel_.fail(ErrorCode::aborted, fmt::format("aborted by rank {}: {}", rank(), reason));
+  channel_.fail(ErrorCode::aborted, fmt::format("aborted by rank {}: {}", channel_.name_of(rank()), reason));
 }
 
 }  // namespace weft::shm

@@ -44,7 +44,8 @@ class ShmBackend final : public Backend {
  public:
   /// Collective over the bootstrap; the options have a config. @throws Error{unsupported} when the ranks are on several
   /// hosts.
-  static std::unique_ptr<Backend> create(Bootstrap& bootstrap, CommunicatorOptions const& options);
+  static std::unique_ptr<Backend> create(Bootstrap& bootstrap, CommunicatorOptions const& options,
+                                         Surroundings surroundings = {});
 
   /// Collective: a backend that works by `plan`, which is equal on all ranks.
   static std::unique_ptr<ShmBackend> assemble(Bootstrap& bootstrap, Plan const& plan,

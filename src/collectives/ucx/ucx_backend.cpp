@@ -95,6 +95,11 @@ Transport& UcxBackend::within(Call const& call) {
   return transport_;
 }
 
+void UcxBackend::look_around(Call const& inside, int peer, std::function<bool()> const& ready,
+                             std::chrono::nanoseconds waited) {
+  channel_.look_around(purpose_of(inside), ready, peer, waited);
+}
+
 void UcxBackend::run_checked(Call const& call, Purpose const& purpose) {
   auto const& [algorithm, seconds] = choose(call);
   if (is_small(call, seconds)) return run_small(call, purpose);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -66,6 +67,8 @@ class UcxBackend final : public Backend {
   [[nodiscard]] Transport& transport() noexcept { return transport_; }
   /// The same for what belongs to `call`, which has been announced and lasts meanwhile.
   [[nodiscard]] Transport& within(Call const& call);
+  /// For a rank that waits for `peer` in `inside`, a call of another level: see Channel::look_around().
+  void look_around(Call const& inside, int peer, std::function<bool()> const& ready, std::chrono::nanoseconds waited);
 
  private:
   class Passage;  // a message on its way

@@ -110,12 +110,19 @@ void Channel::await(Purpose const& purpose, std::function<bool()> const& ready, 
     } else {
       worker_.sleep(seen, nap);
     }
-    look_around(purpose, ready, peer, waited);
+    examine(purpose, ready, peer, waited);
   }
 }
 
-void Channel::look_around(Purpose const& purpose, std::function<bool()> const& ready, int peer,
-                          Clock::duration waited) {
+void Channel::look_around(Purpose purpose, std::function<bool()> const& ready, int peer,
+                          std::chrono::nanoseconds waited) {
+  purpose.sequence = latest_.load();
+  listen();
+  throw_if_failed();
+  examine(purpose, ready, peer, waited);
+}
+
+void Channel::examine(Purpose const& purpose, std::function<bool()> const& ready, int peer, Clock::duration waited) {
   if (peer == kNobody) return;
   if (worker_.first_broken() >= 0) {
     worker_.progress();
@@ -191,24 +198,28 @@ void Channel::say_here(Purpose const& purpose, int peer) noexcept {
   told_at_.store(now.count());
   Notice notice;
   notice.kind = Notice::Kind::here;
-  notice.sequence = purpose.sequence;
   notice.waits_for = peer;
   tell_all(notice, true);
 }
 
 int Channel::find_culprit(Purpose const& purpose, int peer) {
   if (purpose.sequence == 0) return peer;
+  // Who waits has said so every eighth of the limit; who stopped before this rank began to wait is silent for longer.
+  auto const since = Clock::now() - purpose.timeout / 4 * 3;
   std::lock_guard const lock(mutex_);
-  int culprit = peer;
-  for (int step = 0; step < size(); ++step) {
-    auto const& known = known_[static_cast<std::size_t>(culprit)];
-    // One that still waits in an earlier call has said so lately.
-    auto const waits = known.here >= purpose.sequence || Clock::now() - known.heard < purpose.timeout / 4;
-    if (culprit != rank() && !waits) return culprit;
-    if (culprit == rank() || known.waits_for == kNobody) break;
-    culprit = known.waits_for;
+  auto const is_silent = [&](int other) {
+    auto const& heard = known_[static_cast<std::size_t>(other)].heard;
+    return other != rank() && (!heard || *heard < since);
+  };
+  for (int step = 0, at = peer; step < size() && at != rank(); ++step) {
+    if (is_silent(at)) return at;
+    at = known_[static_cast<std::size_t>(at)].waits_for;
   }
-  return kNobody;  // they wait for one another
+  // They wait for one another, such as for any of several, of whom they can tell only one.
+  for (int other = 0; other < size(); ++other) {
+    if (is_silent(other)) return other;
+  }
+  return kNobody;
 }
 
 void Channel::hear(std::span<std::byte const> bytes) noexcept {
@@ -221,7 +232,7 @@ void Channel::hear(std::span<std::byte const> bytes) noexcept {
   switch (notice.kind) {
     case Notice::Kind::hello: known.greeted = true; break;
     case Notice::Kind::here:
-      known.here = std::max(known.here, notice.sequence);
+      if (notice.waits_for < 0 || notice.waits_for >= size_) return;
       known.waits_for = notice.waits_for;
       known.heard = Clock::now();
       break;

@@ -63,6 +63,10 @@ class Channel {
   static constexpr int kNobody = -1;
   static constexpr std::chrono::milliseconds kLongestNap{50};
 
+  /// For a rank that waits elsewhere, for `peer`, within the call that it entered last: hears what others tell, and
+  /// tells them in time whom this rank waits for. @throws what await() would throw after having `waited`.
+  void look_around(Purpose purpose, std::function<bool()> const& ready, int peer, std::chrono::nanoseconds waited);
+
   /// Waits for an operation and looks at how it ended. False where more came than there was room for.
   [[nodiscard]] bool wait(Purpose const& purpose, Pending const& operation);
   /// The same of one that is done.
@@ -91,7 +95,7 @@ class Channel {
 
     Kind kind = Kind::hello;
     std::int32_t sender = 0;
-    std::uint64_t sequence = 0;
+    std::uint64_t sequence = 0;        ///< left
     std::int32_t waits_for = kNobody;  ///< here
     std::uint32_t code = 0;            ///< failed
     char message[768] = {};            ///< failed
@@ -100,10 +104,9 @@ class Channel {
   struct Known {
     static constexpr std::uint64_t kStays = ~std::uint64_t{0};
 
-    std::uint64_t here = 0;       ///< the latest call in which it has told that it waits
-    int waits_for = kNobody;      ///< whom for
-    Clock::time_point heard{};    ///< when that came, which it tells again and again
-    std::uint64_t left = kStays;  ///< after which call it has left
+    int waits_for = kNobody;                 ///< whom for, as it has told
+    std::optional<Clock::time_point> heard;  ///< when that came, which it tells again and again
+    std::uint64_t left = kStays;             ///< after which call it has left
     bool contradicted = false;
     bool greeted = false;
   };
@@ -114,10 +117,10 @@ class Channel {
   void tell_all(Notice const& notice, bool strangers) noexcept;
   void note_failure(ErrorCode code, std::string const& message) noexcept;
   /// What a wait does besides testing: give up in the end.
-  void look_around(Purpose const& purpose, std::function<bool()> const& ready, int peer, Clock::duration waited);
+  void examine(Purpose const& purpose, std::function<bool()> const& ready, int peer, Clock::duration waited);
   void look_for_the_lost(Purpose const& purpose, int peer);
   void say_here(Purpose const& purpose, int peer) noexcept;
-  /// Whom all wait for in the end, as far as they have told.
+  /// Whom all wait for in the end, as far as they have told: who has not told lately that it waits itself.
   [[nodiscard]] int find_culprit(Purpose const& purpose, int peer);
   [[noreturn]] void lose(Purpose const& purpose, int peer);
 
