@@ -96,6 +96,10 @@ nlohmann::json json_line(Rounds const& rounds, int ranks) {
 
 int run(Communicator& world, Settings const& settings, std::function<void()> const& mpi) {
   Board board(meeting_of(world));
+  if (!board.has_flags()) {
+    throw Error(ErrorCode::invalid_argument,
+                "barrier_perf measures beside an exchange of flags, for which all ranks have to be on one host");
+  }
   bool const refused = !settings.json.empty() && world.rank() == 0 && !can_append(settings.json);
   if (board.max(refused ? 1 : 0) > 0) {
     if (refused) throw Error(ErrorCode::invalid_argument, "--json: cannot write " + settings.json);

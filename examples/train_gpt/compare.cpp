@@ -102,7 +102,7 @@ bool same_losses(RunRecord const& a, RunRecord const& b) {
 
 void add_weft(Comparison& comparison, std::string const& name, weft::Communicator& world,
               std::optional<weft::EmulatedLink> const& link, weft::BucketerOptions const& bucketer) {
-  comparison.add(name, describe(link), [&](std::vector<weft::BufferView> const& parameters) {
+  comparison.add(name, describe_carrier(world, link), [&](std::vector<weft::BufferView> const& parameters) {
     return weft_synchroniser(connect(world, link), parameters, bucketer);
   });
 }

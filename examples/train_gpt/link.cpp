@@ -1,10 +1,16 @@
 #include "link.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <numeric>
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <weft/bucket_plan.hpp>
@@ -90,7 +96,23 @@ weft::Communicator connect(weft::Communicator& world, std::optional<weft::Emulat
 }
 
 std::string describe(std::optional<weft::EmulatedLink> const& link) {
-  return link ? link->describe() : "shared memory";
+  return link ? link->describe() : "none";
+}
+
+std::string describe_carrier(weft::Communicator& world, std::optional<weft::EmulatedLink> const& link) {
+  if (link) return describe(link);
+  std::array<char, 256> mine{};
+  char const* const told = std::getenv("WEFT_HOST_ID");
+  if (told != nullptr) {
+    std::string(told).copy(mine.data(), mine.size() - 1);
+  } else {
+    gethostname(mine.data(), mine.size() - 1);
+  }
+  std::vector<char> all(mine.size() * static_cast<std::size_t>(world.size()));
+  world.all_gather({mine.data(), mine.size(), weft::DataType::u8}, {all.data(), all.size(), weft::DataType::u8}).wait();
+  std::set<std::string> hosts;
+  for (std::size_t at = 0; at < all.size(); at += mine.size()) hosts.insert(&all[at]);
+  return hosts.size() == 1 ? "shared memory" : fmt::format("the network of {} hosts", hosts.size());
 }
 
 }  // namespace train_gpt

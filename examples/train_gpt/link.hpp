@@ -20,7 +20,10 @@ namespace train_gpt {
 /// A communicator of the same ranks over that link.
 [[nodiscard]] weft::Communicator connect(weft::Communicator& world, std::optional<weft::EmulatedLink> const& link);
 
-/// "shared memory", or the link's own words, which say that it is emulated.
+/// "none", or the link's own words, which say that it is emulated.
 [[nodiscard]] std::string describe(std::optional<weft::EmulatedLink> const& link);
+/// Collective. What moves the bytes of that link's communicator: those words, "shared memory", or "the network of 2
+/// hosts".
+[[nodiscard]] std::string describe_carrier(weft::Communicator& world, std::optional<weft::EmulatedLink> const& link);
 
 }  // namespace train_gpt

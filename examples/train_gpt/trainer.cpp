@@ -35,19 +35,14 @@ std::string described_strategy(Options const& options, int ranks) {
   return fmt::format("hsdp in {} group{} of {}", ranks / size, ranks == size ? "" : "s", size);
 }
 
-std::string described_link(Options const& options, std::optional<weft::EmulatedLink> const& link) {
-  return options.device == "cuda" ? "NCCL" : describe(link);
-}
-
-void print_start(Inputs const& inputs, GptParameters const& parameters, int ranks,
-                 std::optional<weft::EmulatedLink> const& link) {
+void print_start(Inputs const& inputs, GptParameters const& parameters, int ranks, std::string const& carrier) {
   Options const& options = inputs.options;
   fmt::print(
       "GPT with {:.1f} M parameters ({} layers of width {}), {} bytes of {}, {} ranks, {}, batch {} x {} bytes, "
       "link: {}\n",
       static_cast<double>(parameters.count()) / 1e6, options.model.layers, options.model.width,
       inputs.text.bytes.size(), inputs.text.source, ranks, described_strategy(options, ranks), options.batch,
-      options.model.seq, described_link(options, link));
+      options.model.seq, carrier);
   std::fflush(stdout);
 }
 
@@ -160,8 +155,8 @@ void train_on_device(weft::Communicator& world, Inputs const& inputs, BatchSampl
                      weft::MemoryAccount const& memory) {
   GptParameters const parameters(inputs.options.model);
   std::unique_ptr<Strategy> const strategy = make_on_device(connect(world, std::nullopt), inputs.options, parameters);
-  if (world.rank() == 0) print_start(inputs, parameters, world.size(), std::nullopt);
-  train(world, inputs, parameters, *strategy, sampler, described_link(inputs.options, std::nullopt), memory);
+  if (world.rank() == 0) print_start(inputs, parameters, world.size(), "NCCL");
+  train(world, inputs, parameters, *strategy, sampler, "NCCL", memory);
 }
 #endif
 
@@ -187,14 +182,13 @@ void run_rank(weft::Communicator& world, Inputs const& inputs, weft::MemoryAccou
   int const pass_batch = options.batch / world.size() / options.accumulate;
   GptModel model(options.model, {.max_batch = pass_batch, .recompute = options.recompute});
   std::optional<weft::EmulatedLink> const link = choose_link(world, options, model, sampler);
-  if (world.rank() == 0) {
-    print_start(inputs, model.parameters(), world.size(), link);
-  }
+  std::string const carrier = describe_carrier(world, link);
+  if (world.rank() == 0) print_start(inputs, model.parameters(), world.size(), carrier);
   if (options.compare) {
     compare(world, options, model, sampler, link);
   } else {
     std::unique_ptr<Strategy> const strategy = make_strategy(connect(world, link), options, model);
-    train(world, inputs, model.parameters(), *strategy, sampler, describe(link), memory);
+    train(world, inputs, model.parameters(), *strategy, sampler, carrier, memory);
   }
 }
 

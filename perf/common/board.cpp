@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <thread>
 
@@ -21,7 +22,7 @@ namespace weft::perf {
 namespace {
 
 constexpr std::size_t kMaxValues = 4096;  // doubles per rank and exchange
-constexpr std::chrono::seconds kPatience{60};
+constexpr char const* kFolder = "WEFT_PERF_BOARD";
 constexpr std::chrono::microseconds kNap{50};
 
 [[noreturn]] void fail(std::string const& what) {
@@ -37,12 +38,12 @@ std::byte* map(int fd, std::size_t bytes) {
 
 /// The file behind rank 0's descriptor, as the others see it.
 std::string path_of(std::int64_t pid, std::int64_t fd) {
-  char const* const folder = std::getenv("WEFT_PERF_BOARD");
+  char const* const folder = std::getenv(kFolder);
   return folder == nullptr ? fmt::format("/proc/{}/fd/{}", pid, fd) : fmt::format("{}/weft-perf-{}", folder, pid);
 }
 
 int create_segment(std::size_t bytes) {
-  bool const shared_folder = std::getenv("WEFT_PERF_BOARD") != nullptr;
+  bool const shared_folder = std::getenv(kFolder) != nullptr;
   int const fd = shared_folder ? open(path_of(getpid(), 0).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)
                                : memfd_create("weft-perf", MFD_CLOEXEC);
   if (fd < 0) fail(shared_folder ? path_of(getpid(), 0) : "memfd_create");
@@ -77,6 +78,10 @@ std::size_t board_bytes(int ranks) {
 }  // namespace
 
 SharedArena::SharedArena(Meeting const& meeting, std::size_t bytes) : bytes_(bytes) {
+  if (!meeting.one_host && std::getenv(kFolder) == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                "perf: ranks of several hosts share no memory: leave out what is measured in it (--limit)");
+  }
   std::array<std::int64_t, 2> place{};
   int fd = -1;
   if (meeting.rank == 0) {
@@ -87,7 +92,7 @@ SharedArena::SharedArena(Meeting const& meeting, std::size_t bytes) : bytes_(byt
   if (meeting.rank != 0) fd = open_segment(place[0], place[1]);
   data_ = map(fd, bytes);
   meeting.barrier();  // everybody has opened it: the descriptor may go
-  if (meeting.rank == 0 && std::getenv("WEFT_PERF_BOARD") != nullptr) unlink(path_of(place[0], place[1]).c_str());
+  if (meeting.rank == 0 && std::getenv(kFolder) != nullptr) unlink(path_of(place[0], place[1]).c_str());
   close(fd);
 }
 
@@ -96,14 +101,19 @@ SharedArena::~SharedArena() {
 }
 
 Board::Board(Meeting const& meeting)
-    : rank_(meeting.rank),
+    : meeting_(meeting),
+      rank_(meeting.rank),
       ranks_(meeting.ranks),
-      crowded_(meeting.ranks > sysconf(_SC_NPROCESSORS_ONLN)),
-      arena_(meeting, board_bytes(meeting.ranks)),
-      flags_(reinterpret_cast<Flag*>(arena_.data())) {}
+      crowded_(meeting.ranks > sysconf(_SC_NPROCESSORS_ONLN)) {
+  if (meeting.one_host || std::getenv(kFolder) != nullptr) arena_.emplace(meeting, board_bytes(meeting.ranks));
+}
+
+Board::Flag& Board::flag(int rank) const noexcept {
+  return reinterpret_cast<Flag*>(arena_->data())[rank];
+}
 
 double* Board::values(int rank) const noexcept {
-  auto* const first = arena_.data() + static_cast<std::size_t>(ranks_) * sizeof(Flag);
+  auto* const first = arena_->data() + static_cast<std::size_t>(ranks_) * sizeof(Flag);
   return reinterpret_cast<double*>(first) + static_cast<std::size_t>(rank) * kMaxValues;
 }
 
@@ -111,42 +121,53 @@ void Board::give_way() {
   if (!yielder_.yield()) std::this_thread::sleep_for(kNap);
 }
 
-void Board::wait_for(Flag const& flag) {
-  auto const deadline = std::chrono::steady_clock::now() + kPatience;
-  for (std::uint32_t poll = 1; flag.epoch.load(std::memory_order_acquire) < epoch_; ++poll) {
+void Board::wait_for(int rank) {
+  auto const& epoch = flag(rank).epoch;
+  auto const deadline = std::chrono::steady_clock::now() + meeting_.patience;
+  for (std::uint32_t poll = 1; epoch.load(std::memory_order_acquire) < epoch_; ++poll) {
     crowded_ ? give_way() : relax();
     if (poll % 1024 == 0 && std::chrono::steady_clock::now() > deadline) {
-      throw Error(ErrorCode::timeout, "perf: a rank did not reach the start line within a minute");
+      throw Error(ErrorCode::timeout, fmt::format("perf: rank {} did not reach the start line within {} ms (rank {} "
+                                                  "waited); it has ended, is stuck or slow: look there",
+                                                  rank, meeting_.patience.count(), rank_));
     }
   }
 }
 
 void Board::barrier() {
+  if (!arena_) return meeting_.barrier();
   ++epoch_;
-  flags_[rank_].epoch.store(epoch_, std::memory_order_release);
+  flag(rank_).epoch.store(epoch_, std::memory_order_release);
   for (int other = 0; other < ranks_; ++other) {
-    if (other != rank_) wait_for(flags_[other]);
+    if (other != rank_) wait_for(other);
   }
 }
 
-void Board::publish(std::vector<double> const& mine) {
+std::vector<double> Board::gather(std::vector<double> const& mine) {
   if (mine.size() > kMaxValues) throw Error(ErrorCode::invalid_argument, "perf: too many values for the board");
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(ranks_));
+  if (!arena_) {
+    meeting_.all_gather(mine, all);
+    return all;
+  }
   barrier();  // everybody has read the values before these
   std::copy(mine.begin(), mine.end(), values(rank_));
   barrier();
+  for (int rank = 0; rank < ranks_; ++rank) {
+    std::copy_n(values(rank), mine.size(), all.begin() + static_cast<std::ptrdiff_t>(mine.size()) * rank);
+  }
+  return all;
 }
 
 std::vector<double> Board::combine(std::vector<double> const& mine, Across how) {
-  publish(mine);
-  std::vector<double> result(values(0), values(0) + mine.size());
+  auto const all = gather(mine);
+  std::vector<double> result(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(mine.size()));
   if (how == Across::rank0) return result;
-  for (int other = 1; other < ranks_; ++other) {
-    for (std::size_t i = 0; i < result.size(); ++i) {
-      double const value = values(other)[i];
-      if (how == Across::average) result[i] += value;
-      if (how == Across::min) result[i] = std::min(result[i], value);
-      if (how == Across::max) result[i] = std::max(result[i], value);
-    }
+  for (std::size_t at = mine.size(); at < all.size(); ++at) {
+    auto& of_all = result[at % mine.size()];
+    if (how == Across::average) of_all += all[at];
+    if (how == Across::min) of_all = std::min(of_all, all[at]);
+    if (how == Across::max) of_all = std::max(of_all, all[at]);
   }
   if (how == Across::average) {
     for (auto& value : result) value /= ranks_;
@@ -155,10 +176,8 @@ std::vector<double> Board::combine(std::vector<double> const& mine, Across how) 
 }
 
 double Board::sum(double mine) {
-  publish({mine});
-  double result = 0;
-  for (int other = 0; other < ranks_; ++other) result += values(other)[0];
-  return result;
+  auto const all = gather({mine});
+  return std::accumulate(all.begin(), all.end(), 0.0);
 }
 
 }  // namespace weft::perf

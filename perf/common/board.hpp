@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/meeting.hpp"
@@ -35,7 +36,8 @@ class SharedArena {
 enum class Across { rank0 = 0, average = 1, min = 2, max = 3 };
 
 /// Start line and score board: a barrier and a maximum that cost the measured libraries nothing and warm none of their
-/// caches. With more ranks than processors waiting yields, otherwise it spins.
+/// caches. With more ranks than processors waiting yields, otherwise it spins. Ranks of several hosts, which have no
+/// such memory, meet by the Meeting's own calls.
 class Board {
  public:
   explicit Board(Meeting const& meeting);
@@ -44,8 +46,10 @@ class Board {
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   /// More ranks than processors.
   [[nodiscard]] bool crowded() const noexcept { return crowded_; }
+  /// Whether ranks meet by flags in memory that they share.
+  [[nodiscard]] bool has_flags() const noexcept { return arena_.has_value(); }
 
-  /// Returns once every rank has entered. @throws Error{timeout} after a minute without one of them.
+  /// Returns once every rank has entered. @throws Error{timeout} that names one that does not come.
   void barrier();
   /// Collective: the ranks' values, element by element, made one by `how`; equal sizes, the same result on every rank.
   [[nodiscard]] std::vector<double> combine(std::vector<double> const& mine, Across how);
@@ -59,17 +63,19 @@ class Board {
     std::atomic<std::uint64_t> epoch;
   };
   [[nodiscard]] double* values(int rank) const noexcept;
-  void wait_for(Flag const& flag);
+  [[nodiscard]] Flag& flag(int rank) const noexcept;
+  void wait_for(int rank);
   void give_way();
-  void publish(std::vector<double> const& mine);
+  /// Every rank's values, one rank's after the other's.
+  [[nodiscard]] std::vector<double> gather(std::vector<double> const& mine);
 
+  Meeting meeting_;
   int rank_;
   int ranks_;
   bool crowded_;
   std::uint64_t epoch_ = 0;
   Yielder yielder_;
-  SharedArena arena_;
-  Flag* flags_;
+  std::optional<SharedArena> arena_;
 };
 
 }  // namespace weft::perf

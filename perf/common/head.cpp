@@ -7,6 +7,7 @@
 #include <array>
 #include <fstream>
 
+#include "common/weft_calls.hpp"
 #include "weft/version.hpp"
 
 namespace weft::perf {
@@ -55,10 +56,12 @@ std::vector<RankPlace> rank_places(Communicator& communicator) {
   mine.as<std::int64_t>()[0] = getpid();
   mine.as<std::int64_t>()[1] = sched_getcpu();
   communicator.all_gather(mine.view(), all.view()).wait();
+  auto const hosts = tell_all(communicator, host_name());
+  auto const names = tell_all(communicator, cpu_name());
   std::vector<RankPlace> places(static_cast<std::size_t>(communicator.size()));
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     auto const cpu = all.as<std::int64_t>()[2 * rank + 1];
-    places[rank] = {all.as<std::int64_t>()[2 * rank], cpu, fmt::format("cpu {}", cpu), cpu_name()};
+    places[rank] = {all.as<std::int64_t>()[2 * rank], cpu, fmt::format("cpu {}", cpu), names[rank], hosts[rank]};
   }
   return places;
 }
@@ -71,11 +74,10 @@ std::string head_text(Case const& what, Options const& options, std::vector<Rank
   text += memory_text(options);
   if (options.link) text += fmt::format("# Link: {}\n", options.link->describe());
   text += "#\n# Using devices\n";
-  auto const host = host_name();
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     auto const& place = places[rank];
-    text += fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [{}] {}\n", rank, 0, place.pid, host,
-                        place.device, place.bus_id, place.name);
+    text += fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [{}] {}\n", rank, 0, place.pid,
+                        place.host, place.device, place.bus_id, place.name);
   }
   return text;
 }

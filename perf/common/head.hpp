@@ -14,6 +14,7 @@ struct RankPlace {
   std::int64_t device = 0;  ///< the CPU or GPU
   std::string bus_id;       ///< "cpu 3", or as nccl-tests has it of a GPU
   std::string name;         ///< of the model
+  std::string host;
 };
 
 /// Collective: every rank's place on the CPUs of its host, in rank order.

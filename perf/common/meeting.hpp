@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -13,6 +14,10 @@ struct Meeting {
   int ranks = 1;
   std::function<void(std::span<std::int64_t>)> broadcast;  ///< collective: every rank gets rank 0's values
   std::function<void()> barrier;                           ///< collective
+  bool one_host = true;                                    ///< all ranks can share memory
+  /// Where they cannot. Collective: every rank gets every rank's values, in rank order.
+  std::function<void(std::span<double const>, std::span<double>)> all_gather{};
+  std::chrono::milliseconds patience{60'000};  ///< with a rank that does not come
 };
 
 }  // namespace weft::perf

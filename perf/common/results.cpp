@@ -147,7 +147,7 @@ JsonDocument::JsonDocument(Case const& what, Options const& options, std::vector
     devices.push_back({{"rank", rank},
                        {"group", 0},
                        {"pid", places[rank].pid},
-                       {"hostname", host_name()},
+                       {"hostname", places[rank].host},
                        {"device", places[rank].device},
                        {"device_hex", places[rank].bus_id},
                        {"device_info", places[rank].name}});

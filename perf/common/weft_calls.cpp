@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "common/reference.hpp"
+#include "core/host_identity.hpp"
 #include "runtime/stream_impl.hpp"
 
 namespace weft::perf {
@@ -66,6 +67,25 @@ Work start_weft(Op what, Communicator& communicator, Operands const& on, CallOpt
   return {};
 }
 
+std::vector<std::string> tell_all(Communicator& communicator, std::string_view mine) {
+  constexpr std::size_t kLongest = 256;
+  auto given = Buffer::host(kLongest, DataType::u8);
+  auto got = Buffer::host(kLongest * static_cast<std::size_t>(communicator.size()), DataType::u8);
+  std::memset(given.data(), 0, kLongest);
+  std::memcpy(given.data(), mine.data(), std::min(mine.size(), kLongest - 1));
+  communicator.all_gather(given.view(), got.view()).wait();
+  std::vector<std::string> all;
+  for (std::size_t at = 0; at < got.view().bytes(); at += kLongest) {
+    all.emplace_back(static_cast<char const*>(got.data()) + at);
+  }
+  return all;
+}
+
+bool are_on_one_host(Communicator& communicator) {
+  auto const hosts = tell_all(communicator, host_identity(*communicator.options().config));
+  return std::all_of(hosts.begin(), hosts.end(), [&](auto const& host) { return host == hosts.front(); });
+}
+
 Meeting meeting_of(Communicator& communicator) {
   auto broadcast = [&communicator](std::span<std::int64_t> values) {
     auto buffer = Buffer::host(values.size(), DataType::i64);
@@ -73,7 +93,20 @@ Meeting meeting_of(Communicator& communicator) {
     communicator.broadcast(buffer.view(), 0).wait();
     std::copy_n(buffer.as<std::int64_t>().begin(), values.size(), values.begin());
   };
-  return {communicator.rank(), communicator.size(), broadcast, [&communicator] { communicator.barrier().wait(); }};
+  auto all_gather = [&communicator](std::span<double const> mine, std::span<double> all) {
+    auto given = Buffer::host(mine.size(), DataType::f64);
+    auto got = Buffer::host(all.size(), DataType::f64);
+    std::copy(mine.begin(), mine.end(), given.as<double>().begin());
+    communicator.all_gather(given.view(), got.view()).wait();
+    std::copy_n(got.as<double>().begin(), all.size(), all.begin());
+  };
+  return {communicator.rank(),
+          communicator.size(),
+          broadcast,
+          [&communicator] { communicator.barrier().wait(); },
+          are_on_one_host(communicator),
+          all_gather,
+          communicator.options().config->timeout};
 }
 
 }  // namespace weft::perf

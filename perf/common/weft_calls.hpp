@@ -1,5 +1,9 @@
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "common/cases.hpp"
 #include "common/meeting.hpp"
 #include "weft/communicator.hpp"
@@ -16,7 +20,12 @@ struct CallOptions {
 /// The operation `what` on `on`, made of Weft's public calls.
 Work start_weft(Op what, Communicator& communicator, Operands const& on, CallOptions const& options);
 
-/// The communicator's ranks. It must outlive the Meeting.
+/// Collective: every rank's text, of less than 256 characters, in rank order.
+[[nodiscard]] std::vector<std::string> tell_all(Communicator& communicator, std::string_view mine);
+/// Collective: whether all ranks can share memory.
+[[nodiscard]] bool are_on_one_host(Communicator& communicator);
+
+/// Collective. The communicator's ranks. It must outlive the Meeting.
 [[nodiscard]] Meeting meeting_of(Communicator& communicator);
 
 }  // namespace weft::perf

@@ -48,8 +48,11 @@ std::vector<RankPlace> DeviceSweep::places() {
   gpu_.name.copy(mine.name, sizeof mine.name - 1);
   std::vector<Told> all(static_cast<std::size_t>(board_.ranks()));
   communicator_.all_gather({&mine, sizeof mine, DataType::u8}, {all.data(), all.size() * sizeof mine, DataType::u8});
+  auto const hosts = tell_all(communicator_, host_name());
   std::vector<RankPlace> places;
-  for (auto const& one : all) places.push_back({one.pid, one.device, one.bus_id, one.name});
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    places.push_back({all[rank].pid, all[rank].device, all[rank].bus_id, all[rank].name, hosts[rank]});
+  }
   return places;
 }
 

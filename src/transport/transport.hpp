@@ -6,9 +6,9 @@
 
 namespace weft {
 
-/// One rank's end of what moves bytes between ranks: all that p2p algorithms know of the network. Implemented by the
-/// simulator (transport/sim); made to fit tagged messages, as UCX has them: a message is found by its sender and by how
-/// many came from there before, and a request is what completes it.
+/// One rank's end of what moves bytes between ranks: all that p2p algorithms know of the network. Implemented by
+/// UCX (transport/ucx) and the simulator (transport/sim); made to fit tagged messages, as UCX has them: a message is
+/// found by its sender and by how many came from there before, and a request is what completes it.
 ///
 /// - Messages from one rank to another match in the order in which both sides began them, whatever order they arrive
 ///   in. Both sides know the length; where they differ the receiver throws Error{mismatch} naming both ranks.

@@ -97,6 +97,11 @@ void finish(Settings& settings, Texts const& texts) {
   static_cast<void>(sim::Network(settings.topology, settings.stragglers));  // refuses stragglers that are not there
   if (!texts.step.empty()) {
     settings.step = parse_step(texts.step);
+    if (std::any_of(settings.stragglers.begin(), settings.stragglers.end(),
+                    [](auto const& one) { return one.delay > sim::Time{}; })) {
+      throw Error(ErrorCode::invalid_argument,
+                  "--straggler: ranks of a --step begin together; say how many times as slow one is, 17:1.2");
+    }
     if (!texts.forward.empty()) settings.step->forward_s = parse_seconds(texts.forward);
     settings.step->bucket_bytes = parse_bytes(texts.bucket);
     settings.step->overlap = texts.overlap;

@@ -1,15 +1,20 @@
 #include "weft_simulate/prediction.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
+
+#include "weft/error.hpp"
 
 namespace weft::simulate_tool {
 namespace {
 
 constexpr double kLeastChunk = 1024;
 constexpr double kMostChunks = 512;
+constexpr double kMostSeconds = 1e6;  ///< the simulation's clock holds nine times as much
 
 /// Whether `bytes` of an operation are all ranks' parts.
 bool has_parts(Operation operation) noexcept {
@@ -81,6 +86,14 @@ Call call_of(Settings const& settings, std::size_t bytes, std::byte* memory) {
   return call;
 }
 
+void refuse_to_overflow(std::size_t bytes, double seconds) {
+  if (seconds <= kMostSeconds) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{} bytes would take {:.3g} s, more than the {:.0e} s that can be simulated; bandwidths are "
+                          "in bytes per second (25e9)",
+                          bytes, seconds, kMostSeconds));
+}
+
 Point simulate(Settings const& settings, p2p::Algorithm const& algorithm, std::size_t bytes,
                std::shared_ptr<sim::StackPool> const& stacks) {
   sim::Options options;
@@ -95,6 +108,7 @@ Point simulate(Settings const& settings, p2p::Algorithm const& algorithm, std::s
   auto question = question_of(settings, bytes);
   question.chunk_bytes = static_cast<double>(point.chunk);
   point.formula_s = algorithm.cost_s(question);
+  refuse_to_overflow(bytes, point.formula_s);
   auto const outcome = sim::simulate(settings.topology, options, [&](Transport& rank) {
     p2p::run(algorithm, rank, call_of(settings, bytes, rank.phantom()), {.chunk_bytes = point.chunk});
   });
@@ -125,6 +139,7 @@ std::vector<Row> predict(Settings const& settings) {
     // Parts are whole bytes.
     row.bytes = has_parts(settings.operation) ? std::max(bytes / ranks, std::size_t{1}) * ranks : bytes;
     row.bound_s = bound_s(settings.topology, settings.operation, static_cast<double>(row.bytes));
+    refuse_to_overflow(row.bytes, row.bound_s);
     for (auto const* algorithm : settings.algorithms)
       row.points.push_back(simulate(settings, *algorithm, row.bytes, stacks));
     row.best =

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -156,7 +157,7 @@ sim::Topology read_topology(std::string const& name_or_path) {
     if (each.name == name_or_path) return each.topology;
   }
   std::ifstream file(name_or_path);
-  if (!file) {
+  if (!file || std::filesystem::is_directory(name_or_path)) {
     throw Error(ErrorCode::invalid_argument, fmt::format("--topology: \"{}\" is neither a file nor one of {}",
                                                          name_or_path, fmt::join(preset_names(), ", ")));
   }

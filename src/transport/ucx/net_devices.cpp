@@ -10,11 +10,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <sstream>
 #include <vector>
 
@@ -127,10 +129,31 @@ std::string choose_interface(bool several_hosts) {
                           fmt::join(names, ", ")));
 }
 
+/// UCX would only say that it reaches nobody. What is no plain name, such as an InfiniBand port or a pattern, is UCX's
+/// to judge.
+void refuse_unknown(std::string const& devices) {
+  std::set<std::string> known{"all"};
+  for (auto const& each : list_interfaces()) known.insert(each.name);
+  std::istringstream names(devices);
+  for (std::string name; std::getline(names, name, ',');) {
+    auto const is_plain = std::all_of(name.begin(), name.end(), [](unsigned char each) {
+      return std::isalnum(each) != 0 || each == '_' || each == '-' || each == '.';
+    });
+    if (!is_plain || known.count(name) > 0) continue;
+    known.erase("all");
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("WEFT_NET_DEVICES={}: this host has no network interface \"{}\" that is up; it has {}",
+                            devices, name, fmt::join(known, ", ")));
+  }
+}
+
 }  // namespace
 
 std::string choose_net_devices(std::optional<std::string> const& told, bool several_hosts) {
-  if (told) return *told;
+  if (told) {
+    refuse_unknown(*told);
+    return *told;
+  }
   if (std::getenv("UCX_NET_DEVICES") != nullptr) return {};
   auto devices = infiniband_ports();
   devices.push_back(choose_interface(several_hosts));
