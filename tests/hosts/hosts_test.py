@@ -166,6 +166,28 @@ class Torchrun(unittest.TestCase):
         self.assertIn("none of the addresses of this host, where rank 0 is", said[0])
         self.assertIn("can this host reach 10.255.255.1:29500", said[1])
 
+    def test_a_network_that_is_not_there_is_named(self):
+        with Hosts(2, FAST) as hosts:
+            ranks = starts.torchrun(hosts, 1, [PROBE, "sums", "1"], {"WEFT_NET_DEVICES": "eth7"}, stdout=subprocess.PIPE,
+                                    stderr=subprocess.STDOUT, text=True)
+            said = [rank.communicate(timeout=kPatience)[0] for rank in ranks]
+        self.assertTrue(all(rank.returncode for rank in ranks), said)
+        for text in said:
+            self.assertIn('no network interface "eth7" that is up; it has eth0, lo', text)
+
+    def test_perf_programs_need_no_memory_in_common(self):
+        perf = pathlib.Path(PROBE).with_name("all_reduce_perf")
+        if not perf.exists():
+            self.skipTest(f"{perf} is not built")
+        with Hosts(2, FAST) as hosts:
+            words = ["env", "-u", "WEFT_PERF_BOARD", str(perf), "-b", "4K", "-e", "4K", "-n", "1", "-w", "1", "--rounds", "1"]
+            ranks = starts.torchrun(hosts, 1, words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            said = [rank.communicate(timeout=kPatience)[0] for rank in ranks]
+        self.assertEqual([0, 0], [rank.returncode for rank in ranks], said)
+        self.assertRegex(said[0], r"Rank  0 .* on +host0 ")
+        self.assertRegex(said[0], r"Rank  1 .* on +host1 ")
+        self.assertIn("Out of bounds values : 0 OK", said[0])
+
     def test_fewer_bits_are_fewer_bytes(self):
         count = 1 << 20
         sent = {}

@@ -78,6 +78,7 @@ TEST(SimulateProgram, AStepHidesWhatItCan) {
   // The others wait for a straggler, whose own communication is the shortest.
   auto const slow = report("--step 10x1M@4ms --ranks 4 --straggler 2:1.5");
   EXPECT_GT(slow["step_ms"], 90);
+  EXPECT_EQ(slow["slowest_rank"], 2);
   EXPECT_EQ(report("--step 3x64K@1ms --ranks 16 --jitter 9us --seed 4"),
             report("--step 3x64K@1ms --ranks 16 --jitter 9us --seed 4"));
 }
@@ -108,6 +109,10 @@ TEST(SimulateProgram, ReadsTopologies) {
     EXPECT_THROW(static_cast<void>(read_topology(path.string())), Error) << text;
     EXPECT_EQ(run("--topology " + path.string()).code, 2) << text;
   }
+  std::ofstream(path) << R"({"ranks": 4, "between": {"bandwidth": 1}})";  // meant in GB/s
+  auto const slow = run("--bytes 64M --topology " + path.string());
+  EXPECT_EQ(slow.code, 2);
+  EXPECT_NE(slow.output.find("bandwidths are in bytes per second"), std::string::npos) << slow.output;
   std::filesystem::remove(path);
 }
 
@@ -119,6 +124,7 @@ TEST(SimulateProgram, BadInputIsExplained) {
   for (auto const& [arguments, says] : {Bad{"--op sum", "there is no \"sum\""},
                                         {"--algorithm fast", "has no \"fast\""},
                                         {"--topology torus", "neither a file"},
+                                        {"--topology /", "neither a file"},
                                         {"--ranks 1", "--ranks"},
                                         {"--ranks 100000", "--ranks"},
                                         {"--bytes 0", "no size"},
@@ -139,6 +145,7 @@ TEST(SimulateProgram, BadInputIsExplained) {
                                         {"--step 3x1M@1", "no time"},
                                         {"--step 3x1M@1ms --op broadcast", "excludes"},
                                         {"--step 3x1M@1ms --plot a.png", "not for --step"},
+                                        {"--step 3x1M@1ms --straggler 1@5ms", "begin together"},
                                         {"--no-overlap", "--step"},
                                         {"--nonsense", "nonsense"}}) {
     auto const result = run(arguments);
