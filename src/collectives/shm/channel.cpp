@@ -213,7 +213,7 @@ std::uint64_t Channel::await_count(int peer, std::atomic<std::uint64_t> const& w
 
 void Channel::ring_doorbell(RankLines& lines) noexcept {
   if (lines.sleepers.load(std::memory_order_seq_cst) == 0) return;
-  ring(lines.doorbell);
+  ring_bell(lines.doorbell);
 }
 
 void Channel::tell_core() noexcept {

@@ -25,7 +25,7 @@ inline void sleep_until_rung(std::atomic<std::uint32_t>& bell, std::uint32_t run
 }
 
 /// Changes the word and wakes all who sleep on it.
-inline void ring(std::atomic<std::uint32_t>& bell) noexcept {
+inline void ring_bell(std::atomic<std::uint32_t>& bell) noexcept {
   bell.fetch_add(1);
   ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }

@@ -74,7 +74,7 @@ void Mailbox::ring(int rank) const noexcept {
   full_fence();  // the counter before the look at the sleepers
   auto& bell = this->bell(rank);
   if (bell.sleepers.load() == 0) return;
-  ring(bell.rung);
+  ring_bell(bell.rung);
 }
 
 bool Mailbox::can_advance(Message const& message, Progress const& progress) const noexcept {
