@@ -24,15 +24,20 @@ def parse():
     parser.add_argument("--bytes", action="store_true", help="say on stderr what each host has sent through its link")
     parser.add_argument("program", nargs="+", help="and its arguments, after --")
     options = parser.parse_args()
-    if not 1 <= options.hosts <= 200 or options.ranks_per_host < 1:
-        parser.error("expected 1 to 200 hosts and at least one rank on each")
+    if not 1 <= options.hosts <= 200 or not 1 <= options.ranks_per_host <= 256:
+        parser.error("expected 1 to 200 hosts and 1 to 256 ranks on each")
+    if not 1600 <= options.burst <= 1 << 30:
+        parser.error("--burst: expected 1600 bytes, a packet, to 1 GiB")
     return options
 
 
 def main():
     options = parse()
     test_hosts.enter_world()
-    hosts = test_hosts.Hosts(options.hosts, test_hosts.Link(options.rate, options.burst))
+    try:
+        hosts = test_hosts.Hosts(options.hosts, test_hosts.Link(options.rate, options.burst))
+    except OSError as refused:
+        sys.exit(f"run_on_hosts.py: the hosts cannot be made, with links of --rate {options.rate}: {str(refused).splitlines()[0]}")
     before = [host.bytes_sent() for host in hosts]
     mca = [word for setting in options.mca for word in ("--mca", *setting)]
     code = starts.run(hosts, options.ranks_per_host, options.program, options.start, mca)
