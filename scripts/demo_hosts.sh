@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The demo between hosts: the GPT of `make demo` on two hosts of one rank each, joined by a link of 1 Gb/s. The hosts are
-# namespaces of this machine (tests/hosts), the link and TCP are real. mpirun starts the ranks, UCX moves their data. WEFT_DEMO_SHORT=1 takes few steps.
+# namespaces of this machine (tests/hosts), the link and TCP are real. mpirun starts the ranks, UCX moves their data.
+# WEFT_DEMO_SHORT=1 takes few steps.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 
