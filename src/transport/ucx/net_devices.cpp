@@ -119,9 +119,9 @@ std::string choose_interface(bool several_hosts) {
   }
   if (!several_hosts || names.empty()) return "lo";
   if (names.size() == 1) return names.front();
-  auto const towards = interface_towards(std::getenv("MASTER_ADDR"), all);
+  auto towards = interface_towards(std::getenv("MASTER_ADDR"), all);
   if (!towards.empty()) return towards;
-  auto const usual = interface_of_default_route();
+  auto usual = interface_of_default_route();
   if (!usual.empty()) return usual;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("this host has several network interfaces ({}) and no default route: set WEFT_NET_DEVICES to "
