@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kLeastChunk = 1024;
 constexpr double kMostChunks = 512;
-constexpr double kMostSeconds = 1e6;  ///< the simulation's clock holds nine times as much
+constexpr double kMostSimulatedSeconds = 1e6;  ///< the simulation's clock holds nine times as much
 
 /// Whether `bytes` of an operation are all ranks' parts.
 bool has_parts(Operation operation) noexcept {
@@ -87,11 +87,11 @@ Call call_of(Settings const& settings, std::size_t bytes, std::byte* memory) {
 }
 
 void refuse_to_overflow(std::size_t bytes, double seconds) {
-  if (seconds <= kMostSeconds) return;
+  if (seconds <= kMostSimulatedSeconds) return;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("{} bytes would take {:.3g} s, more than the {:.0e} s that can be simulated; bandwidths are "
                           "in bytes per second (25e9)",
-                          bytes, seconds, kMostSeconds));
+                          bytes, seconds, kMostSimulatedSeconds));
 }
 
 Point simulate(Settings const& settings, p2p::Algorithm const& algorithm, std::size_t bytes,
