@@ -83,9 +83,10 @@ void print_step(std::FILE* out, Settings const& settings, StepResult const& resu
              step.layers, step.layer_bytes, step.forward_s * 1e3, step.backward_s * 1e3, step.bucket_bytes,
              step.overlap ? "" : ", without overlap");
   if (settings.topology.ranks_per_host > 1) {
-    fmt::print(out,
-               "# all ranks in one back end; real jobs combine inside hosts first (hierarchical), which is faster and "
-               "is not predicted here\n");
+    fmt::print(
+        out,
+        "# all ranks in one back end; real jobs combine inside hosts first (hierarchical), which is not predicted "
+        "here\n");
   }
   fmt::print(out, "{}", format_overlap_report(report, fmt::format("rank {}, the slowest, in virtual time", slowest)));
   fmt::print(out,
