@@ -14,6 +14,7 @@
 #include <memory>
 #include <thread>
 
+#include "core/log.hpp"
 #include "weft/error.hpp"
 
 namespace weft::tcp_socket {
@@ -25,6 +26,8 @@ using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 constexpr std::chrono::milliseconds kRetry{20};
 /// For one that has the address and lets go of it soon: a job that torchrun has ended.
 constexpr std::chrono::seconds kPatience{10};
+/// A name service that is just starting may learn a name for so long before anybody is told.
+constexpr std::chrono::seconds kNameService{5};
 /// For one address of several to answer.
 constexpr std::chrono::seconds kAttempt{5};
 
@@ -40,6 +43,13 @@ Addresses resolve(Endpoint const& of) {
   addrinfo* found = nullptr;
   if (getaddrinfo(of.host.c_str(), std::to_string(of.port).c_str(), &wanted, &found) != 0) found = nullptr;
   return {found, &freeaddrinfo};
+}
+
+std::string unknown_here(Endpoint const& to) {
+  return fmt::format(
+      "MASTER_ADDR={} is no address that this host knows; use one that every host can resolve, such as "
+      "the IP address of rank 0's",
+      to.host);
 }
 
 bool is_loopback(addrinfo const& address) {
@@ -131,8 +141,15 @@ StreamSocket listen(Endpoint const& at, Clock::time_point deadline) {
 }
 
 std::optional<StreamSocket> connect(Endpoint const& to, Clock::time_point deadline) {
+  auto const warn_at = Clock::now() + kNameService;
+  bool warned = false;
   while (true) {
     auto const addresses = resolve(to);
+    if (!addresses && Clock::now() >= deadline) throw Error(ErrorCode::invalid_argument, unknown_here(to));
+    if (!addresses && !warned && Clock::now() >= warn_at) {
+      warned = true;
+      log(LogLevel::warn, unknown_here(to) + "; it is looked up until the time limit");
+    }
     for (auto const* each = addresses.get(); each != nullptr; each = each->ai_next) {
       auto connection = open(*each, to);
       if (connects(connection, *each, std::min(deadline, Clock::now() + kAttempt))) return connection;

@@ -19,7 +19,8 @@ struct Endpoint {
 /// @throws Error{invalid_argument} where it is none of this host's, or one that only this host reaches though it goes
 /// by another name; Error{timeout|system}
 [[nodiscard]] StreamSocket listen(Endpoint const& at, StreamSocket::Clock::time_point deadline);
-/// Retries until somebody listens. Empty at the deadline. @throws Error{system}
+/// Retries until somebody listens. Empty at the deadline. @throws Error{system}, Error{invalid_argument} at the
+/// deadline where this host does not know the name, of which it warns early
 [[nodiscard]] std::optional<StreamSocket> connect(Endpoint const& to, StreamSocket::Clock::time_point deadline);
 
 }  // namespace weft::tcp_socket

@@ -156,12 +156,15 @@ TEST_F(TuningFile, RemembersMachines) {
   TuningCache const cache(file.string());
   EXPECT_FALSE(cache.find("one"));
   cache.add("one", model(700));
-  cache.add("two", model(900));
+  auto second = model(900);
+  second.polls_at_once = true;
+  cache.add("two", second);
   TuningCache const later(renamed());
   for (auto const& [machine, fixed] : {std::pair{"one", 700.0}, std::pair{"two", 900.0}}) {
     auto const found = later.find(machine);
     ASSERT_TRUE(found) << machine;
     EXPECT_EQ(100, found->synchronisation_ns);
+    EXPECT_EQ(std::string(machine) == "two", found->polls_at_once);
     EXPECT_EQ(fixed, found->of(Collective::all_reduce, Algorithm::direct).loop.fixed_ns);
     EXPECT_FALSE(found->of(Collective::scan, Algorithm::staged).is_known());
   }
@@ -188,10 +191,21 @@ TEST_F(TuningFile, BadFilesAreWarnedOfOnceAndLeftAlone) {
 }
 
 TEST_F(TuningFile, ImpossibleTimesAreNotBelieved) {
-  write(R"({"format": "weft tuning 1", "machines": {"one": {"synchronisation_ns": -4}}})");
+  write(R"({"format": "weft tuning 1", "machines": {"one": {"synchronisation_ns": -4, "polls_at_once": false}}})");
   testing::internal::CaptureStderr();
   EXPECT_FALSE(TuningCache(file.string()).find("one"));
   EXPECT_NE(std::string::npos, testing::internal::GetCapturedStderr().find("impossible times"));
+}
+
+// A file of a time when less was measured is no damaged one.
+TEST_F(TuningFile, MachinesOfWhichLessIsKnownAreMeasuredAgain) {
+  write(R"({"format": "weft tuning 1", "machines": {"one": {"synchronisation_ns": 100}}})");
+  testing::internal::CaptureStderr();
+  TuningCache const cache(file.string());
+  EXPECT_FALSE(cache.find("one"));
+  cache.add("one", model(700));
+  EXPECT_TRUE(TuningCache(renamed()).find("one"));
+  EXPECT_EQ("", testing::internal::GetCapturedStderr());
 }
 
 TEST_F(TuningFile, ACommunicatorMeasuresOnceAndAllRanksAgree) {

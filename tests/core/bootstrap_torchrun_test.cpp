@@ -322,6 +322,16 @@ TEST(TorchrunBootstrapOnHosts, AnAddressThatIsNotRankZerosIsNamed) {
   }
 }
 
+TEST(TorchrunBootstrapOnHosts, ANameThatAnotherHostDoesNotKnowIsNamed) {
+  auto const exits = test::run_forked(1, [&](int) {
+    set_hosts_environment(1, 2, "no.such.host.invalid");
+    (void)torchrun_bootstrap(with_timeout(100ms));
+    return 0;
+  });
+  expect_contains(exits[0].output, "invalid_argument");
+  expect_contains(exits[0].output, "MASTER_ADDR=no.such.host.invalid is no address that this host knows");
+}
+
 TEST(TorchrunBootstrapOnHosts, NobodyThereIsToldWhereItWasTried) {
   auto const exits = test::run_forked(1, [&](int) {
     set_hosts_environment(1, 2, own_address());

@@ -147,11 +147,19 @@ TEST(SimulateProgram, BadInputIsExplained) {
                                         {"--step 3x1M@1ms --plot a.png", "not for --step"},
                                         {"--step 3x1M@1ms --straggler 1@5ms", "begin together"},
                                         {"--no-overlap", "--step"},
+                                        {"--bytes=", "an empty value"},
+                                        {"--topology ''", "an empty value"},
+                                        {"--step=", "an empty value"},
+                                        {"--reduction nan", "no finite number"},
+                                        {"--ranks 2 --bytes 8 --json /dev/full", "cannot be written: No space"},
                                         {"--nonsense", "nonsense"}}) {
     auto const result = run(arguments);
     EXPECT_EQ(result.code, 2) << arguments << ": " << result.output;
     EXPECT_NE(result.output.find(says), std::string::npos) << arguments << ": " << result.output;
   }
+  auto const full = test::run_shell(std::string("(timeout 60 ") + WEFT_SIMULATE_PROGRAM + " --bytes 8 > /dev/full)");
+  EXPECT_EQ(full.code, 2);
+  EXPECT_NE(full.output.find("standard output: cannot be written"), std::string::npos) << full.output;
   EXPECT_EQ(run("--help").code, 0);
   EXPECT_NE(run("--version").output.find("weft-simulate (weft) "), std::string::npos);
 }

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "tool_output/tool_output.hpp"
 #include "weft_doctor/diagnosis.hpp"
 #include "weft_doctor/paths.hpp"
 
@@ -118,8 +119,8 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kBadInput;
   }
   try {
-    if (paths_wanted) return show_paths(paths, as_json);
-    return examine(paths, least_wait_s, as_json);
+    int const code = paths_wanted ? show_paths(paths, as_json) : examine(paths, least_wait_s, as_json);
+    return weft::tool_output::exit_code("weft-doctor", code);
   } catch (std::exception const& trouble) {
     fmt::print(stderr, "weft-doctor: {}\n", trouble.what());
     return kBadInput;

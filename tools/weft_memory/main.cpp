@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "graph_input/graph_options.hpp"
+#include "tool_output/tool_output.hpp"
 #include "weft/memory_plan.hpp"
 #include "weft/version.hpp"
 #include "weft_memory/graph_memory.hpp"
@@ -22,6 +23,7 @@ namespace {
 
 using weft::MemoryPlan;
 using weft::memory_tool::Problem;
+constexpr auto write_file = weft::tool_output::write;
 
 constexpr int kDoesNotFit = 1;
 constexpr int kBadInput = 2;
@@ -54,17 +56,6 @@ Problem read(std::string const& path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error(fmt::format("{}: cannot be opened for reading", path));
   return weft::memory_tool::read_problem(file, path);
-}
-
-template <typename Write>
-void write(std::string const& path, Write const& to) {
-  if (path == "-") {
-    to(std::cout);
-    return;
-  }
-  std::ofstream file(path);
-  if (file) to(file);
-  if (!file.flush()) throw std::runtime_error(fmt::format("{}: cannot be written", path));
 }
 
 MemoryPlan plan(Settings const& settings, Problem const& problem) {
@@ -104,9 +95,7 @@ int run_table(Settings const& settings) {
              problem.buffers.size(), found.live_bytes, found.bytes,
              found.live_bytes > 0 ? static_cast<double>(found.bytes) / static_cast<double>(found.live_bytes) : 1.0,
              found.least_bytes, verdict, seconds);
-  if (!settings.output.empty()) {
-    write(settings.output, [&](std::ostream& out) { write_solution(out, problem, found.offsets); });
-  }
+  write_file(settings.output, [&](std::ostream& out) { write_solution(out, problem, found.offsets); });
   if (!settings.json.empty()) {
     nlohmann::json const json{{"buffers", problem.buffers.size()},
                               {"capacity", settings.capacity ? nlohmann::json(*settings.capacity) : nlohmann::json()},
@@ -115,7 +104,7 @@ int run_table(Settings const& settings) {
                               {"least_bytes", found.least_bytes},
                               {"verdict", verdict},
                               {"planning_s", seconds}};
-    write(settings.json, [&](std::ostream& out) { out << json.dump(2) << '\n'; });
+    write_file(settings.json, [&](std::ostream& out) { out << json.dump(2) << '\n'; });
   }
   return settings.capacity && found.bytes > *settings.capacity ? kDoesNotFit : 0;
 }
@@ -138,13 +127,9 @@ int run_graph(Settings const& settings) {
   std::string const verdict = verdict_of(weft, settings.capacity);
   fmt::print(settings.output == "-" || settings.json == "-" ? stderr : stdout, "{}",
              orders_table(graph, orders, verdict));
-  if (!settings.output.empty()) {
-    write(settings.output, [&](std::ostream& out) { write_solution(out, buffer_table(weft), weft.memory.offsets); });
-  }
-  if (!settings.json.empty()) {
-    write(settings.json,
-          [&](std::ostream& out) { out << orders_json(graph, orders, settings.capacity, verdict).dump(2) << '\n'; });
-  }
+  write_file(settings.output, [&](std::ostream& out) { write_solution(out, buffer_table(weft), weft.memory.offsets); });
+  write_file(settings.json,
+             [&](std::ostream& out) { out << orders_json(graph, orders, settings.capacity, verdict).dump(2) << '\n'; });
   return settings.capacity && weft.memory.bytes > *settings.capacity ? kDoesNotFit : 0;
 }
 
@@ -181,7 +166,10 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kBadInput;
   }
   try {
-    return is_table(settings) ? run_table(settings) : run_graph(settings);
+    weft::tool_output::check_writable(settings.output);
+    weft::tool_output::check_writable(settings.json);
+    int const code = is_table(settings) ? run_table(settings) : run_graph(settings);
+    return weft::tool_output::exit_code("weft-memory", code);
   } catch (std::exception const& trouble) {
     fmt::print(stderr, "weft-memory: {}\n", trouble.what());
     return kBadInput;

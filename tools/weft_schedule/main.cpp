@@ -1,14 +1,12 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iostream>
+#include <exception>
 #include <optional>
-#include <stdexcept>
+#include <ostream>
 #include <string>
 #include <utility>
 
+#include "tool_output/tool_output.hpp"
 #include "weft/error.hpp"
 #include "weft/op_graph_json.hpp"
 #include "weft_schedule/outcome.hpp"
@@ -23,33 +21,11 @@ namespace {
 using namespace weft::schedule_tool;
 using weft::Schedule;
 
+constexpr auto write_file = weft::tool_output::write;
+
 constexpr int kDoesNotFit = 1;
 constexpr int kBadInput = 2;
 constexpr int kInternalError = 70;  ///< EX_SOFTWARE of sysexits.h
-
-template <typename Write>
-void write(std::string const& path, Write const& to) {
-  if (path.empty()) return;
-  if (path == "-") {
-    to(std::cout);
-    return;
-  }
-  std::ofstream file(path);
-  if (file) to(file);
-  if (!file.flush()) throw std::runtime_error(fmt::format("{}: cannot be written", path));
-}
-
-/// Before the search: what cannot be written is said at once.
-void check_writable(Settings const& settings) {
-  for (auto const& path : {settings.plan_file, settings.trace, settings.picture, settings.json, settings.graph_out}) {
-    if (path.empty() || path == "-") continue;
-    if (std::filesystem::is_directory(path)) throw std::runtime_error(fmt::format("{}: is a directory", path));
-    auto const folder = std::filesystem::absolute(path).parent_path();
-    if (access((std::filesystem::exists(path) ? path : folder.string()).c_str(), W_OK) != 0) {
-      throw std::runtime_error(fmt::format("{}: cannot be written", path));
-    }
-  }
-}
 
 /// A step that does not fit with the changes is told beside the plan of what was given.
 WhatIf plan_what_if(Case planned, Settings const& settings) {
@@ -64,7 +40,8 @@ WhatIf plan_what_if(Case planned, Settings const& settings) {
 }
 
 int run(Settings const& settings) {
-  check_writable(settings);
+  for (auto const& path : {settings.plan_file, settings.trace, settings.picture, settings.json, settings.graph_out})
+    weft::tool_output::check_writable(path);
   auto const changes = parse_changes(settings.what_if);
   auto const measured = read_measured(settings);
   Case planned = read_case(settings);
@@ -72,7 +49,7 @@ int run(Settings const& settings) {
   if (!changes.empty()) changed = read_case(settings, changes);
   // With --recompute the graph that is planned is another one.
   auto const write_graph_of = [&](weft::OpGraph const& graph) {
-    write(settings.graph_out, [&](std::ostream& out) { weft::write_graph(graph, out); });
+    write_file(settings.graph_out, [&](std::ostream& out) { weft::write_graph(graph, out); });
   };
   if (!settings.recompute) write_graph_of(planned.graph);
   Outcome const outcome = plan_case(std::move(planned), settings, "", measured ? &*measured : nullptr);
@@ -83,11 +60,11 @@ int run(Settings const& settings) {
 
   Schedule const& main = outcome.main_schedule();
   print_report(settings.json == "-" || settings.plan_file == "-" ? stderr : stdout, outcome, what_if);
-  write(settings.json, [&](std::ostream& out) { out << report_json(outcome, what_if).dump(2) << '\n'; });
-  write(settings.trace, [&](std::ostream& out) { write_timeline(outcome.planned.graph, main, out); });
+  write_file(settings.json, [&](std::ostream& out) { out << report_json(outcome, what_if).dump(2) << '\n'; });
+  write_file(settings.trace, [&](std::ostream& out) { write_timeline(outcome.planned.graph, main, out); });
   if (settings.plan_file.empty() && settings.picture.empty()) return exit_code;
   auto const plan = plan_json(outcome.planned.graph, outcome.planned.cluster, main);
-  write(settings.plan_file, [&](std::ostream& out) { out << plan.dump() << '\n'; });
+  write_file(settings.plan_file, [&](std::ostream& out) { out << plan.dump() << '\n'; });
   if (!settings.picture.empty()) draw(plan, report_json(outcome, what_if), settings.picture);
   return exit_code;
 }
@@ -98,7 +75,7 @@ int main(int argc, char** argv) {
   auto const arguments = parse_arguments(argc, argv);
   if (!arguments.settings) return arguments.exit_code;
   try {
-    return run(*arguments.settings);
+    return weft::tool_output::exit_code("weft-schedule", run(*arguments.settings));
   } catch (weft::Error const& trouble) {
     fmt::print(stderr, "weft-schedule: {}\n", trouble.what());
     return trouble.code() == weft::ErrorCode::out_of_memory ? kDoesNotFit : kBadInput;

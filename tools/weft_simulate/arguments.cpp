@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 
 #include "weft/error.hpp"
@@ -79,6 +80,22 @@ std::vector<p2p::Algorithm const*> parse_algorithms(Operation operation, std::st
   return chosen;
 }
 
+/// What CLI11 takes for a number or a text and is none: "--bytes=" is a script's variable that was not set.
+CLI::Validator const kNotEmpty{
+    [](std::string const& text) { return text.empty() ? std::string("an empty value") : std::string(); }, ""};
+
+CLI::Validator const kFinite{[](std::string const& text) {
+                               double value = 0;
+                               auto const number = CLI::detail::lexical_cast(text, value) && std::isfinite(value);
+                               return number ? std::string() : text + " is no finite number";
+                             },
+                             ""};
+
+void refuse_empty_values(CLI::App& app) {
+  for (auto* const option : app.get_options([](CLI::Option const* each) { return each->get_items_expected_min() > 0; }))
+    option->check(kNotEmpty);
+}
+
 void finish(Settings& settings, Texts const& texts) {
   settings.topology = read_topology(texts.topology);
   settings.topology_name = texts.topology;
@@ -133,6 +150,7 @@ Arguments parse_arguments(int argc, char const* const* argv) {
   app.add_option("--straggler", texts.stragglers, "17:2 is twice as slow, 17@5ms begins later; several between commas");
   app.add_option("--jitter", texts.jitter, "each message is up to so much later, by chance: 5us");
   app.add_option("--reduction", settings.reduction_bytes_per_s, "bytes/s that a rank combines; 0: at once")
+      ->check(kFinite)
       ->check(CLI::Range(0.0, 1e15))
       ->capture_default_str();
   app.add_option("--seed", settings.seed, "of chance")->capture_default_str();
@@ -148,6 +166,7 @@ Arguments parse_arguments(int argc, char const* const* argv) {
     return path.size() > 4 && path.compare(path.size() - 4, 4, ".png") == 0 ? std::string()
                                                                             : path + ": a PNG has to end in .png";
   });
+  refuse_empty_values(app);
   try {
     app.parse(argc, argv);
   } catch (CLI::ParseError const& error) {

@@ -1,30 +1,19 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iostream>
-#include <stdexcept>
+#include <exception>
+#include <ostream>
 
 #include "plot_script/plot_script.hpp"
+#include "tool_output/tool_output.hpp"
 #include "weft_simulate/report.hpp"
 #include "weft_simulate/step.hpp"
 
 namespace {
 
 using namespace weft::simulate_tool;
+using weft::tool_output::check_writable;
 
 constexpr int kBadInput = 2;
-
-/// Before anything is simulated: what cannot be written is said at once.
-void check_writable(std::string const& path) {
-  if (path.empty() || path == "-") return;
-  auto const folder = std::filesystem::absolute(path).parent_path();
-  auto const there = std::filesystem::exists(path);
-  if (std::filesystem::is_directory(path) || access((there ? path : folder.string()).c_str(), W_OK) != 0) {
-    throw std::runtime_error(fmt::format("{}: cannot be written", path));
-  }
-}
 
 /// Prints the table, and returns the same as JSON.
 nlohmann::ordered_json tell(Settings const& settings) {
@@ -43,12 +32,7 @@ void run(Settings const& settings) {
   check_writable(settings.json);
   check_writable(settings.picture);
   auto const report = tell(settings);
-  if (settings.json == "-") std::cout << report.dump(2) << '\n';
-  if (!settings.json.empty() && settings.json != "-") {
-    std::ofstream file(settings.json);
-    if (file) file << report.dump(2) << '\n';
-    if (!file.flush()) throw std::runtime_error(fmt::format("{}: cannot be written", settings.json));
-  }
+  weft::tool_output::write(settings.json, [&](std::ostream& out) { out << report.dump(2) << '\n'; });
   if (settings.picture.empty()) return;
   weft::plot_tool::run_plot_script("plot_simulation.py", "- " + weft::plot_tool::quoted(settings.picture),
                                    report.dump());
@@ -65,5 +49,5 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "weft-simulate: {}\n", trouble.what());
     return kBadInput;
   }
-  return 0;
+  return weft::tool_output::exit_code("weft-simulate", 0);
 }

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 
 #include "collectives/texts.hpp"
 #include "core/host_identity.hpp"
+#include "tool_output/tool_output.hpp"
 #include "weft_topology/host.hpp"
 #include "weft_topology/links.hpp"
 #include "weft_topology/report.hpp"
@@ -41,8 +41,7 @@ int examine(weft::Communicator& world, weft::topology::LinkOptions const& option
   for (auto const& host : report.hosts) names.push_back(host.name);
   report.slow = weft::topology::find_slow(report.links, report.host_of, names);
   if (world.rank() == 0) fmt::print("{}", as_json ? json_of(report).dump(2) + "\n" : text_of(report));
-  std::fflush(stdout);
-  return 0;
+  return weft::tool_output::exit_code("weft-doctor", 0);
 }
 
 }  // namespace

@@ -178,8 +178,8 @@ void Channel::await_claimed(std::size_t chunks) {
 
 void Channel::publish(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {
   // Of two ranks that come together, the fence keeps either from polling before its own word is out, which would take
-  // the line from the other before it wrote.
-  store(word, value, swaps_lines());
+  // the line from the other before it wrote. Some processors' fences cost more than that.
+  store(word, value, swaps_lines() && !options_.polls_at_once);
 }
 
 void Channel::post(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {

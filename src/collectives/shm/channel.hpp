@@ -25,6 +25,7 @@ struct ChannelOptions {
   Patience inline_patience;          ///< waits on the calling thread
   Patience stream_patience;          ///< waits on a communication thread
   std::function<void()> progress{};  ///< called by whoever waits; naps are short then
+  bool polls_at_once = false;        ///< see Tuning
 };
 
 /// How the ranks of a communicator synchronise: announcements, meetings, claims, and the discovery that somebody will
@@ -53,6 +54,8 @@ class Channel {
 
   /// Before the first call.
   void set_surroundings(Surroundings surroundings) { surroundings_ = std::move(surroundings); }
+  /// See Tuning; between calls, and each rank for itself: for measuring.
+  void poll_at_once(bool at_once) noexcept { options_.polls_at_once = at_once; }
   /// What reports call `rank`.
   [[nodiscard]] int name_of(int rank) const noexcept {
     return surroundings_.ranks.empty() ? rank : surroundings_.ranks[static_cast<std::size_t>(rank)];

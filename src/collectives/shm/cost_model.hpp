@@ -39,6 +39,7 @@ struct Sample {
 /// What the algorithms cost on one machine, for one number of ranks. Bytes: it is told from rank to rank.
 struct CostModel {
   double synchronisation_ns = 0;  ///< all ranks come together; 0 when nothing was measured
+  bool polls_at_once = false;     ///< see Tuning
   std::array<std::array<Cost, kAlgorithms>, kCollectives> costs{};
 
   [[nodiscard]] bool is_measured() const noexcept { return synchronisation_ns > 0; }

@@ -64,6 +64,7 @@ CoreShares count_cores(std::vector<Whereabouts> const& all) {
 
 void tune(Plan& plan, CostModel const& costs) {
   plan.costs = costs;
+  plan.tuning.polls_at_once = costs.polls_at_once;
   plan.selector = tune(plan.selector, costs, StagingRing(nullptr, plan.tuning.ring_bytes).max_block());
 }
 
@@ -190,7 +191,8 @@ ShmBackend::ShmBackend(Segments segments, int rank, int size, Plan const& plan, 
       selector_(plan.selector),
       costs_(plan.costs),
       explainer_(plan.explains && rank == 0 ? std::make_unique<Explainer>("shm", size) : nullptr),
-      channel_(segments.control, rank, size, {tuning_.inline_patience, tuning_.stream_patience, progress}),
+      channel_(segments.control, rank, size,
+               {tuning_.inline_patience, tuning_.stream_patience, progress, tuning_.polls_at_once}),
       muster_(segments.control, sizeof(ControlBlock) + Mailbox::bytes(size), rank, size,
               [this](int peer) { return channel_.peer_state(peer); }),
       mailbox_(std::move(segments.control), sizeof(ControlBlock), channel_),

@@ -81,6 +81,8 @@ class ShmBackend final : public Backend {
 
   /// Other choices from the next call on; all ranks use the same. For measuring.
   void use(Selector const& selector) noexcept { selector_ = selector; }
+  /// See Tuning; from the next call on. For measuring.
+  void poll_at_once(bool at_once) noexcept { channel_.poll_at_once(at_once); }
 
   /// Memory that the ranks share besides symmetric buffers.
   struct Segments {

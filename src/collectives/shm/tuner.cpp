@@ -23,6 +23,10 @@ constexpr std::size_t kMostMeasured = std::size_t{1} << 20;
 /// and what was measured says more of them than of the machine.
 constexpr double kBusy = 20'000;
 
+/// Of choose_polling(), either way in turn: about a millisecond together.
+constexpr int kPollingTurns = 5;
+constexpr int kPollingCalls = 100;
+
 constexpr auto kUnknown = std::numeric_limits<double>::max();
 
 /// One algorithm at one size, and its best times so far.
@@ -130,6 +134,20 @@ class Laboratory {
     return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kMeetings;
   }
 
+  /// Nanoseconds of the smallest call with data, which takes a line from each rank to each other.
+  double time_line() {
+    auto const call = [&] {
+      auto one = next(Operation::all_reduce, 2, DataType::f32);
+      one.send = one.recv = send_.get();
+      backend_.all_reduce(one);
+    };
+    std::memset(send_.get(), 0, kLine);
+    meet();
+    auto const start = Clock::now();
+    for (int i = 0; i < kPollingCalls; ++i) call();
+    return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kPollingCalls;
+  }
+
  private:
   Call next(Operation operation, std::size_t count, DataType dtype) {
     Call call;
@@ -192,6 +210,21 @@ class Laboratory {
   std::shared_ptr<void> recv_;
 };
 
+/// Whether two ranks come together faster without a fence, by kLeastGain; rank 0's clock counts.
+bool choose_polling(ShmBackend& scratch, Laboratory& laboratory) {
+  double fenced = kUnknown;
+  double at_once = kUnknown;
+  for (int turn = 0; turn < kPollingTurns; ++turn) {
+    scratch.poll_at_once(false);
+    fenced = std::min(fenced, laboratory.time_line());
+    scratch.poll_at_once(true);
+    at_once = std::min(at_once, laboratory.time_line());
+  }
+  auto const chosen = laboratory.agree(at_once < (1 - kLeastGain) * fenced);
+  scratch.poll_at_once(chosen);
+  return chosen;
+}
+
 }  // namespace
 
 std::string describe_machine(Topology const& topology, Tuning const& tuning, int ranks, std::vector<int> const& cpus) {
@@ -209,6 +242,7 @@ CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tu
   for (auto const& one : experiments) most_bytes = std::max(most_bytes, one.bytes);
   Laboratory laboratory(scratch, most_bytes, timeout);
 
+  auto const polls_at_once = scratch.size() == 2 && choose_polling(scratch, laboratory);
   for (std::size_t turn = 0; turn < kMostRounds * experiments.size(); ++turn) {
     if (!laboratory.agree(Clock::now() - start < kMeasuringTime)) break;
     auto& one = experiments[turn % experiments.size()];
@@ -224,6 +258,7 @@ CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tu
   if (std::any_of(experiments.begin(), experiments.end(), [](auto const& one) { return one.loop_ns == kUnknown; }))
     return model;
   model.synchronisation_ns = synchronisation;
+  model.polls_at_once = polls_at_once;
   std::map<std::pair<Collective, Algorithm>, std::pair<std::vector<Sample>, std::vector<Sample>>> samples;
   for (auto const& one : experiments) {
     auto& [calls, loops] = samples[{one.collective, one.algorithm}];

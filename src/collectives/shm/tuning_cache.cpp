@@ -17,6 +17,8 @@ using nlohmann::json;
 constexpr CacheFile::Kind kKind{"weft tuning 1", "machines", "tuning cache",
                                 "algorithms are measured anew (WEFT_TUNING_CACHE names another file, 0 none)"};
 
+constexpr char const* kPollsAtOnce = "polls_at_once";
+
 /// What this process knows of the machine it runs on. It depends on nothing but the hardware, so that communicators may
 /// share it and still know nothing of one another.
 struct Memory {
@@ -45,7 +47,7 @@ Line to_line(json const& stored) {
 }
 
 json to_json(CostModel const& model) {
-  json result{{"synchronisation_ns", model.synchronisation_ns}};
+  json result{{"synchronisation_ns", model.synchronisation_ns}, {kPollsAtOnce, model.polls_at_once}};
   for (std::size_t c = 0; c < kCollectives; ++c) {
     for (std::size_t a = 0; a < kAlgorithms; ++a) {
       auto const& cost = model.costs[c][a];
@@ -60,6 +62,7 @@ json to_json(CostModel const& model) {
 CostModel from_json(json const& stored) {
   CostModel model;
   model.synchronisation_ns = plausible(stored.at("synchronisation_ns"));
+  model.polls_at_once = stored.at(kPollsAtOnce).get<bool>();
   for (std::size_t c = 0; c < kCollectives; ++c) {
     auto const collective = stored.find(std::string(to_string(static_cast<Collective>(c))));
     if (collective == stored.end()) continue;
@@ -83,6 +86,7 @@ std::optional<CostModel> TuningCache::find(std::string const& machine) const {
   CacheFile const file(file_, kKind);
   auto const stored = file.find(machine);
   if (!stored) return std::nullopt;
+  if (stored->is_object() && !stored->contains(kPollsAtOnce)) return std::nullopt;  // measured before that was
   try {
     auto const model = from_json(*stored);
     std::lock_guard const lock(memory().mutex);
