@@ -154,12 +154,11 @@ std::unique_ptr<Backend> create_over_mpi(BackendKind kind, Bootstrap& bootstrap,
 std::unique_ptr<Backend> create_over_ucx(BackendKind kind, Bootstrap& bootstrap, CommunicatorOptions const& options,
                                          std::vector<int> const& hosts, Introduction const& first) {
 #if WEFT_WITH_UCX
-  auto const several = std::any_of(hosts.begin(), hosts.end(), [](int host) { return host != 0; });
-  if (kind == BackendKind::ucx) return ucx::UcxBackend::create(bootstrap, options, several);
+  if (kind == BackendKind::ucx) return ucx::UcxBackend::create(bootstrap, options, hosts);
   return create_hierarchical(bootstrap, options, hosts, first,
                              [&](HostLayout const& layout, CommunicatorOptions const& inside, HostOrder const& order) {
                                constexpr bool kIsOuter = true;
-                               auto inter = ucx::UcxBackend::create(bootstrap, options, several, order, kIsOuter);
+                               auto inter = ucx::UcxBackend::create(bootstrap, options, hosts, order, kIsOuter);
                                TransportBootstrap locals(inter->transport(), layout.locals());
                                auto* const owned = inter.get();  // by the hierarchy, as is what asks it
                                auto const look = [owned](Call const& call, int peer, std::function<bool()> const& ready,

@@ -8,6 +8,8 @@ tbf in both directions:
     host1 eth0 10.77.0.2 ──┤ bridge, 10.77.0.254: the world
     ...                  ──┘
 
+With several rails every host has a link more for each: eth1 to a bridge of its own with 10.78.0.1, and so on.
+
 The bridge and the program that uses this module are in namespaces of their own as well, the world, into which enter_world() starts
 the program again. So two runs never meet, nothing is visible outside, and all of it ends with the program: it is process 1 of the
 world, at whose end the kernel ends every other, and with the last process of a namespace that namespace. Needs root, or user
@@ -122,8 +124,9 @@ class Link:
 class Host:
     """One host of the world. Made by Hosts."""
 
-    def __init__(self, index, count, link):
+    def __init__(self, index, count, link, rails):
         self.index, self.name, self.address = index, f"host{index}", f"10.77.0.{index + 1}"
+        self.links = [self.name if rail == 0 else f"{self.name}rail{rail}" for rail in range(rails)]  # as the world calls them
         self.cores = self._share_of_cores(count)
         self._keeper = subprocess.Popen(_WORLD + ["bash", "-c", _INIT, self.name, str(SHARED)], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -146,10 +149,11 @@ class Host:
         return int(pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()[0])
 
     def _connect(self, link):
-        _do("ip", "link", "add", self.name, "type", "veth", "peer", "name", "eth0", "netns", str(self.pid))
-        _do("ip", "link", "set", self.name, "master", "bridge", "up")
-        _do(*self.command("ip", "address", "add", f"{self.address}/24", "dev", "eth0"))
-        _do(*self.command("ip", "link", "set", "eth0", "up"))
+        for rail, name in enumerate(self.links):
+            _do("ip", "link", "add", name, "type", "veth", "peer", "name", f"eth{rail}", "netns", str(self.pid))
+            _do("ip", "link", "set", name, "master", _bridge(rail), "up")
+            _do(*self.command("ip", "address", "add", f"10.{77 + rail}.0.{self.index + 1}/24", "dev", f"eth{rail}"))
+            _do(*self.command("ip", "link", "set", f"eth{rail}", "up"))
         self._choose_congestion_control()
         self.limit(link)
 
@@ -159,9 +163,10 @@ class Host:
         _do(*self.command("sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno"))
 
     def limit(self, link):
-        """Gives the host's link, in both directions, another rate."""
-        link.limit(self.command(), "eth0")
-        link.limit([], self.name)
+        """Gives the host's links, in both directions, another rate."""
+        for rail, name in enumerate(self.links):
+            link.limit(self.command(), f"eth{rail}")
+            link.limit([], name)
 
     def command(self, *words):
         """The command line that runs one in this host."""
@@ -178,22 +183,26 @@ class Host:
         self._keeper.stdout.close()
         (FOLDER / self.name).unlink()
         # The kernel does that too, sooner or later.
-        subprocess.run(["ip", "link", "delete", self.name], stderr=subprocess.DEVNULL, check=False)
+        for name in self.links:
+            subprocess.run(["ip", "link", "delete", name], stderr=subprocess.DEVNULL, check=False)
 
-    def cut(self):
-        """As if its cable were pulled."""
-        _do("ip", "link", "set", self.name, "down")
+    def cut(self, rail=None):
+        """As if its cables, or one of them, were pulled."""
+        for name in self.links if rail is None else [self.links[rail]]:
+            _do("ip", "link", "set", name, "down")
 
     def mend(self):
-        _do("ip", "link", "set", self.name, "up")
+        for name in self.links:
+            _do("ip", "link", "set", name, "up")
 
-    def bytes_sent(self):
-        """Through its link since it was made, headers of packets included."""
+    def bytes_sent(self, rail=None):
+        """Through its links, or one of them, since they were made, headers of packets included."""
+        counters = {}
         for line in pathlib.Path("/proc/net/dev").read_text(encoding="utf-8").splitlines():
-            name, _, counters = line.partition(":")
-            if name.strip() == self.name:
-                return int(counters.split()[0])
-        raise OSError(f"{self.name} has no link")
+            name, _, counts = line.partition(":")
+            if name.strip() in self.links:
+                counters[name.strip()] = int(counts.split()[0])
+        return sum(counters.values()) if rail is None else counters[self.links[rail]]
 
     def processes(self):
         """The host's processes but its first: number, as the world counts, → words of the command line."""
@@ -212,15 +221,21 @@ class Host:
         return sorted(name for name in os.listdir(f"/proc/{self.pid}/root/dev/shm") if name != SHARED.name)
 
 
-class Hosts:
-    """`count` hosts with equal links: `with Hosts(2) as hosts`. In the world only."""
+def _bridge(rail):
+    return "bridge" if rail == 0 else f"bridge{rail}"
 
-    def __init__(self, count, link=Link()):
-        _do("ip", "link", "add", "bridge", "type", "bridge")
+
+class Hosts:
+    """`count` hosts with equal links, `rails` each: `with Hosts(2) as hosts`. In the world only."""
+
+    def __init__(self, count, link=Link(), rails=1):
+        self.bridges = [_bridge(rail) for rail in range(rails)]
+        for bridge in self.bridges:
+            _do("ip", "link", "add", bridge, "type", "bridge")
+            _do("ip", "link", "set", bridge, "up")
         _do("ip", "address", "add", f"{BRIDGE_ADDRESS}/24", "dev", "bridge")
-        _do("ip", "link", "set", "bridge", "up")
         self._name_all(count)
-        self.all = [Host(index, count, link) for index in range(count)]
+        self.all = [Host(index, count, link, rails) for index in range(count)]
 
     @staticmethod
     def _name_all(count):
@@ -232,7 +247,8 @@ class Hosts:
         """Ends every process of the hosts, and them."""
         for host in self.all:
             host.close()
-        _do("ip", "link", "delete", "bridge")
+        for bridge in self.bridges:
+            _do("ip", "link", "delete", bridge)
 
     def __enter__(self):
         return self

@@ -37,7 +37,7 @@ class Job:
     """hosts_probe on every host. `output` is what was said altogether, diary() what a rank wrote down. mpirun ends all ranks once one
     has failed, where `by` is "torchrun" nobody does."""
 
-    def __init__(self, hosts, per_host, words, backend=None, by="mpirun"):
+    def __init__(self, hosts, per_host, words, backend=None, by="mpirun", environment=None):
         self.hosts, self.size, self.by = hosts, per_host * len(hosts), by
         self._file = pathlib.Path("/dev/shm/output")
         for page in test_hosts.SHARED.glob("rank*"):
@@ -45,7 +45,7 @@ class Job:
         program = [PROBE, *words]
         with open(self._file, "wb") as sink:
             if by == "torchrun":
-                setting = {"WEFT_BACKEND": backend} if backend else {}
+                setting = ({"WEFT_BACKEND": backend} if backend else {}) | (environment or {})
                 self.processes = starts.torchrun(hosts, per_host, program, setting, stdout=sink, stderr=subprocess.STDOUT)
             else:
                 options = ["-x", f"WEFT_BACKEND={backend}"] if backend else []
@@ -157,6 +157,15 @@ class Torchrun(unittest.TestCase):
             for host, start in zip(hosts, before):
                 self.assertGreater(host.bytes_sent() - start, 4 * 1048576)
 
+    def test_two_rails_share_the_bytes(self):
+        count = 1 << 20
+        with Hosts(2, FAST, rails=2) as hosts:
+            self.run_ranks(hosts, 2, ["sums", "1", "1009", str(count)], {"WEFT_NET_DEVICES": "eth0,eth1"})
+            for host in hosts:
+                sent = [host.bytes_sent(rail) for rail in range(2)]
+                self.assertGreater(sum(sent), 4 * count)
+                self.assertGreater(min(sent), 0.3 * sum(sent), sent)
+
     def test_an_address_of_nobody_is_named(self):
         with Hosts(2, FAST) as hosts:
             ranks = starts.torchrun(hosts, 1, [PROBE, "sums", "1"], {"MASTER_ADDR": "10.255.255.1", "WEFT_TIMEOUT": "1s"},
@@ -207,11 +216,13 @@ class Failures(unittest.TestCase):
     backend = None  # the default one: MPI between hosts
     by = "mpirun"
     count = 1000  # elements of a call
+    rails = 1
+    environment = {}
 
     def setUp(self):
-        self.hosts = Hosts(2, FAST)
+        self.hosts = Hosts(2, FAST, self.rails)
         self.addCleanup(self.hosts.close)
-        self.job = Job(self.hosts, 2, ["loop", str(kTimeoutMs), str(test_hosts.SHARED), str(self.count)], self.backend, self.by)
+        self.job = Job(self.hosts, 2, ["loop", str(kTimeoutMs), str(test_hosts.SHARED), str(self.count)], self.backend, self.by, self.environment)
         self.addCleanup(self.job.close)
         until(lambda: all("goes on" in self.job.diary(rank) for rank in range(4)), lambda: "ranks to go on: " + self.job.output)
 
@@ -272,6 +283,19 @@ class FailuresInChunks(Failures):
         for rank in range(3):
             self.expect(rank, [3])
         self.assertNotEqual(0, self.job.wait())
+        self.expect_nothing_left()
+
+
+class FailuresOnRails(FailuresInChunks):
+    """Every message leaves by two links."""
+
+    rails = 2
+    environment = {"WEFT_NET_DEVICES": "eth0,eth1"}
+
+    def test_one_of_two_cut_links_is_noticed(self):
+        self.hosts[1].cut(rail=1)
+        for rank, others in ((0, (2, 3)), (1, (2, 3)), (2, (0, 1)), (3, (0, 1))):
+            self.expect(rank, others)
         self.expect_nothing_left()
 
 

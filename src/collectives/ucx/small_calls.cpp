@@ -53,7 +53,7 @@ bool UcxBackend::is_small(Call const& call, double others_s) const noexcept {
   auto const sent = call.bytes() * sent_parts(operation, ranks()) + (has_scales(call) ? sizeof call.scale : 0);
   auto const blocks = only_root_sends(operation) ? 1 : ranks();
   if (sent * blocks > Announcer::kMostBytes) return false;
-  return static_cast<double>(sent * (blocks == 1 ? 1 : blocks - 1)) * beta_s_per_byte_ <= others_s;
+  return static_cast<double>(sent * (blocks == 1 ? 1 : blocks - 1)) * network_.beta_s_per_byte <= others_s;
 }
 
 void UcxBackend::run_small(Call const& call, Purpose const& purpose) {

@@ -7,6 +7,7 @@
 
 #include "collectives/merged_call.hpp"
 #include "collectives/ucx/leftover.hpp"
+#include "collectives/ucx/network_memory.hpp"
 #include "transport/ucx/net_devices.hpp"
 #include "weft/buffer.hpp"
 
@@ -30,12 +31,13 @@ bool has_private_parts(Operation operation) noexcept {
 }  // namespace
 
 std::unique_ptr<UcxBackend> UcxBackend::create(Bootstrap& bootstrap, CommunicatorOptions const& options,
-                                               bool several_hosts, HostOrder hosts, bool is_outer) {
+                                               std::vector<int> const& hosts, HostOrder order, bool is_outer) {
+  auto const several_hosts = std::any_of(hosts.begin(), hosts.end(), [](int host) { return host != 0; });
   ChannelOptions channel;
   channel.spin = options.config->spin;
   channel.progress = options.progress;
   channel.devices = choose_net_devices(options.config->net_devices, several_hosts);
-  auto backend = std::make_unique<UcxBackend>(bootstrap, options, channel, std::move(hosts), is_outer);
+  auto backend = std::make_unique<UcxBackend>(bootstrap, options, channel, std::move(order), is_outer);
   // Connections that cannot be made are found here; later they would be taken for lost ranks.
   Call call;
   call.timeout = options.config->timeout;
@@ -45,6 +47,7 @@ std::unique_ptr<UcxBackend> UcxBackend::create(Bootstrap& bootstrap, Communicato
   backend->channel_.connect(purpose);
   backend->announcer_.announce(purpose, call);
   backend->transport_.set_purpose(purpose);
+  backend->network_ = find_costs(bootstrap, backend->transport_, options, channel.devices, hosts);
   return backend;
 }
 
@@ -106,14 +109,16 @@ void UcxBackend::run_checked(Call const& call, Purpose const& purpose) {
   announcer_.announce(purpose, call);
   if (has_private_parts(call.contract.operation)) agree_on_parts(call);
   explain(call, algorithm.name,
-          fmt::format("{:.3g} us by its formula, for {}", seconds * 1e6, describe_bytes(call.bytes())));
+          fmt::format("{:.3g} us by its formula, for {} where a message takes {:.3g} us and {:.3g} us a MiB",
+                      seconds * 1e6, describe_bytes(call.bytes()), network_.alpha_s * 1e6,
+                      network_.beta_s_per_byte * 1e6 * (1 << 20)));
   p2p::run(algorithm, transport_, call, tuning_);
 }
 
 p2p::Choice UcxBackend::choose(Call const& call) const {
   p2p::CostQuestion question;
-  question.alpha_s = alpha_s_;
-  question.beta_s_per_byte = beta_s_per_byte_;
+  question.alpha_s = network_.alpha_s;
+  question.beta_s_per_byte = network_.beta_s_per_byte;
   question.gamma_s_per_byte = gamma_s_per_byte_;
   question.ranks = size();
   question.chunk_bytes = static_cast<double>(tuning_.chunk_bytes);

@@ -14,6 +14,7 @@
 #include "collectives/explainer.hpp"
 #include "collectives/host_order.hpp"
 #include "collectives/p2p/algorithms.hpp"
+#include "collectives/p2p/measure_network.hpp"
 #include "collectives/ucx/announcer.hpp"
 #include "transport/ucx/channel.hpp"
 #include "transport/ucx/ucx_transport.hpp"
@@ -30,10 +31,10 @@ namespace weft::ucx {
 /// that combine in rank order elsewhere.
 class UcxBackend final : public Backend {
  public:
-  /// Collective over the bootstrap. `several_hosts`: whether more than this machine has to be reached. `hosts`: what
-  /// reductions go by that ride along. `is_outer`: of a hierarchy, whose other level has messages of its own.
+  /// Collective over the bootstrap. `hosts`: the number of each rank's, from 0. `order`: what reductions go by that
+  /// ride along. `is_outer`: of a hierarchy, whose other level has messages of its own.
   [[nodiscard]] static std::unique_ptr<UcxBackend> create(Bootstrap& bootstrap, CommunicatorOptions const& options,
-                                                          bool several_hosts, HostOrder hosts = HostOrder(),
+                                                          std::vector<int> const& hosts, HostOrder order = HostOrder(),
                                                           bool is_outer = false);
   UcxBackend(Bootstrap& bootstrap, CommunicatorOptions const& options, ChannelOptions const& channel, HostOrder hosts,
              bool is_outer);
@@ -98,9 +99,7 @@ class UcxBackend final : public Backend {
   /// Keeps what UCX still uses of an abandoned message until it does not any more.
   void leave_behind(std::shared_ptr<Leftover> leftover);
 
-  /// What the formulas are asked with: TCP over Ethernet; on other networks crossovers lie a little beside the best.
-  double alpha_s_ = 20e-6;
-  double beta_s_per_byte_ = 1 / 1.5e9;
+  p2p::NetworkCosts network_;  ///< what the formulas are asked with
   double gamma_s_per_byte_ = 1 / 8e9;
   HostOrder hosts_;
   bool is_outer_;

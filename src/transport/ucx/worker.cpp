@@ -30,6 +30,16 @@ bool are_interfaces(std::string const& devices) noexcept {
   return !devices.empty() && devices.find(':') == std::string::npos;
 }
 
+/// Where several interfaces are named, each message goes over all of them at once. Only UCX's newer protocols, which
+/// are the default from 1.15 on, divide messages that leave unasked.
+void use_rails(UcpLibrary const& ucp, ucp_config_t* config, std::string const& devices) {
+  auto const rails = 1 + std::count(devices.begin(), devices.end(), ',');
+  if (rails < 2) return;
+  configure(ucp, config, "MAX_EAGER_RAILS", std::to_string(rails));
+  configure(ucp, config, "MAX_RNDV_RAILS", std::to_string(rails));
+  configure(ucp, config, "PROTO_ENABLE", "y");
+}
+
 ucp_context_h make_context(UcpLibrary const& ucp, std::string const& devices, int ranks) {
   ucp_config_t* config = nullptr;
   ucp.check(ucp.ucp_config_read(nullptr, nullptr, &config), "ucp_config_read");
@@ -42,7 +52,10 @@ ucp_context_h make_context(UcpLibrary const& ucp, std::string const& devices, in
     ucp.check(ucp.ucp_config_modify(config, "NET_DEVICES", devices.c_str()), "ucp_config_modify(NET_DEVICES)");
   }
   configure(ucp, config, "KEEPALIVE_INTERVAL", kKeepalive);
-  if (are_interfaces(devices)) configure(ucp, config, "RNDV_THRESH", std::to_string(Worker::kMostEager + 1));
+  if (are_interfaces(devices)) {
+    configure(ucp, config, "RNDV_THRESH", std::to_string(Worker::kMostEager + 1));
+    use_rails(ucp, config, devices);
+  }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
