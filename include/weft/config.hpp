@@ -47,6 +47,10 @@ struct Config {
   std::optional<BackendKind> backend;
   /// WEFT_NET_DEVICES: what UCX may use, as UCX_NET_DEVICES (e.g. eth0 or mlx5_0:1,eth0); default: one interface
   std::optional<std::string> net_devices;
+  /// WEFT_RMA: over UCX, long parts of symmetric memory are written to where they belong, without their receivers'
+  /// doing, where all ranks have it so. Not by default: when a rank dies meanwhile, UCX may abort the others instead of
+  /// telling them.
+  bool rma = false;
   /// WEFT_WIRE: f32 bf16 fp8, what sums and averages of f32 cross between hosts as; rank 0's counts
   WireFormat wire = WireFormat::f32;
   /// WEFT_DEVICE_BACKEND: auto nccl staged hierarchical; equal on all ranks

@@ -227,6 +227,7 @@ constexpr std::array kSettings{
     Setting{"WEFT_BACKEND", "backend", "shm, mpi, hierarchical, ucx or hierarchical_ucx", read_backend, wrong_backend},
     Setting{"WEFT_NET_DEVICES", "net_devices", "names of network devices such as eth0 or mlx5_0:1,eth0",
             read_net_devices, wrong_net_devices},
+    Setting{"WEFT_RMA", "rma", "0 or 1", read_switch<&Config::rma>, never},
     Setting{"WEFT_WIRE", "wire", "f32, bf16 or fp8", read_wire, wrong_wire},
     Setting{"WEFT_DEVICE_BACKEND", "device_backend", "auto, nccl, staged or hierarchical", read_device_backend,
             wrong_device_backend},

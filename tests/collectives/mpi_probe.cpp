@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "collectives/cases/nearly.hpp"
+#include "collectives/long_part_cases.hpp"
 #include "collectives/messenger_cases.hpp"
 #include "collectives/mpi_cases.hpp"
 #include "collectives/wire_cases.hpp"
@@ -255,6 +256,11 @@ void lose_one(Job const& job) {
   expect_error(ErrorCode::peer_lost, "rank " + std::to_string(last), [&] { all_reduce_one(world); });
 }
 
+void long_parts(Job const& job) {
+  auto world = job.create();
+  check_long_parts(world);
+}
+
 /// The last rank is stopped and goes on after the first has given up: all others name it, and it is told.
 void stop_one(Job const& job) {
   auto const last = job.size() - 1;
@@ -468,9 +474,10 @@ int run(int argc, char** argv) {
         {"differential", differential},
 #endif
         {"mismatch", mismatch}, {"timeout", timeout}, {"abort", abort_from_a_thread}, {"leave", leave},
-        {"kill", kill_one}, {"lose", lose_one}, {"stop", stop_one}, {"communicators", communicators},
-        {"messages", messages}, {"messenger", messenger}, {"messenger_errors", messenger_errors}, {"crowded", crowded},
-        {"refuse", refuse}, {"bitwise", bitwise}, {"relaxed", relaxed}, {
+        {"kill", kill_one}, {"lose", lose_one}, {"stop", stop_one}, {"long_parts", long_parts},
+        {"communicators", communicators}, {"messages", messages}, {"messenger", messenger},
+        {"messenger_errors", messenger_errors}, {"crowded", crowded}, {"refuse", refuse}, {"bitwise", bitwise},
+        {"relaxed", relaxed}, {
       "wire", wire
     }
   };

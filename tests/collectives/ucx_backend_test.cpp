@@ -129,6 +129,20 @@ TEST(UcxBackend, WhatCrossesHostsMayBeRounded) {
   expect_success("wire", {"default", "ab", kOverTcp});
 }
 
+TEST(UcxBackend, LongPartsOfSymmetricMemoryAreWrittenWhereTheyBelong) {
+  for (auto const& setting : {Setting{"ucx", "ab", kOverTcp}, Setting{"ucx", "abc", kOverTcp}, Setting{"ucx", "aaa"}}) {
+    auto const outcome = start_ranks(
+        "long_parts",
+        {setting.backend, setting.hosts, (std::string(setting.transports) + "WEFT_RMA=1 WEFT_EXPLAIN=1 ").c_str()});
+    EXPECT_EQ(0, outcome.code) << outcome.output;
+    for (auto const* operation : {"all_gather", "all_to_all", "gather", "scatter"}) {
+      EXPECT_NE(std::string::npos, outcome.output.find(std::string(operation) + ", any memory: puts; "))
+          << operation << ":\n"
+          << outcome.output;
+    }
+  }
+}
+
 TEST(UcxBackend, ManyCommunicatorsAtOnce) {
   expect_success("communicators", {"ucx", "ab", kOverTcp});
 }

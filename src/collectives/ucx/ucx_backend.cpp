@@ -23,6 +23,12 @@ Purpose purpose_of(Call const& call) {
   return purpose;
 }
 
+/// What a rank says of memory that all are to have.
+struct Answer {
+  bool is_exhausted = false;
+  bool wants_window = false;
+};
+
 /// Whether parts are known to their own ranks alone.
 bool has_private_parts(Operation operation) noexcept {
   return has_unequal_parts(operation) && !has_parts_in_common(operation);
@@ -37,6 +43,7 @@ std::unique_ptr<UcxBackend> UcxBackend::create(Bootstrap& bootstrap, Communicato
   channel.spin = options.config->spin;
   channel.progress = options.progress;
   channel.devices = choose_net_devices(options.config->net_devices, several_hosts);
+  channel.rma = options.config->rma && !is_outer;
   auto backend = std::make_unique<UcxBackend>(bootstrap, options, channel, std::move(order), is_outer);
   // Connections that cannot be made are found here; later they would be taken for lost ranks.
   Call call;
@@ -55,14 +62,17 @@ UcxBackend::UcxBackend(Bootstrap& bootstrap, CommunicatorOptions const& options,
                        HostOrder hosts, bool is_outer)
     : hosts_(std::move(hosts)),
       is_outer_(is_outer),
+      rma_(channel.rma),
       channel_(bootstrap, channel),
       announcer_(channel_),
       transport_(channel_) {
+  windows_ = std::make_shared<Windows>(channel_);
   if (options.config->explain && rank() == 0) explainer_ = std::make_unique<Explainer>("ucx", size());
 }
 
 UcxBackend::~UcxBackend() {
   for (auto const& leftover : leftovers_) leftover->abandon(channel_.worker());
+  windows_->close();
 }
 
 void UcxBackend::leave_behind(std::shared_ptr<Leftover> leftover) {
@@ -106,12 +116,16 @@ void UcxBackend::look_around(Call const& inside, int peer, std::function<bool()>
 void UcxBackend::run_checked(Call const& call, Purpose const& purpose) {
   auto const& [algorithm, seconds] = choose(call);
   if (is_small(call, seconds)) return run_small(call, purpose);
-  announcer_.announce(purpose, call);
+  if (wants_puts(call)) {
+    if (run_puts(call, purpose)) return;
+  } else {
+    announcer_.announce(purpose, call);
+  }
   if (has_private_parts(call.contract.operation)) agree_on_parts(call);
-  explain(call, algorithm.name,
-          fmt::format("{:.3g} us by its formula, for {} where a message takes {:.3g} us and {:.3g} us a MiB",
-                      seconds * 1e6, describe_bytes(call.bytes()), network_.alpha_s * 1e6,
-                      network_.beta_s_per_byte * 1e6 * (1 << 20)));
+  explain(
+      call, algorithm.name,
+      fmt::format("{:.3g} us by its formula, for {} where a message takes {:.3g} us and {:.3g} us a MiB", seconds * 1e6,
+                  describe_bytes(call.bytes()), network_.alpha_s * 1e6, network_.beta_s_per_byte * 1e6 * (1 << 20)));
   p2p::run(algorithm, transport_, call, tuning_);
 }
 
@@ -188,21 +202,28 @@ std::shared_ptr<void> UcxBackend::allocate(Call const& call) {
   auto const purpose = purpose_of(call);
   channel_.enter(call.sequence);
   Buffer memory;
-  std::uint8_t exhausted = 0;
+  Answer mine;
+  mine.wants_window = rma_;
   try {
     memory = Buffer::host(call.contract.count, call.contract.dtype);
   } catch (Error const&) {
-    exhausted = 1;
+    mine.is_exhausted = true;
   }
-  announcer_.exchange(purpose, call, &exhausted, 1);
+  announcer_.exchange(purpose, call, &mine, sizeof mine);
+  bool all_want = true;
   for (int peer = 0; peer < size(); ++peer) {
-    if (*announcer_.block_of(peer) != std::byte{0}) {
+    Answer theirs;
+    std::memcpy(&theirs, announcer_.block_of(peer), sizeof theirs);
+    all_want = all_want && theirs.wants_window;
+    if (theirs.is_exhausted) {
       throw Error(ErrorCode::out_of_memory, fmt::format("{}: rank {} has no {} bytes left; free memory or ask for less",
                                                         describe(call), peer, call.bytes()));
     }
   }
-  auto* const data = memory.data();
-  return {std::make_shared<Buffer>(std::move(memory)), data};
+  if (!all_want || size() == 1) return memory.owner();
+  transport_.set_purpose(purpose);
+  auto const key = windows_->begin(memory.owner(), call.bytes());
+  return windows_->complete(share_keys(key.value_or(Windows::Key{})));
 }
 
 }  // namespace weft::ucx

@@ -18,6 +18,7 @@
 #include "collectives/ucx/announcer.hpp"
 #include "transport/ucx/channel.hpp"
 #include "transport/ucx/ucx_transport.hpp"
+#include "transport/ucx/windows.hpp"
 #include "weft/bootstrap.hpp"
 #include "weft/communicator.hpp"
 
@@ -28,7 +29,7 @@ namespace weft::ucx {
 /// Every call begins with an announcement, so that calls that differ fail on every rank before data moves; buffers that
 /// are small enough ride along and are through with it. Larger ones move by the algorithm that is the fastest of those
 /// that give the same bits wherever a buffer is cut: any where only bytes move or results are exact in any order, those
-/// that combine in rank order elsewhere.
+/// that combine in rank order elsewhere. Long parts of symmetric memory are written to where they belong.
 class UcxBackend final : public Backend {
  public:
   /// Collective over the bootstrap. `hosts`: the number of each rank's, from 0. `order`: what reductions go by that
@@ -93,6 +94,13 @@ class UcxBackend final : public Backend {
   void combine_small(Call const& call, Purpose const& purpose);
   void move_small(Call const& call, Purpose const& purpose);
 
+  // Calls whose parts ranks write to where they belong (puts.cpp).
+  [[nodiscard]] bool wants_puts(Call const& call) const noexcept;
+  /// Announces the call. False where buffers are no windows: then nothing has moved.
+  [[nodiscard]] bool run_puts(Call const& call, Purpose const& purpose);
+  [[nodiscard]] Windows::Place place_of_results(Call const& call) const noexcept;
+  [[nodiscard]] std::vector<Windows::Key> share_keys(Windows::Key const& mine);
+
   void explain(Call const& call, std::string_view algorithm, std::string const& why) const;
   /// Ends messages of which one has failed: with all that others wait for, unless the communicator has failed.
   void give_up(Purpose const& purpose, std::span<Passage> passages) noexcept;
@@ -103,11 +111,13 @@ class UcxBackend final : public Backend {
   double gamma_s_per_byte_ = 1 / 8e9;
   HostOrder hosts_;
   bool is_outer_;
+  bool rma_;
   std::unique_ptr<Explainer> explainer_;  // rank 0's
   p2p::Tuning tuning_{.chunk_bytes = Worker::kMostEager};
   std::vector<std::byte> contribution_;  // and its scale
   std::vector<std::byte> flat_;          // buffers of merged calls, side by side
 
+  std::shared_ptr<Windows> windows_;  // made with the channel, which goes before it
   Channel channel_;
   Announcer announcer_;
   UcxTransport transport_;

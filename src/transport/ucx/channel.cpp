@@ -38,7 +38,8 @@ Channel::Channel(Bootstrap& bootstrap, ChannelOptions const& options)
       patience_(options.spin ? Clock::duration(*options.spin) : Clock::duration(kPatience)),
       progress_(options.progress),
       known_(static_cast<std::size_t>(bootstrap.size())),
-      worker_(options.devices, bootstrap.size(), [this](std::span<std::byte const> bytes) { hear(bytes); }) {
+      worker_(options.devices, options.rma, bootstrap.size(),
+              [this](std::span<std::byte const> bytes) { hear(bytes); }) {
   exchange_addresses(bootstrap);
 }
 

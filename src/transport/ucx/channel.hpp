@@ -30,6 +30,7 @@ struct ChannelOptions {
   std::optional<std::chrono::microseconds> spin;  ///< how long waits poll before they sleep
   std::function<void()> progress;                 ///< another library's, called by waits
   std::string devices;                            ///< as UCX_NET_DEVICES; empty: UCX's choice
+  bool rma = false;                               ///< Windows are to be made
 };
 
 /// How the ranks of a communicator come together over UCX: waits that end, and failures that all hear of.

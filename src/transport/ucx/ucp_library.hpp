@@ -17,7 +17,10 @@ struct UcpLibrary {
                   apply(ucp_ep_create) apply(ucp_ep_close_nbx) apply(ucp_am_send_nbx) apply(ucp_tag_send_nbx)          \
                       apply(ucp_tag_recv_nbx) apply(ucp_tag_probe_nb) apply(ucp_tag_msg_recv_nbx)                      \
                           apply(ucp_request_cancel) apply(ucp_request_check_status) apply(ucp_request_free)            \
-                              apply(ucp_tag_send_sync_nbx) apply(ucs_status_string)
+                              apply(ucp_tag_send_sync_nbx) apply(ucp_mem_map) apply(ucp_mem_unmap)                     \
+                                  apply(ucp_rkey_pack) apply(ucp_rkey_buffer_release) apply(ucp_ep_rkey_unpack)        \
+                                      apply(ucp_rkey_destroy) apply(ucp_put_nbx) apply(ucp_ep_flush_nbx)               \
+                                          apply(ucs_status_string)
 #define WEFT_UCP_MEMBER(name) decltype(&::name) name = nullptr;
   WEFT_UCP_FUNCTIONS(WEFT_UCP_MEMBER)
 #undef WEFT_UCP_MEMBER

@@ -40,7 +40,7 @@ void use_rails(UcpLibrary const& ucp, ucp_config_t* config, std::string const& d
   configure(ucp, config, "PROTO_ENABLE", "y");
 }
 
-ucp_context_h make_context(UcpLibrary const& ucp, std::string const& devices, int ranks) {
+ucp_context_h make_context(UcpLibrary const& ucp, std::string const& devices, bool rma, int ranks) {
   ucp_config_t* config = nullptr;
   ucp.check(ucp.ucp_config_read(nullptr, nullptr, &config), "ucp_config_read");
   struct Released {
@@ -58,7 +58,7 @@ ucp_context_h make_context(UcpLibrary const& ucp, std::string const& devices, in
   }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
-  params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (rma ? UCP_FEATURE_RMA : 0);
   params.estimated_num_eps = static_cast<std::size_t>(ranks);
   ucp_context_h context = nullptr;
   ucp.check(ucp.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context), "ucp_init");
@@ -67,13 +67,13 @@ ucp_context_h make_context(UcpLibrary const& ucp, std::string const& devices, in
 
 }  // namespace
 
-Worker::Worker(std::string const& devices, int ranks, Hear hear)
+Worker::Worker(std::string const& devices, bool rma, int ranks, Hear hear)
     : ucp_(UcpLibrary::open()), hear_(std::move(hear)), peers_(static_cast<std::size_t>(ranks)) {
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     peers_[rank].worker = this;
     peers_[rank].rank = static_cast<int>(rank);
   }
-  context_ = make_context(*ucp_, devices, ranks);
+  context_ = make_context(*ucp_, devices, rma, ranks);
   try {
     ucp_worker_params_t params{};
     params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -192,15 +192,20 @@ void Worker::finish(Pending& operation, ucs_status_t status, std::size_t bytes) 
   operation.done_.store(true, std::memory_order_release);
 }
 
+ucp_request_param_t Worker::calls_back(Pending& operation) noexcept {
+  ucp_request_param_t how{};
+  how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  how.cb.send = &Worker::on_sent;
+  how.user_data = &operation;
+  return how;
+}
+
 void Worker::start_send(Pending& operation, int to, Tag const& tag, std::span<std::byte const> bytes, Sent when) {
   std::lock_guard const lock(mutex_);
   begin(operation, to, false);
   auto* const endpoint = this->endpoint(to);
   if (endpoint == nullptr) return finish(operation, UCS_ERR_CONNECTION_RESET, 0);
-  ucp_request_param_t how{};
-  how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  how.cb.send = &Worker::on_sent;
-  how.user_data = &operation;
+  auto const how = calls_back(operation);
   auto const send = when == Sent::asked_for ? ucp_->ucp_tag_send_sync_nbx : ucp_->ucp_tag_send_nbx;
   take(operation, send(endpoint, bytes.data(), bytes.size(), tag.value(), &how));
 }
@@ -216,6 +221,64 @@ void Worker::start_recv(Pending& operation, int from, Tag const& tag, std::span<
   how.user_data = &operation;
   auto* const request = ucp_->ucp_tag_recv_nbx(worker_, bytes.data(), bytes.size(), tag.value(), kWholeTag, &how);
   take(operation, request);
+}
+
+ucp_mem_h Worker::register_memory(void* memory, std::size_t bytes) {
+  std::lock_guard const lock(mutex_);
+  ucp_mem_map_params_t params{};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+  params.address = memory;
+  params.length = bytes;
+  ucp_mem_h registration = nullptr;
+  return ucp_->ucp_mem_map(context_, &params, &registration) == UCS_OK ? registration : nullptr;
+}
+
+void Worker::deregister(ucp_mem_h registration) noexcept {
+  std::lock_guard const lock(mutex_);
+  if (registration != nullptr) ucp_->ucp_mem_unmap(context_, registration);
+}
+
+std::vector<std::byte> Worker::pack_key(ucp_mem_h registration) {
+  std::lock_guard const lock(mutex_);
+  void* packed = nullptr;
+  std::size_t length = 0;
+  if (ucp_->ucp_rkey_pack(context_, registration, &packed, &length) != UCS_OK) return {};
+  auto const* const bytes = static_cast<std::byte const*>(packed);
+  std::vector<std::byte> copy(bytes, bytes + length);
+  ucp_->ucp_rkey_buffer_release(packed);
+  return copy;
+}
+
+ucp_rkey_h Worker::unpack_key(int owner, std::span<std::byte const> packed) {
+  std::lock_guard const lock(mutex_);
+  auto* const endpoint = this->endpoint(owner);
+  ucp_rkey_h key = nullptr;
+  if (endpoint == nullptr || ucp_->ucp_ep_rkey_unpack(endpoint, packed.data(), &key) != UCS_OK) return nullptr;
+  return key;
+}
+
+void Worker::forget_key(ucp_rkey_h key) noexcept {
+  std::lock_guard const lock(mutex_);
+  if (key != nullptr) ucp_->ucp_rkey_destroy(key);
+}
+
+void Worker::start_put(Pending& operation, int to, std::span<std::byte const> bytes, std::uint64_t address,
+                       ucp_rkey_h key) {
+  std::lock_guard const lock(mutex_);
+  begin(operation, to, false);
+  auto* const endpoint = this->endpoint(to);
+  if (endpoint == nullptr) return finish(operation, UCS_ERR_CONNECTION_RESET, 0);
+  auto const how = calls_back(operation);
+  take(operation, ucp_->ucp_put_nbx(endpoint, bytes.data(), bytes.size(), address, key, &how));
+}
+
+void Worker::start_flush(Pending& operation, int to) {
+  std::lock_guard const lock(mutex_);
+  begin(operation, to, false);
+  auto* const endpoint = this->endpoint(to);
+  if (endpoint == nullptr) return finish(operation, UCS_ERR_CONNECTION_RESET, 0);
+  auto const how = calls_back(operation);
+  take(operation, ucp_->ucp_ep_flush_nbx(endpoint, &how));
 }
 
 void Worker::cancel(Pending& operation) {

@@ -35,7 +35,7 @@ struct Tag {
 
 class Worker;
 
-/// A send or receive under way. It stays where it is until it is done.
+/// A send, receive or put under way. It stays where it is until it is done.
 class Pending {
  public:
   Pending() = default;
@@ -74,8 +74,9 @@ class Worker {
   /// both ways one after the other: the answer that asks for one message waits behind another that is on its way.
   static constexpr std::size_t kMostEager = std::size_t{256} << 10;
 
-  /// `devices`: what UCX may use, as UCX_NET_DEVICES; empty: UCX's own choice. @throws Error{system|unsupported}
-  Worker(std::string const& devices, int ranks, Hear hear);
+  /// `devices`: what UCX may use, as UCX_NET_DEVICES; empty: UCX's own choice. `rma`: puts are to be had.
+  /// @throws Error{system|unsupported}
+  Worker(std::string const& devices, bool rma, int ranks, Hear hear);
   ~Worker();
   Worker(Worker const&) = delete;
   Worker& operator=(Worker const&) = delete;
@@ -96,6 +97,19 @@ class Worker {
   void cancel(Pending& operation);
   /// Ends all `operations` for good, and connections to peers where that takes it: afterwards their memory is nobody's.
   void abandon(std::span<Pending* const> operations);
+
+  // Memory that others write to, see Windows. Null where UCX cannot; what is made here is given back before the worker
+  // goes.
+  [[nodiscard]] ucp_mem_h register_memory(void* memory, std::size_t bytes);
+  void deregister(ucp_mem_h registration) noexcept;
+  /// What another rank needs to write there.
+  [[nodiscard]] std::vector<std::byte> pack_key(ucp_mem_h registration);
+  [[nodiscard]] ucp_rkey_h unpack_key(int owner, std::span<std::byte const> packed);
+  void forget_key(ucp_rkey_h key) noexcept;
+  /// Writes to `address` of rank `to`; done when `bytes` may be written again.
+  void start_put(Pending& operation, int to, std::span<std::byte const> bytes, std::uint64_t address, ucp_rkey_h key);
+  /// Done when all that was put to `to` before is there.
+  void start_flush(Pending& operation, int to);
 
   /// Makes a copy. Lost where the peer is.
   void send_notice(int to, std::span<std::byte const> bytes);
@@ -145,6 +159,8 @@ class Worker {
   /// Null, and the peer is broken, where there can be none.
   [[nodiscard]] ucp_ep_h endpoint(int rank);
   void begin(Pending& operation, int peer, bool receives) noexcept;
+  /// How an operation that sends ends.
+  [[nodiscard]] static ucp_request_param_t calls_back(Pending& operation) noexcept;
   /// What a call of UCX has returned for an operation.
   static void take(Pending& operation, ucs_status_ptr_t request) noexcept;
   static void finish(Pending& operation, ucs_status_t status, std::size_t bytes) noexcept;

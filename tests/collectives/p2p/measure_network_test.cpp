@@ -22,8 +22,8 @@ TEST(MeasureNetwork, FindsLatencyAndBandwidth) {
     sim::LinkSpeed link;
   };
   // From an adapter for InfiniBand to a modem; the last is too slow for long messages.
-  for (auto const& [ranks, link] : {Case{2, {1e-6, 50e9}}, Case{5, {20e-6, 125e6}}, Case{16, {100e-6, 12.5e6}},
-                                    Case{3, {20e-3, 100e3}}}) {
+  for (auto const& [ranks, link] :
+       {Case{2, {1e-6, 50e9}}, Case{5, {20e-6, 125e6}}, Case{16, {100e-6, 12.5e6}}, Case{3, {20e-3, 100e3}}}) {
     auto const found = measured(sim::Topology::flat(ranks, link), 1);
     EXPECT_NEAR(found[0].alpha_s, link.latency_s, link.latency_s / 100 + 10 / link.bytes_per_s);
     EXPECT_NEAR(found[0].beta_s_per_byte * link.bytes_per_s, 1, 0.01);

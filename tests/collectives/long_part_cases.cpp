@@ -1,0 +1,104 @@
+#include "collectives/long_part_cases.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace weft::test {
+namespace {
+
+constexpr std::size_t kPart = (std::size_t{256} << 10) / sizeof(std::uint32_t) + 5;  // elements
+
+enum class Where { symmetric, scattered, mixed };
+
+/// What `from` has for `to`: no two elements of a case are likely to be equal.
+std::uint32_t element(int from, int to, std::size_t i) {
+  auto const mixed = (static_cast<std::uint64_t>(from) * 131 + static_cast<std::uint64_t>(to)) * 7'919 + i;
+  return static_cast<std::uint32_t>((mixed * 0x9e3779b97f4a7c15U) >> 32U);
+}
+
+/// A buffer of `parts` parts, as told.
+class Memory {
+ public:
+  Memory(Communicator& world, Where where, int parts)
+      : symmetric_(world.allocate(kPart * static_cast<std::size_t>(parts + 1), DataType::u32)),
+        private_(where == Where::mixed && world.rank() == 0 ? kPart * static_cast<std::size_t>(parts) : 0) {
+    auto const shift = where == Where::scattered ? 16 * static_cast<std::size_t>(world.rank()) : 0;
+    auto const count = kPart * static_cast<std::size_t>(parts);
+    span_ = private_.empty() ? symmetric_.as<std::uint32_t>().subspan(shift, count) : std::span(private_);
+    std::fill(span_.begin(), span_.end(), 0xdeadbeefU);
+  }
+
+  [[nodiscard]] std::span<std::uint32_t> all() const { return span_; }
+  [[nodiscard]] std::span<std::uint32_t> part(int index) const {
+    return span_.subspan(kPart * static_cast<std::size_t>(index), kPart);
+  }
+  [[nodiscard]] std::span<std::uint32_t const> given() const { return span_; }
+
+ private:
+  Buffer symmetric_;
+  std::vector<std::uint32_t> private_;
+  std::span<std::uint32_t> span_;
+};
+
+void fill(std::span<std::uint32_t> part, int from, int to) {
+  for (std::size_t i = 0; i < part.size(); ++i) part[i] = element(from, to, i);
+}
+
+void require_part(std::span<std::uint32_t const> part, int from, int to, std::string const& what) {
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    if (part[i] == element(from, to, i)) continue;
+    throw std::runtime_error(what + ": element " + std::to_string(i) + " of rank " + std::to_string(from) +
+                             "'s part is wrong");
+  }
+}
+
+constexpr int kEverybody = 1000;
+
+void check_gathers(Communicator& world, Where where) {
+  Memory const one(world, where, 1);
+  Memory const many(world, where, world.size());
+  fill(one.part(0), world.rank(), kEverybody);
+  world.all_gather(one.given(), many.all());
+  for (int rank = 0; rank < world.size(); ++rank) require_part(many.part(rank), rank, kEverybody, "all_gather");
+
+  std::fill(many.all().begin(), many.all().end(), 0U);
+  fill(many.part(world.rank()), world.rank(), kEverybody);
+  world.all_gather(std::span<std::uint32_t const>(many.part(world.rank())), many.all());
+  for (int rank = 0; rank < world.size(); ++rank) require_part(many.part(rank), rank, kEverybody, "in place");
+
+  for (int root = 0; root < world.size(); ++root) {
+    fill(one.part(0), world.rank(), root);
+    world.gather(one.given(), world.rank() == root ? many.all() : std::span<std::uint32_t>(), root);
+    for (int rank = 0; rank < world.size() && world.rank() == root; ++rank) {
+      require_part(many.part(rank), rank, root, "gather");
+    }
+  }
+}
+
+void check_scatters(Communicator& world, Where where) {
+  Memory const one(world, where, 1);
+  Memory const many(world, where, world.size());
+  Memory const got(world, where, world.size());
+  for (int rank = 0; rank < world.size(); ++rank) fill(many.part(rank), world.rank(), rank);
+  world.all_to_all(many.given(), got.all());
+  for (int rank = 0; rank < world.size(); ++rank) require_part(got.part(rank), rank, world.rank(), "all_to_all");
+  for (int root = 0; root < world.size(); ++root) {
+    world.scatter(world.rank() == root ? many.given() : std::span<std::uint32_t const>(), one.all(), root);
+    require_part(one.part(0), root, world.rank(), "scatter");
+  }
+}
+
+}  // namespace
+
+void check_long_parts(Communicator& world) {
+  for (auto const where : {Where::symmetric, Where::scattered, Where::mixed}) {
+    check_gathers(world, where);
+    check_scatters(world, where);
+  }
+}
+
+}  // namespace weft::test
