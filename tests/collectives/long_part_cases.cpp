@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace weft::test {
@@ -92,7 +95,51 @@ void check_scatters(Communicator& world, Where where) {
   }
 }
 
+/// So many that partial sums depend on their order.
+template <typename T>
+std::vector<T> contribution(int rank, std::size_t count) {
+  std::mt19937 random(static_cast<std::uint32_t>(rank) * 31 + 5);
+  std::normal_distribution<float> normal;
+  std::vector<T> values(count);
+  for (auto& value : values) {
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      value = to_bfloat16(normal(random));
+    } else {
+      value = static_cast<T>(normal(random));
+    }
+  }
+  return values;
+}
+
+template <typename T>
+void check_sums(Communicator& world, std::size_t count, ReduceOp op) {
+  constexpr std::size_t kShort = 1000;  // elements
+  auto const mine = contribution<T>(world.rank(), count);
+  auto cut = mine;
+  for (std::size_t first = 0; first < count; first += kShort) {
+    auto const piece = std::span(cut).subspan(first, std::min(kShort, count - first));
+    world.all_reduce(std::span<T const>(piece), piece, op);
+  }
+  std::vector<T> whole(count);
+  world.all_reduce(std::span<T const>(mine), std::span(whole), op);
+  auto in_place = mine;
+  world.all_reduce(std::span<T const>(in_place), std::span(in_place), op);
+  for (auto const* sums : {&whole, &in_place}) {
+    if (std::memcmp(sums->data(), cut.data(), count * sizeof(T)) == 0) continue;
+    throw std::runtime_error("an all_reduce of " + std::to_string(count) + " elements has other bits than its pieces");
+  }
+}
+
 }  // namespace
+
+void check_long_sums(Communicator& world) {
+  constexpr std::size_t kMany = 2'000'003;
+  check_sums<float>(world, kMany, ReduceOp::sum);
+  check_sums<float>(world, 200'001, ReduceOp::avg);
+  check_sums<float>(world, 5'000, ReduceOp::sum);  // fewer lines than there are shares
+  check_sums<BFloat16>(world, kMany, ReduceOp::sum);
+  check_sums<double>(world, 300'007, ReduceOp::avg);
+}
 
 void check_long_parts(Communicator& world) {
   for (auto const where : {Where::symmetric, Where::scattered, Where::mixed}) {

@@ -9,4 +9,8 @@ namespace weft::test {
 /// element is known. Collective. @throws std::runtime_error
 void check_long_parts(Communicator& world);
 
+/// all_reduces of many chunks have the bits of the same ones cut into calls that are too short for any pipeline, which
+/// ranks of several hosts combine in another way. Collective. @throws std::runtime_error
+void check_long_sums(Communicator& world);
+
 }  // namespace weft::test

@@ -256,6 +256,11 @@ void lose_one(Job const& job) {
   expect_error(ErrorCode::peer_lost, "rank " + std::to_string(last), [&] { all_reduce_one(world); });
 }
 
+void long_sums(Job const& job) {
+  auto world = job.create();
+  check_long_sums(world);
+}
+
 void long_parts(Job const& job) {
   auto world = job.create();
   check_long_parts(world);
@@ -475,7 +480,7 @@ int run(int argc, char** argv) {
 #endif
         {"mismatch", mismatch}, {"timeout", timeout}, {"abort", abort_from_a_thread}, {"leave", leave},
         {"kill", kill_one}, {"lose", lose_one}, {"stop", stop_one}, {"long_parts", long_parts},
-        {"communicators", communicators}, {"messages", messages}, {"messenger", messenger},
+        {"long_sums", long_sums}, {"communicators", communicators}, {"messages", messages}, {"messenger", messenger},
         {"messenger_errors", messenger_errors}, {"crowded", crowded}, {"refuse", refuse}, {"bitwise", bitwise},
         {"relaxed", relaxed}, {
       "wire", wire

@@ -129,6 +129,13 @@ TEST(UcxBackend, WhatCrossesHostsMayBeRounded) {
   expect_success("wire", {"default", "ab", kOverTcp});
 }
 
+TEST(UcxBackend, LongSumsHaveTheBitsOfTheirPieces) {
+  for (auto const* hosts : {"aabb", "abab", "aabbcc", "abcabc", "aabbccdd", "aab"}) {
+    SCOPED_TRACE(hosts);
+    expect_success("long_sums", {"default", hosts, kOverTcp});
+  }
+}
+
 TEST(UcxBackend, LongPartsOfSymmetricMemoryAreWrittenWhereTheyBelong) {
   for (auto const& setting : {Setting{"ucx", "ab", kOverTcp}, Setting{"ucx", "abc", kOverTcp}, Setting{"ucx", "aaa"}}) {
     auto const outcome = start_ranks(

@@ -211,20 +211,22 @@ class Torchrun(unittest.TestCase):
 
 
 class Failures(unittest.TestCase):
-    """Two hosts of two ranks; something happens to the second host's last rank, or to its link."""
+    """Hosts of two ranks; something happens to the last rank, or to its host's link."""
 
     backend = None  # the default one: MPI between hosts
     by = "mpirun"
     count = 1000  # elements of a call
+    count_of_hosts = 2
     rails = 1
     environment = {}
 
     def setUp(self):
-        self.hosts = Hosts(2, FAST, self.rails)
+        self.hosts = Hosts(self.count_of_hosts, FAST, self.rails)
+        self.last = 2 * self.count_of_hosts - 1
         self.addCleanup(self.hosts.close)
         self.job = Job(self.hosts, 2, ["loop", str(kTimeoutMs), str(test_hosts.SHARED), str(self.count)], self.backend, self.by, self.environment)
         self.addCleanup(self.job.close)
-        until(lambda: all("goes on" in self.job.diary(rank) for rank in range(4)), lambda: "ranks to go on: " + self.job.output)
+        until(lambda: all("goes on" in self.job.diary(rank) for rank in range(self.last + 1)), lambda: "ranks to go on: " + self.job.output)
 
     def expect(self, rank, culprits):
         """`rank` has said that one of the `culprits` is to blame."""
@@ -236,28 +238,30 @@ class Failures(unittest.TestCase):
         for host in self.hosts:
             self.assertEqual([], [name for name in host.shared_files() if "weft" in name])
 
-    def last_rank(self):
-        return self.job.process_of(3)
-
     def test_a_stopped_rank_is_named(self):
-        stopped = self.last_rank()
+        stopped = self.job.process_of(self.last)
         os.kill(stopped, signal.SIGSTOP)
-        for rank in range(3):
-            self.expect(rank, [3])
+        for rank in range(self.last):
+            self.expect(rank, [self.last])
         if self.by == "torchrun":
             os.kill(stopped, signal.SIGKILL)  # as its agent would
         self.expect_nothing_left()
 
     def test_a_killed_rank_ends_the_job(self):
-        os.kill(self.last_rank(), signal.SIGKILL)
+        os.kill(self.job.process_of(self.last), signal.SIGKILL)
         self.assertNotEqual(0, self.job.wait())
-        self.assertIn("rank 3", self.job.output)
+        self.assertIn(f"rank {self.last}", self.job.output)
         self.expect_nothing_left()
 
     def test_a_cut_link_is_noticed_on_both_sides(self):
-        self.hosts[1].cut()
-        for rank, others in ((0, (2, 3)), (1, (2, 3)), (2, (0, 1)), (3, (0, 1))):
-            self.expect(rank, others)
+        self.hosts[-1].cut()
+        self.expect_both_sides()
+
+    def expect_both_sides(self):
+        """The last host's ranks blame others, and those them."""
+        own, others = [self.last - 1, self.last], range(self.last - 1)
+        for rank in range(self.last + 1):
+            self.expect(rank, others if rank in own else own)
         self.expect_nothing_left()
 
 
@@ -279,11 +283,15 @@ class FailuresInChunks(Failures):
         self.assertRegex(self.job.diary(rank), rf"failed: rank ({one}) (did not complete|is lost|left|\(pid \d+\) died)")
 
     def test_a_killed_rank_ends_the_job(self):
-        os.kill(self.last_rank(), signal.SIGKILL)
-        for rank in range(3):
-            self.expect(rank, [3])
+        os.kill(self.job.process_of(self.last), signal.SIGKILL)
+        for rank in range(self.last):
+            self.expect(rank, [self.last])
         self.assertNotEqual(0, self.job.wait())
         self.expect_nothing_left()
+
+
+class FailuresInChunksOfThreeHosts(FailuresInChunks):
+    count_of_hosts = 3
 
 
 class FailuresOnRails(FailuresInChunks):
@@ -293,10 +301,8 @@ class FailuresOnRails(FailuresInChunks):
     environment = {"WEFT_NET_DEVICES": "eth0,eth1"}
 
     def test_one_of_two_cut_links_is_noticed(self):
-        self.hosts[1].cut(rail=1)
-        for rank, others in ((0, (2, 3)), (1, (2, 3)), (2, (0, 1)), (3, (0, 1))):
-            self.expect(rank, others)
-        self.expect_nothing_left()
+        self.hosts[-1].cut(rail=1)
+        self.expect_both_sides()
 
 
 class Topology(unittest.TestCase):

@@ -1,7 +1,9 @@
-// all_reduce over two hosts of equally many ranks, chunk by chunk through both levels: each rank combines its slice of
-// a chunk with the ranks of its host, exchanges it with its counterpart on the other host, combines both, and shares
-// the result with its host. All ranks of a host use its link at once, and while some chunks cross it, others are
-// combined and shared inside. On the wire, per host: B each way, in one step.
+// all_reduce over hosts of equally many ranks, chunk by chunk through both levels. Each rank of a host has a slice of
+// the buffer, and its counterparts on the other hosts have the same. For every chunk of its slice a rank combines the
+// contributions of its host, brings those of all hosts together, and shares the result with its host. Between two hosts
+// both combine all of a slice: B bytes each way over a host's link, in one step. Between h hosts each combines one of h
+// shares of a slice and sends the others its results: 2B(h − 1)/h bytes, in two steps. All ranks of a host use its link
+// at once, and while some chunks cross it, others are combined and shared inside.
 #include <algorithm>
 
 #include "collectives/hierarchical/column.hpp"
@@ -15,92 +17,162 @@ namespace weft::hierarchical {
 using shm::at;
 
 bool HierarchicalBackend::goes_by_chunks(Call const& call) const noexcept {
-  return call.contract.operation == weft::Operation::all_reduce && between_ && layout_.hosts().size() == 2 &&
+  return call.contract.operation == weft::Operation::all_reduce && between_ && layout_.hosts().size() > 1 &&
          layout_.is_even() && combines_by_host(call) && !is_rounded(call);
 }
 
-/// Elements of a chunk, whose slices are whole cache lines: `slice` to each rank of a host.
+/// Elements: of a buffer the slice of each local rank, of a slice its shares, and of a share its chunks. All of them
+/// begin at whole cache lines.
 struct HierarchicalBackend::Slices {
   std::size_t count;  // of the buffer
-  std::size_t slice;
   std::size_t locals;
+  std::size_t shares;
+  std::size_t chunk;  // the longest
   std::size_t element;
 
-  [[nodiscard]] std::size_t chunks() const noexcept { return shm::ceil_div(count, slice * locals); }
-  [[nodiscard]] Range operator()(std::size_t chunk, std::size_t local) const noexcept {
-    auto const whole = shm::block_of(count, chunk, slice * locals);
-    auto const part = shm::part_of(whole.count, local, locals, element);
+  [[nodiscard]] Range slice(std::size_t local) const noexcept {
+    auto const slice = shm::part_of(count, local, locals, element);
+    return {slice.first, slice.count};
+  }
+  [[nodiscard]] Range share(std::size_t local, std::size_t index) const noexcept {
+    auto const whole = slice(local);
+    auto const part = shm::part_of(whole.count, index, shares, element);
     return {whole.first + part.first, part.count};
   }
-  /// Of a local rank, in all chunks.
-  [[nodiscard]] std::size_t total(std::size_t local) const noexcept {
-    return (chunks() - 1) * slice + (*this)(chunks() - 1, local).count;
+  [[nodiscard]] Range operator()(std::size_t local, std::size_t index, std::size_t k) const noexcept {
+    auto const whole = share(local, index);
+    auto const part = shm::block_of(whole.count, k, chunk);
+    return {whole.first + part.first, part.count};
   }
-  [[nodiscard]] PartArrays parts(std::size_t chunk) const {
+  /// Of the first share, which is the longest.
+  [[nodiscard]] std::size_t chunks() const noexcept { return shm::ceil_div(share(0, 0).count, chunk); }
+  /// Chunk k of that share of every local rank.
+  [[nodiscard]] PartArrays parts(std::size_t index, std::size_t k) const {
     PartArrays all;
     for (std::size_t local = 0; local < locals; ++local) {
-      auto const range = (*this)(chunk, local);
+      auto const range = (*this)(local, index, k);
       all.add(range.first, range.count);
     }
     return all;
   }
 };
 
-void HierarchicalBackend::combine_slice(Call const& call, Slices const& slices, std::size_t chunk, void* partials) {
-  auto const parts = slices.parts(chunk);
-  auto scatter = inner(call, weft::Operation::reduce_scatter_v, parts.total());
-  scatter.contract.reduce = HostOrder::levels(call.contract.reduce).inside;
-  scatter.scale = call.scale;
-  scatter.send = call.send;
-  scatter.recv = at(partials, chunk * slices.slice * slices.element);
-  scatter.send_parts = parts.parts();
-  run_intra(scatter, &Backend::reduce_scatter);
+/// Results of this rank's share on their way to its counterparts, and theirs on the way here.
+class HierarchicalBackend::ResultExchange {
+ public:
+  ResultExchange(Transport& column, Slices const& slices, std::size_t local, void* result)
+      : column_(column), slices_(slices), local_(local), result_(result) {}
+
+  /// Begins with chunk k, which lies where it belongs. Pre: the one before has been waited for.
+  void begin(std::size_t k) {
+    if (slices_.shares == 1) return;
+    auto const mine = bytes_of(static_cast<std::size_t>(column_.rank()), k);
+    for (int distance = 1; distance < column_.size(); ++distance) {
+      auto const to = (column_.rank() + distance) % column_.size();
+      auto const from = (column_.rank() - distance + column_.size()) % column_.size();
+      if (!mine.empty()) under_way_.push_back(column_.start_send(to, mine));
+      auto const theirs = bytes_of(static_cast<std::size_t>(from), k);
+      if (!theirs.empty()) under_way_.push_back(column_.start_recv(from, theirs));
+    }
+  }
+  void wait() {
+    for (auto& each : under_way_) column_.wait(each);
+    under_way_.clear();
+  }
+  /// After a failure that the transport has been told.
+  void abandon() noexcept try { wait(); } catch (Error const&) {  // that one; nothing is under way any more
+  }
+
+ private:
+  [[nodiscard]] std::span<std::byte> bytes_of(std::size_t share, std::size_t k) const noexcept {
+    auto const range = slices_(local_, share, k);
+    return {at(result_, range.first * slices_.element), range.count * slices_.element};
+  }
+
+  Transport& column_;
+  Slices const& slices_;
+  std::size_t local_;
+  void* result_;
+  std::vector<Transport::Request> under_way_;
+};
+
+void HierarchicalBackend::combine_chunk(Call const& call, Slices const& slices, std::size_t k, void* partials) {
+  auto const local = static_cast<std::size_t>(layout_.local_index(rank()));
+  for (std::size_t share = 0; share < slices.shares; ++share) {
+    auto const parts = slices.parts(share, k);
+    if (parts.total() == 0) continue;
+    auto scatter = inner(call, weft::Operation::reduce_scatter_v, parts.total());
+    scatter.contract.reduce = HostOrder::levels(call.contract.reduce).inside;
+    scatter.scale = call.scale;
+    scatter.send = call.send;
+    scatter.recv = at(partials, (slices(local, share, k).first - slices.slice(local).first) * slices.element);
+    scatter.send_parts = parts.parts();
+    run_intra(scatter, &Backend::reduce_scatter);
+  }
 }
 
-void HierarchicalBackend::share_slice(Call const& call, Slices const& slices, std::size_t chunk) {
-  auto const parts = slices.parts(chunk);
-  auto const own = slices(chunk, static_cast<std::size_t>(layout_.local_index(rank())));
-  auto gather = inner(call, weft::Operation::all_gather_v, parts.total());
-  gather.send = at(call.recv, own.first * slices.element);
-  gather.recv = call.recv;
-  gather.recv_parts = parts.parts();
-  run_intra(gather, &Backend::all_gather);
+void HierarchicalBackend::share_chunk(Call const& call, Slices const& slices, std::size_t k) {
+  auto const local = static_cast<std::size_t>(layout_.local_index(rank()));
+  for (std::size_t share = 0; share < slices.shares; ++share) {
+    auto const parts = slices.parts(share, k);
+    if (parts.total() == 0) continue;
+    auto gather = inner(call, weft::Operation::all_gather_v, parts.total());
+    gather.send = at(call.recv, slices(local, share, k).first * slices.element);
+    gather.recv = call.recv;
+    gather.recv_parts = parts.parts();
+    run_intra(gather, &Backend::all_gather);
+  }
 }
 
 void HierarchicalBackend::all_reduce_by_chunks(Call const& call) {
   auto const local = static_cast<std::size_t>(layout_.local_index(rank()));
+  auto const host = static_cast<std::size_t>(layout_.host_of(rank()));
+  auto const hosts = layout_.hosts().size();
   auto const element = size_of(call.contract.dtype);
-  Slices const slices{call.contract.count, kSlice / element, layout_.locals().size(), element};
-  auto const total = slices.total(local);
-  auto const partials = workspace(std::max<std::size_t>(total, 1), call.contract.dtype);
-  auto const ahead = std::min(p2p::RankOrder::kAhead, slices.chunks());
-  for (std::size_t chunk = 0; chunk < ahead; ++chunk) combine_slice(call, slices, chunk, partials.data());
+  Slices const slices{call.contract.count, layout_.locals().size(), hosts == 2 ? 1 : hosts, kSlice / element, element};
+  auto const slice = slices.slice(local);
+  auto const partials = workspace(std::max<std::size_t>(slice.count, 1), call.contract.dtype);
+  auto const chunks = slices.chunks();
+  auto const ahead = std::min(p2p::RankOrder::kAhead, chunks);
+  for (std::size_t k = 0; k < ahead; ++k) combine_chunk(call, slices, k, partials.data());
 
-  auto crossing = inner(call, weft::Operation::all_reduce, total);
+  auto crossing = inner(call, weft::Operation::all_reduce, slice.count);
   crossing.contract.reduce = HostOrder::levels(call.contract.reduce).between;
-  auto const host = layout_.host_of(rank());
-  if (crossing.contract.reduce == ReduceOp::premul_sum)
-    crossing.scale = order_.weights()[static_cast<std::size_t>(host)];
+  if (crossing.contract.reduce == ReduceOp::premul_sum) crossing.scale = order_.weights()[host];
   crossing.send = partials.data();
+  p2p::Shares shares;
+  std::vector<int> members;
+  for (std::size_t other = 0; other < hosts; ++other) {
+    auto const share = slices.share(local, slices.shares == 1 ? 0 : other);
+    shares.push_back({(share.first - slice.first) * element, share.count * element});
+    members.push_back(layout_.hosts()[other][local]);
+  }
   auto announced = call;
   announced.sequence = inter_calls_;
-  std::vector<int> members;
-  for (auto const& ranks : layout_.hosts()) members.push_back(ranks[local]);
   try {
-    Column column(between_(announced), members, host);
-    p2p::Context context(column, {.chunk_bytes = slices.slice * element});
-    p2p::RankOrder order(context, crossing, p2p::Shares(members.size(), {0, total * element}));
+    Column column(between_(announced), members, static_cast<int>(host));
+    p2p::Context context(column, {.chunk_bytes = slices.chunk * element});
+    p2p::RankOrder order(context, crossing, shares);
+    ResultExchange results(column, slices, local, call.recv);
     try {
-      for (std::size_t chunk = 0; chunk < slices.chunks(); ++chunk) {
+      auto const own = slices.shares == 1 ? 0 : host;
+      for (std::size_t k = 0; k < chunks; ++k) {
         // The last chunk may have nothing for this rank.
-        if (chunk < order.chunks()) order.combine(chunk, at(call.recv, slices(chunk, local).first * element));
-        if (chunk + ahead < slices.chunks()) combine_slice(call, slices, chunk + ahead, partials.data());
-        order.go_on(chunk);
-        share_slice(call, slices, chunk);
+        if (k < order.chunks()) order.combine(k, at(call.recv, slices(local, own, k).first * element));
+        results.wait();
+        results.begin(k);
+        if (k + ahead < chunks) combine_chunk(call, slices, k + ahead, partials.data());
+        order.go_on(k);
+        // Those that cross hosts have the time of a chunk.
+        if (slices.shares == 1) share_chunk(call, slices, k);
+        if (slices.shares > 1 && k > 0) share_chunk(call, slices, k - 1);
       }
+      results.wait();
+      if (slices.shares > 1) share_chunk(call, slices, chunks - 1);
     } catch (Error const& error) {
       fail(error.code(), error.what());
       order.abandon();
+      results.abandon();
       throw;
     }
   } catch (Error const& error) {

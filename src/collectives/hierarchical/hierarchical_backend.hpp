@@ -122,12 +122,13 @@ class HierarchicalBackend final : public Backend {
 
   // all_reduce_by_chunks.cpp
   struct Slices;
+  class ResultExchange;
   [[nodiscard]] bool goes_by_chunks(Call const& call) const noexcept;
   void all_reduce_by_chunks(Call const& call);
-  /// This rank's slice of a chunk, of the ranks of its host, to its place in `partials`.
-  void combine_slice(Call const& call, Slices const& slices, std::size_t chunk, void* partials);
-  /// Brings the slices of a chunk, which are in place, to all ranks of the host.
-  void share_slice(Call const& call, Slices const& slices, std::size_t chunk);
+  /// Chunk k of this rank's slice, of the ranks of its host, to its place in `partials`.
+  void combine_chunk(Call const& call, Slices const& slices, std::size_t k, void* partials);
+  /// Brings chunk k of all slices, which is in place at its rank, to all ranks of the host.
+  void share_chunk(Call const& call, Slices const& slices, std::size_t k);
 
   std::unique_ptr<Backend> intra_;
   std::unique_ptr<Backend> inter_;
