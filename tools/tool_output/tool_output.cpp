@@ -26,7 +26,7 @@ void check_writable(std::string const& path) {
     throw std::runtime_error(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
 }
 
-void write(std::string const& path, std::function<void(std::ostream&)> const& to) {
+void write_file(std::string const& path, std::function<void(std::ostream&)> const& to) {
   if (path.empty()) return;
   if (path == "-") return to(std::cout);
   std::ofstream file(path);

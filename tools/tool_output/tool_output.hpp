@@ -12,7 +12,7 @@ void check_writable(std::string const& path);
 
 /// Writes what `to` gives to the file at `path`; "-" is standard output, and nothing happens where it is empty.
 /// @throws std::runtime_error that names `path` where not all of it was written, as on a full disk
-void write(std::string const& path, std::function<void(std::ostream&)> const& to);
+void write_file(std::string const& path, std::function<void(std::ostream&)> const& to);
 
 /// The exit code of a program that has printed its result: `code`, or 2 where standard output did not take all of it
 /// and `program` has said so on standard error. A reader that wants no more (a closed pipe) is no error.

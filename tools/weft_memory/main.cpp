@@ -23,7 +23,7 @@ namespace {
 
 using weft::MemoryPlan;
 using weft::memory_tool::Problem;
-constexpr auto write_file = weft::tool_output::write;
+using weft::tool_output::write_file;
 
 constexpr int kDoesNotFit = 1;
 constexpr int kBadInput = 2;

@@ -21,7 +21,7 @@ namespace {
 using namespace weft::schedule_tool;
 using weft::Schedule;
 
-constexpr auto write_file = weft::tool_output::write;
+using weft::tool_output::write_file;
 
 constexpr int kDoesNotFit = 1;
 constexpr int kBadInput = 2;

@@ -32,7 +32,7 @@ void run(Settings const& settings) {
   check_writable(settings.json);
   check_writable(settings.picture);
   auto const report = tell(settings);
-  weft::tool_output::write(settings.json, [&](std::ostream& out) { out << report.dump(2) << '\n'; });
+  weft::tool_output::write_file(settings.json, [&](std::ostream& out) { out << report.dump(2) << '\n'; });
   if (settings.picture.empty()) return;
   weft::plot_tool::run_plot_script("plot_simulation.py", "- " + weft::plot_tool::quoted(settings.picture),
                                    report.dump());

@@ -16,7 +16,7 @@ std::optional<Windows::Key> Windows::begin(std::shared_ptr<void> memory, std::si
 
 std::shared_ptr<void> Windows::complete(std::vector<Key> const& keys) {
   std::lock_guard const lock(mutex_);
-  auto const memory = next_.memory;
+  auto memory = next_.memory;
   if (keys.empty()) {
     end(next_);
     return memory;
