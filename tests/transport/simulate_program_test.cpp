@@ -147,9 +147,9 @@ TEST(SimulateProgram, BadInputIsExplained) {
                                         {"--step 3x1M@1ms --plot a.png", "not for --step"},
                                         {"--step 3x1M@1ms --straggler 1@5ms", "begin together"},
                                         {"--no-overlap", "--step"},
-                                        {"--bytes=", "an empty value"},
+                                        {"--bytes=", "TEXT missing"},
                                         {"--topology ''", "an empty value"},
-                                        {"--step=", "an empty value"},
+                                        {"--step ''", "an empty value"},
                                         {"--reduction nan", "no finite number"},
                                         {"--ranks 2 --bytes 8 --json /dev/full", "cannot be written: No space"},
                                         {"--nonsense", "nonsense"}}) {
