@@ -189,9 +189,9 @@ void Channel::post(std::atomic<std::uint64_t>& word, std::uint64_t value) noexce
 void Channel::store(std::atomic<std::uint64_t>& word, std::uint64_t value, bool fence) noexcept {
   // Peers spin long before they sleep. A full fence would make this rank wait for the line that the peers are polling,
   // which costs as much as a whole small collective; without it a peer that falls asleep in this very moment wakes
-  // after its first nap. Where nobody spins, the fence orders the store before the look at the sleepers.
+  // after its first nap. Where nobody spins for long, the fence orders the store before the look at the sleepers.
   word.store(value, std::memory_order_release);
-  if (fence || patience_.spins + patience_.glances == 0) full_fence();
+  if (fence || patience_.spins + patience_.glances <= kFewSpins) full_fence();
   ring_doorbell(mine());
 }
 

@@ -65,8 +65,9 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
     tuning.inline_patience = {.spins = kSpins, .yields = 20};
   else
     tuning.inline_patience = {.glances = kGlances, .yields = 200};
-  // A communication thread polls only on a core that computation leaves free.
-  if (!ranks_share_cores && cores >= 2 * ranks) tuning.stream_patience = {.spins = kSpins};
+  // A communication thread polls for long only on a core that computation leaves free. Elsewhere for as long as a peer
+  // takes that is at the same call: calls that follow one another at once would each put both to sleep.
+  if (!ranks_share_cores) tuning.stream_patience = {.spins = cores >= 2 * ranks ? kSpins : kFewSpins};
   if (config.spin) {
     tuning.inline_patience.spins = static_cast<int>(config.spin->count() * 40);
     tuning.inline_patience.glances = 0;
