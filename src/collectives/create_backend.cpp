@@ -14,6 +14,7 @@
 #include "collectives/shm/shm_backend.hpp"
 #include "core/host_identity.hpp"
 #include "core/launcher.hpp"
+#include "core/rank_hosts.hpp"
 #include "weft/error.hpp"
 #if WEFT_WITH_MPI || WEFT_WITH_UCX
 #include "collectives/hierarchical/hierarchical_backend.hpp"
@@ -33,6 +34,7 @@ namespace {
 /// What each rank says of itself; bytes, since ranks may be of different processes.
 struct Introduction {
   char host[kMostHostIdCharacters + 1] = {};
+  char host_name[kMostHostIdCharacters + 1] = {};
   bool asks = false;
   bool prefers_ucx = false;  ///< between hosts, where nobody asks
   BackendKind wanted = BackendKind::shm;
@@ -60,6 +62,7 @@ std::vector<Introduction> introduce(Bootstrap& bootstrap, CommunicatorOptions co
   auto const& config = *options.config;
   Introduction mine;
   host_identity(config).copy(mine.host, kMostHostIdCharacters);
+  host_name(config).copy(mine.host_name, kMostHostIdCharacters);
   mine.asks = config.backend.has_value();
   mine.wanted = config.backend.value_or(BackendKind::shm);
   mine.reproducibility = options.reproducibility;
@@ -72,11 +75,15 @@ std::vector<Introduction> introduce(Bootstrap& bootstrap, CommunicatorOptions co
   return all;
 }
 
-/// For each rank the number of its host.
-std::vector<int> number_hosts(std::vector<Introduction> const& all) {
-  std::vector<std::string> names;
-  for (auto const& one : all) names.emplace_back(one.host);
-  return HostLayout::number(names);
+RankHosts hosts_of(std::vector<Introduction> const& all) {
+  RankHosts hosts;
+  std::vector<std::string> identities;
+  for (auto const& one : all) {
+    identities.emplace_back(one.host);
+    hosts.names.emplace_back(one.host_name);
+  }
+  hosts.numbers = HostLayout::number(identities);
+  return hosts;
 }
 
 /// `by_ucx`: whether what crosses hosts goes over UCX unless somebody asks for something else.
@@ -128,34 +135,34 @@ std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, CommunicatorO
 #endif
 
 std::unique_ptr<Backend> create_over_mpi(BackendKind kind, Bootstrap& bootstrap, CommunicatorOptions const& options,
-                                         std::vector<int> const& hosts, Introduction const& first) {
+                                         RankHosts const& hosts, Introduction const& first) {
 #if WEFT_WITH_MPI
   auto const members = bootstrap.join_mpi();
   if (!members) {
-    refuse(kind, hosts,
+    refuse(kind, hosts.numbers,
            fmt::format("needs ranks that MPI has started, not \"{}\": start every rank with mpirun or srun",
                        bootstrap.name()));
   }
-  if (kind == BackendKind::mpi) return mpi::MpiBackend::create(bootstrap, members, options);
+  if (kind == BackendKind::mpi) return mpi::MpiBackend::create(bootstrap, members, options, hosts);
   return create_hierarchical(
-      bootstrap, options, hosts, first,
+      bootstrap, options, hosts.numbers, first,
       [&](HostLayout const& layout, CommunicatorOptions const& inside, HostOrder const& order) {
         auto const locals = mpi_bootstrap_of(members->subset(layout.locals()), first.tag, *inside.config);
         auto intra = shm::ShmBackend::create(*locals, inside, {.ranks = layout.locals(), .look = {}});
-        return Levels{std::move(intra), mpi::MpiBackend::create(bootstrap, members, options, order)};
+        return Levels{std::move(intra), mpi::MpiBackend::create(bootstrap, members, options, hosts, order)};
       });
 #else
   static_cast<void>(bootstrap), static_cast<void>(options), static_cast<void>(first);
-  refuse(kind, hosts,
+  refuse(kind, hosts.numbers,
          "Weft was built without MPI: build it again where an MPI library is installed, with -DWEFT_WITH_MPI=ON");
 #endif
 }
 
 std::unique_ptr<Backend> create_over_ucx(BackendKind kind, Bootstrap& bootstrap, CommunicatorOptions const& options,
-                                         std::vector<int> const& hosts, Introduction const& first) {
+                                         RankHosts const& hosts, Introduction const& first) {
 #if WEFT_WITH_UCX
   if (kind == BackendKind::ucx) return ucx::UcxBackend::create(bootstrap, options, hosts);
-  return create_hierarchical(bootstrap, options, hosts, first,
+  return create_hierarchical(bootstrap, options, hosts.numbers, first,
                              [&](HostLayout const& layout, CommunicatorOptions const& inside, HostOrder const& order) {
                                constexpr bool kIsOuter = true;
                                auto inter = ucx::UcxBackend::create(bootstrap, options, hosts, order, kIsOuter);
@@ -171,7 +178,7 @@ std::unique_ptr<Backend> create_over_ucx(BackendKind kind, Bootstrap& bootstrap,
                              });
 #else
   static_cast<void>(bootstrap), static_cast<void>(options), static_cast<void>(first);
-  refuse(kind, hosts,
+  refuse(kind, hosts.numbers,
          "Weft was built without UCX: build it again where libucx-dev is installed, with -DWEFT_WITH_UCX=ON");
 #endif
 }
@@ -201,9 +208,9 @@ void check_wire(Introduction const& first, BackendKind kind, std::vector<int> co
 std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOptions const& options) {
   if (auto* const maker = BackendMaker::current()) return maker->create(bootstrap, options);
   auto const all = introduce(bootstrap, options);
-  auto const hosts = number_hosts(all);
-  auto const kind = choose(all.front(), hosts, all.front().prefers_ucx);
-  check_wire(all.front(), kind, hosts);
+  auto const hosts = hosts_of(all);
+  auto const kind = choose(all.front(), hosts.numbers, all.front().prefers_ucx);
+  check_wire(all.front(), kind, hosts.numbers);
   switch (kind) {
     case BackendKind::shm: break;
     case BackendKind::mpi:
@@ -211,8 +218,8 @@ std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOption
     case BackendKind::ucx:
     case BackendKind::hierarchical_ucx: return create_over_ucx(kind, bootstrap, options, hosts, all.front());
   }
-  if (std::any_of(hosts.begin(), hosts.end(), [](int host) { return host != 0; })) {
-    refuse(kind, hosts, "they share no memory; use another back end, or leave WEFT_BACKEND unset");
+  if (hosts.are_several()) {
+    refuse(kind, hosts.numbers, "they share no memory; use another back end, or leave WEFT_BACKEND unset");
   }
   return shm::ShmBackend::create(bootstrap, options);
 }

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <fstream>
 
 namespace weft {
@@ -14,6 +16,16 @@ std::string host_identity(Config const& config) {
   struct stat processes {};
   if (::stat("/proc/self/ns/pid", &processes) == 0) boot_id += fmt::format("/{}", processes.st_ino);
   return boot_id.substr(0, kMostHostIdCharacters);
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
+  return name.data();
+}
+
+std::string host_name(Config const& config) {
+  return config.host_id.value_or(host_name());
 }
 
 }  // namespace weft

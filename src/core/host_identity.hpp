@@ -14,4 +14,9 @@ inline constexpr std::size_t kMostHostIdCharacters = 64;
 /// memory.
 [[nodiscard]] std::string host_identity(Config const& config);
 
+/// What its users call the host this process runs on: Config::host_id where it is set, else the machine's name.
+[[nodiscard]] std::string host_name(Config const& config);
+/// The machine's own.
+[[nodiscard]] std::string host_name();
+
 }  // namespace weft

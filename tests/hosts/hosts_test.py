@@ -281,6 +281,8 @@ class FailuresInChunks(Failures):
         super().expect(rank, culprits)
         one = "|".join(map(str, culprits))
         self.assertRegex(self.job.diary(rank), rf"failed: rank ({one}) (did not complete|is lost|left|\(pid \d+\) died)")
+        if "(pid" not in self.job.diary(rank):  # seen by its own host's
+            self.assertRegex(self.job.diary(rank), rf"\(rank ({one}) is on host\d\)")
 
     def test_a_killed_rank_ends_the_job(self):
         os.kill(self.job.process_of(self.last), signal.SIGKILL)

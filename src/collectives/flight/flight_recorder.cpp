@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "collectives/flight/flight_registry.hpp"
+#include "core/host_identity.hpp"
 #include "core/log.hpp"
 
 namespace weft {
@@ -25,12 +26,6 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 
 constexpr int kSchema = 1;
 constexpr std::size_t kKeptFailures = 16;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
-  return name.data();
-}
 
 std::uint64_t random_number() {
   std::random_device source;

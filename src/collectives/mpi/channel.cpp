@@ -28,10 +28,10 @@ bool equal(PackedContract const& a, PackedContract const& b) noexcept {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-std::string describe_leaver(Call const& call, int peer) {
+std::string describe_leaver(Call const& call, int peer, RankHosts const& hosts) {
   return fmt::format(
-      "rank {} left (its communicator was destroyed) before completing {}; every rank must make the same calls", peer,
-      describe(call));
+      "rank {} left (its communicator was destroyed) before completing {}; every rank must make the same calls{}", peer,
+      describe(call), hosts.where_is(peer));
 }
 
 /// "rank 3", "rank 1, 2 or 3".
@@ -45,8 +45,10 @@ std::string name_any_of(std::vector<int> const& ranks) {
 
 }  // namespace
 
-Channel::Channel(std::shared_ptr<MpiCommunicator> communicator, std::size_t block, CommunicatorOptions const& options)
+Channel::Channel(std::shared_ptr<MpiCommunicator> communicator, std::size_t block, CommunicatorOptions const& options,
+                 RankHosts hosts)
     : communicator_(std::move(communicator)),
+      hosts_(std::move(hosts)),
       patience_(options.config->spin ? Clock::duration(*options.config->spin) : Clock::duration(kPatience)),
       progress_(options.progress),
       here_(static_cast<std::size_t>(communicator_->size())),
@@ -107,7 +109,7 @@ void Channel::announce(Call const& call, void const* payload, std::size_t bytes)
 
 void Channel::check_announcements(Call const& call) {
   for (int peer = 0; peer < size(); ++peer) {
-    if (announcement_of(peer).sequence == 0) fail_with(ErrorCode::peer_lost, describe_leaver(call, peer));
+    if (announcement_of(peer).sequence == 0) fail_with(ErrorCode::peer_lost, describe_leaver(call, peer, hosts_));
   }
   auto const differs = [&](int peer) {
     return !equal(announcement_of(peer).contract, announcement_of(rank()).contract);
@@ -187,12 +189,13 @@ void Channel::look_around(Call const& call, int peer, Clock::duration waited, st
   throw_if_failed();
   if (!is_long) return;
   auto const absent = find_absent(call, peer);
-  if (absent.left) fail_with(ErrorCode::peer_lost, describe_leaver(call, absent.ranks.front()));
+  if (absent.left) fail_with(ErrorCode::peer_lost, describe_leaver(call, absent.ranks.front(), hosts_));
   if (waited < limit) return;
   fail_with(ErrorCode::timeout,
             fmt::format("{} did not complete {} within {} ms (rank {} waited); it is stuck, slow or made fewer calls: "
-                        "look there, or raise the time limit (WEFT_TIMEOUT or the call's own)",
-                        name_any_of(absent.ranks), describe(call), call.timeout.count(), rank()));
+                        "look there, or raise the time limit (WEFT_TIMEOUT or the call's own){}",
+                        name_any_of(absent.ranks), describe(call), call.timeout.count(), rank(),
+                        absent.ranks.size() == 1 ? hosts_.where_is(absent.ranks.front()) : ""));
 }
 
 void Channel::say_waiting(Call const& call) noexcept {

@@ -11,6 +11,7 @@
 #include "collectives/call.hpp"
 #include "collectives/mpi/mpi_memory.hpp"
 #include "core/mpi_session.hpp"
+#include "core/rank_hosts.hpp"
 #include "core/yielder.hpp"
 #include "weft/communicator.hpp"
 #include "weft/error.hpp"
@@ -25,7 +26,8 @@ namespace weft::mpi {
 class Channel {
  public:
   /// Collective over the members of `communicator`, which becomes the channel's own. `block`: bytes per rank in a slot.
-  Channel(std::shared_ptr<MpiCommunicator> communicator, std::size_t block, CommunicatorOptions const& options);
+  Channel(std::shared_ptr<MpiCommunicator> communicator, std::size_t block, CommunicatorOptions const& options,
+          RankHosts hosts = {});
   /// Local: tells the others that this rank has left. MPI's part is tidied up later, see MpiSession::keep().
   ~Channel();
   Channel(Channel const&) = delete;
@@ -101,6 +103,7 @@ class Channel {
   void check_announcements(Call const& call);
 
   std::shared_ptr<MpiCommunicator> communicator_;
+  RankHosts hosts_;
   std::unique_ptr<MpiMemory> memory_;
   Clock::duration patience_;  // before a wait sleeps, which it does at once where other programs want the core
   Yielder yielder_;

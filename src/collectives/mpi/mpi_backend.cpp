@@ -28,7 +28,8 @@ std::size_t block_bytes(Config const& config, int ranks) {
 }  // namespace
 
 std::unique_ptr<Backend> MpiBackend::create(Bootstrap& bootstrap, std::shared_ptr<MpiMembers const> const& members,
-                                            CommunicatorOptions const& options, HostOrder hosts) {
+                                            CommunicatorOptions const& options, RankHosts const& hosts,
+                                            HostOrder order) {
   // Rank 0's number tells apart communicators that several threads create at once.
   struct Start {
     std::uint64_t block;
@@ -40,12 +41,12 @@ std::unique_ptr<Backend> MpiBackend::create(Bootstrap& bootstrap, std::shared_pt
   Start first{};
   std::memcpy(&first, all.data(), sizeof first);
   auto communicator = MpiCommunicator::of(*members->parent, members->ranks, static_cast<int>(first.tag));
-  return std::make_unique<MpiBackend>(std::move(communicator), first.block, options, std::move(hosts));
+  return std::make_unique<MpiBackend>(std::move(communicator), first.block, options, hosts, std::move(order));
 }
 
 MpiBackend::MpiBackend(std::shared_ptr<MpiCommunicator> communicator, std::size_t block,
-                       CommunicatorOptions const& options, HostOrder hosts)
-    : block_(block), hosts_(std::move(hosts)), channel_(std::move(communicator), block, options) {
+                       CommunicatorOptions const& options, RankHosts const& hosts, HostOrder order)
+    : block_(block), hosts_(std::move(order)), channel_(std::move(communicator), block, options, hosts) {
   if (options.config->explain && rank() == 0) explainer_ = std::make_unique<Explainer>("mpi", size());
 }
 

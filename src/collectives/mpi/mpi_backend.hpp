@@ -31,14 +31,14 @@ namespace weft::mpi {
 class MpiBackend final : public Backend {
  public:
   /// Collective over the bootstrap, whose ranks are `members`.
-  /// Reductions of all ranks that depend on the order go by `hosts`, where there are any.
+  /// Reductions of all ranks that depend on the order go by `order`, where it has hosts.
   [[nodiscard]] static std::unique_ptr<Backend> create(Bootstrap& bootstrap,
                                                        std::shared_ptr<MpiMembers const> const& members,
-                                                       CommunicatorOptions const& options,
-                                                       HostOrder hosts = HostOrder());
+                                                       CommunicatorOptions const& options, RankHosts const& hosts,
+                                                       HostOrder order = HostOrder());
 
   MpiBackend(std::shared_ptr<MpiCommunicator> communicator, std::size_t block, CommunicatorOptions const& options,
-             HostOrder hosts);
+             RankHosts const& hosts, HostOrder order);
 
   void all_reduce(Call const& call) override;
   void reduce_scatter(Call const& call) override;

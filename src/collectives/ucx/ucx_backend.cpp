@@ -37,12 +37,12 @@ bool has_private_parts(Operation operation) noexcept {
 }  // namespace
 
 std::unique_ptr<UcxBackend> UcxBackend::create(Bootstrap& bootstrap, CommunicatorOptions const& options,
-                                               std::vector<int> const& hosts, HostOrder order, bool is_outer) {
-  auto const several_hosts = std::any_of(hosts.begin(), hosts.end(), [](int host) { return host != 0; });
+                                               RankHosts const& hosts, HostOrder order, bool is_outer) {
   ChannelOptions channel;
   channel.spin = options.config->spin;
   channel.progress = options.progress;
-  channel.devices = choose_net_devices(options.config->net_devices, several_hosts);
+  channel.devices = choose_net_devices(options.config->net_devices, hosts.are_several());
+  channel.hosts = hosts;
   channel.rma = options.config->rma && !is_outer;
   auto backend = std::make_unique<UcxBackend>(bootstrap, options, channel, std::move(order), is_outer);
   // Connections that cannot be made are found here; later they would be taken for lost ranks.
@@ -54,7 +54,7 @@ std::unique_ptr<UcxBackend> UcxBackend::create(Bootstrap& bootstrap, Communicato
   backend->channel_.connect(purpose);
   backend->announcer_.announce(purpose, call);
   backend->transport_.set_purpose(purpose);
-  backend->network_ = find_costs(bootstrap, backend->transport_, options, channel.devices, hosts);
+  backend->network_ = find_costs(bootstrap, backend->transport_, options, channel.devices, hosts.numbers);
   return backend;
 }
 

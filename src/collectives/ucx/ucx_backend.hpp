@@ -16,6 +16,7 @@
 #include "collectives/p2p/algorithms.hpp"
 #include "collectives/p2p/measure_network.hpp"
 #include "collectives/ucx/announcer.hpp"
+#include "core/rank_hosts.hpp"
 #include "transport/ucx/channel.hpp"
 #include "transport/ucx/ucx_transport.hpp"
 #include "transport/ucx/windows.hpp"
@@ -32,10 +33,10 @@ namespace weft::ucx {
 /// that combine in rank order elsewhere. Long parts of symmetric memory are written to where they belong.
 class UcxBackend final : public Backend {
  public:
-  /// Collective over the bootstrap. `hosts`: the number of each rank's, from 0. `order`: what reductions go by that
-  /// ride along. `is_outer`: of a hierarchy, whose other level has messages of its own.
+  /// Collective over the bootstrap. `order`: what reductions go by that ride along. `is_outer`: of a hierarchy, whose
+  /// other level has messages of its own.
   [[nodiscard]] static std::unique_ptr<UcxBackend> create(Bootstrap& bootstrap, CommunicatorOptions const& options,
-                                                          std::vector<int> const& hosts, HostOrder order = HostOrder(),
+                                                          RankHosts const& hosts, HostOrder order = HostOrder(),
                                                           bool is_outer = false);
   UcxBackend(Bootstrap& bootstrap, CommunicatorOptions const& options, ChannelOptions const& channel, HostOrder hosts,
              bool is_outer);

@@ -36,6 +36,7 @@ Channel::Channel(Bootstrap& bootstrap, ChannelOptions const& options)
     : rank_(bootstrap.rank()),
       size_(bootstrap.size()),
       patience_(options.spin ? Clock::duration(*options.spin) : Clock::duration(kPatience)),
+      hosts_(options.hosts),
       progress_(options.progress),
       known_(static_cast<std::size_t>(bootstrap.size())),
       worker_(options.devices, options.rma, bootstrap.size(),
@@ -141,8 +142,8 @@ void Channel::examine(Purpose const& purpose, std::function<bool()> const& ready
   auto const who = culprit == kNobody ? std::string("some rank") : fmt::format("rank {}", culprit);
   fail_with(ErrorCode::timeout,
             fmt::format("{} did not complete {} within {} ms (rank {} waited); it is stuck, slow or made fewer calls: "
-                        "look there, or raise the time limit (WEFT_TIMEOUT or the call's own)",
-                        who, purpose.describe(), purpose.timeout.count(), rank()));
+                        "look there, or raise the time limit (WEFT_TIMEOUT or the call's own){}",
+                        who, purpose.describe(), purpose.timeout.count(), rank(), hosts_.where_is(culprit)));
 }
 
 void Channel::look_for_the_lost(Purpose const& purpose, int peer) {
@@ -165,14 +166,14 @@ void Channel::lose(Purpose const& purpose, int peer) {
     fail_with(
         ErrorCode::peer_lost,
         fmt::format("rank {} left (its communicator was destroyed) before completing {}; every rank must make the "
-                    "same calls",
-                    peer, purpose.describe()));
+                    "same calls{}",
+                    peer, purpose.describe(), hosts_.where_is(peer)));
   }
   fail_with(
       ErrorCode::peer_lost,
       fmt::format("rank {} is lost: its connection to rank {} broke during {}; its process died or its host cannot "
-                  "be reached any more: look there",
-                  peer, rank(), purpose.describe()));
+                  "be reached any more: look there{}",
+                  peer, rank(), purpose.describe(), hosts_.where_is(peer)));
 }
 
 bool Channel::wait(Purpose const& purpose, Pending const& operation) {

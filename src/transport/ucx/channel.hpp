@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/rank_hosts.hpp"
 #include "core/yielder.hpp"
 #include "transport/ucx/worker.hpp"
 #include "weft/bootstrap.hpp"
@@ -30,6 +31,7 @@ struct ChannelOptions {
   std::optional<std::chrono::microseconds> spin;  ///< how long waits poll before they sleep
   std::function<void()> progress;                 ///< another library's, called by waits
   std::string devices;                            ///< as UCX_NET_DEVICES; empty: UCX's choice
+  RankHosts hosts;                                ///< for reports
   bool rma = false;                               ///< Windows are to be made
 };
 
@@ -128,6 +130,7 @@ class Channel {
   int rank_;
   int size_;
   Clock::duration patience_;
+  RankHosts hosts_;
   Yielder yielder_;
   std::function<void()> progress_;
   std::atomic<std::uint64_t> latest_{0};
