@@ -231,15 +231,19 @@ Choice choose(Call const& call, CostQuestion network, bool same_bits) {
   if (same_bits && combines && !is_exact(contract.dtype, contract.reduce)) {
     std::erase_if(candidates, std::not_fn(is_bitwise));
   }
-  Algorithm const* best = nullptr;
-  double least = 0;
-  for (auto const* const each : candidates) {
-    auto const takes = network.ranks > 1 ? each->cost_s(network) : 0;
-    if (best != nullptr && takes >= least) continue;
-    best = each;
-    least = takes;
-  }
-  return {*best, least};
+  if (network.ranks == 1) return {*candidates.front(), 0};
+  auto const takes = [&](Algorithm const* each) { return each->cost_s(network); };
+  auto const by_time = [&](Algorithm const* a, Algorithm const* b) { return takes(a) < takes(b); };
+  auto const least = takes(*std::min_element(candidates.begin(), candidates.end(), by_time));
+  // Of those that are as good as equal the one that waits least often.
+  auto without_bytes = network;
+  without_bytes.bytes = 0;
+  auto const waits = [&](Algorithm const* each) { return each->cost_s(without_bytes); };
+  std::erase_if(candidates, [&](Algorithm const* each) { return takes(each) > least * (1 + kAlike); });
+  auto const* const best = *std::min_element(candidates.begin(), candidates.end(), [&](auto const* a, auto const* b) {
+    return waits(a) != waits(b) ? waits(a) < waits(b) : by_time(a, b);
+  });
+  return {*best, takes(best)};
 }
 
 Algorithm const* find_algorithm(Operation operation, std::string_view name) noexcept {

@@ -37,7 +37,10 @@ struct Choice {
   Algorithm const& algorithm;
   double seconds;  ///< by its formula; 0 for one rank
 };
-/// The fastest by its formula, where `network.bytes` is overwritten by the call's. `same_bits`: of a reduction whose
+/// Formulas that differ by less say nothing.
+inline constexpr double kAlike = 0.05;
+/// The fastest by its formula, where `network.bytes` is overwritten by the call's; of those within kAlike of it the one
+/// with the least latencies: where ranks sleep meanwhile, a step takes longer than α. `same_bits`: of a reduction whose
 /// result depends on the order only those whose bits do not depend on where an element lies, so that calls may be cut
 /// or merged anywhere.
 [[nodiscard]] Choice choose(Call const& call, CostQuestion network, bool same_bits);
