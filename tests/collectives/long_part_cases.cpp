@@ -130,6 +130,29 @@ void check_sums(Communicator& world, std::size_t count, ReduceOp op) {
   }
 }
 
+/// Who only gives has let go of its own part of the memory that others receive in; and ranks receive in different
+/// windows.
+void check_released(Communicator& world) {
+  auto const parts = static_cast<std::size_t>(world.size());
+  std::vector<Buffer> many;
+  for (int i = 0; i < world.size(); ++i) many.push_back(world.allocate(kPart * parts, DataType::u32));
+  std::vector<std::uint32_t> own(kPart);
+  fill(own, world.rank(), kEverybody);
+  auto const kept = static_cast<std::size_t>(world.rank());
+  for (std::size_t i = 0; i < many.size(); ++i) {
+    if (i != kept) many[i] = Buffer();
+  }
+  auto const mine = many[kept].as<std::uint32_t>();
+  world.all_gather(std::span<std::uint32_t const>(own), mine);
+  for (int root = 0; root < world.size(); ++root) {
+    auto const part = [&](int rank) { return mine.subspan(kPart * static_cast<std::size_t>(rank), kPart); };
+    for (int rank = 0; rank < world.size(); ++rank) require_part(part(rank), rank, kEverybody, "released");
+    if (world.rank() == root) std::fill(mine.begin(), mine.end(), 0U);
+    world.gather(std::span<std::uint32_t const>(own), world.rank() == root ? mine : std::span<std::uint32_t>(), root);
+  }
+  for (int i = 0; i < 3; ++i) static_cast<void>(world.allocate(kPart, DataType::u32));  // forgets what none holds
+}
+
 }  // namespace
 
 void check_long_sums(Communicator& world) {
@@ -146,6 +169,7 @@ void check_long_parts(Communicator& world) {
     check_gathers(world, where);
     check_scatters(world, where);
   }
+  check_released(world);
 }
 
 }  // namespace weft::test

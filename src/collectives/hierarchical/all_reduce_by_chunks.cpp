@@ -46,11 +46,17 @@ struct HierarchicalBackend::Slices {
   }
   /// Of the first share, which is the longest.
   [[nodiscard]] std::size_t chunks() const noexcept { return shm::ceil_div(share(0, 0).count, chunk); }
-  /// Chunk k of that share of every local rank.
+  /// Of how many parts a chunk of a slice consists: where it is all of it, its shares lie side by side.
+  [[nodiscard]] std::size_t pieces() const noexcept { return chunks() == 1 ? 1 : shares; }
+  /// Of chunk k of a slice.
+  [[nodiscard]] Range piece(std::size_t local, std::size_t index, std::size_t k) const noexcept {
+    return chunks() == 1 ? slice(local) : (*this)(local, index, k);
+  }
+  /// That piece of every local rank's.
   [[nodiscard]] PartArrays parts(std::size_t index, std::size_t k) const {
     PartArrays all;
     for (std::size_t local = 0; local < locals; ++local) {
-      auto const range = (*this)(local, index, k);
+      auto const range = piece(local, index, k);
       all.add(range.first, range.count);
     }
     return all;
@@ -98,14 +104,14 @@ class HierarchicalBackend::ResultExchange {
 
 void HierarchicalBackend::combine_chunk(Call const& call, Slices const& slices, std::size_t k, void* partials) {
   auto const local = static_cast<std::size_t>(layout_.local_index(rank()));
-  for (std::size_t share = 0; share < slices.shares; ++share) {
-    auto const parts = slices.parts(share, k);
+  for (std::size_t index = 0; index < slices.pieces(); ++index) {
+    auto const parts = slices.parts(index, k);
     if (parts.total() == 0) continue;
     auto scatter = inner(call, weft::Operation::reduce_scatter_v, parts.total());
     scatter.contract.reduce = HostOrder::levels(call.contract.reduce).inside;
     scatter.scale = call.scale;
     scatter.send = call.send;
-    scatter.recv = at(partials, (slices(local, share, k).first - slices.slice(local).first) * slices.element);
+    scatter.recv = at(partials, (slices.piece(local, index, k).first - slices.slice(local).first) * slices.element);
     scatter.send_parts = parts.parts();
     run_intra(scatter, &Backend::reduce_scatter);
   }
@@ -113,11 +119,11 @@ void HierarchicalBackend::combine_chunk(Call const& call, Slices const& slices, 
 
 void HierarchicalBackend::share_chunk(Call const& call, Slices const& slices, std::size_t k) {
   auto const local = static_cast<std::size_t>(layout_.local_index(rank()));
-  for (std::size_t share = 0; share < slices.shares; ++share) {
-    auto const parts = slices.parts(share, k);
+  for (std::size_t index = 0; index < slices.pieces(); ++index) {
+    auto const parts = slices.parts(index, k);
     if (parts.total() == 0) continue;
     auto gather = inner(call, weft::Operation::all_gather_v, parts.total());
-    gather.send = at(call.recv, slices(local, share, k).first * slices.element);
+    gather.send = at(call.recv, slices.piece(local, index, k).first * slices.element);
     gather.recv = call.recv;
     gather.recv_parts = parts.parts();
     run_intra(gather, &Backend::all_gather);

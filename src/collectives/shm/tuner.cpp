@@ -242,7 +242,9 @@ CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tu
   for (auto const& one : experiments) most_bytes = std::max(most_bytes, one.bytes);
   Laboratory laboratory(scratch, most_bytes, timeout);
 
-  auto const polls_at_once = scratch.size() == 2 && choose_polling(scratch, laboratory);
+  // Ranks that sleep soon fence in any case.
+  auto const polls_long = tuning.inline_patience.spins + tuning.inline_patience.glances > kFewSpins;
+  auto const polls_at_once = scratch.size() == 2 && polls_long && choose_polling(scratch, laboratory);
   for (std::size_t turn = 0; turn < kMostRounds * experiments.size(); ++turn) {
     if (!laboratory.agree(Clock::now() - start < kMeasuringTime)) break;
     auto& one = experiments[turn % experiments.size()];

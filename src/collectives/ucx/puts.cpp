@@ -104,17 +104,30 @@ bool UcxBackend::run_puts(Call const& call, Purpose const& purpose) {
   return true;
 }
 
+void UcxBackend::gather(void const* send, void* recv, std::size_t bytes) {
+  Call call;
+  call.contract = {.count = bytes, .operation = Operation::all_gather, .dtype = DataType::u8};
+  call.send = send;
+  call.recv = recv;
+  p2p::run(*p2p::find_algorithm(Operation::all_gather, "bruck"), transport_, call);
+}
+
+std::shared_ptr<void> UcxBackend::make_window(std::shared_ptr<void> memory, std::size_t bytes) {
+  auto const key = windows_->begin(std::move(memory), bytes);
+  auto const keys = share_keys(key.value_or(Windows::Key{}));
+  auto hold = windows_->complete(keys);
+  if (keys.empty()) return hold;
+  std::uint8_t const reaches = windows_->reaches_latest() ? 1 : 0;
+  std::vector<std::uint8_t> all(ranks());
+  gather(&reaches, all.data(), 1);
+  if (std::find(all.begin(), all.end(), 0) != all.end()) windows_->disuse_latest();
+  return hold;
+}
+
 std::vector<Windows::Key> UcxBackend::share_keys(Windows::Key const& mine) {
   struct Header {
     std::uint64_t address = 0;
     std::uint64_t length = 0;
-  };
-  auto const gather = [&](void const* send, void* recv, std::size_t bytes) {
-    Call call;
-    call.contract = {.count = bytes, .operation = Operation::all_gather, .dtype = DataType::u8};
-    call.send = send;
-    call.recv = recv;
-    p2p::run(*p2p::find_algorithm(Operation::all_gather, "bruck"), transport_, call);
   };
   Header const header{mine.address, mine.packed.size()};
   std::vector<Header> headers(ranks());

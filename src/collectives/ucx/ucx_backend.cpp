@@ -27,6 +27,7 @@ Purpose purpose_of(Call const& call) {
 struct Answer {
   bool is_exhausted = false;
   bool wants_window = false;
+  std::uint64_t first_held = 0;
 };
 
 /// Whether parts are known to their own ranks alone.
@@ -204,6 +205,7 @@ std::shared_ptr<void> UcxBackend::allocate(Call const& call) {
   Buffer memory;
   Answer mine;
   mine.wants_window = rma_;
+  mine.first_held = windows_->first_held();
   try {
     memory = Buffer::host(call.contract.count, call.contract.dtype);
   } catch (Error const&) {
@@ -211,19 +213,28 @@ std::shared_ptr<void> UcxBackend::allocate(Call const& call) {
   }
   announcer_.exchange(purpose, call, &mine, sizeof mine);
   bool all_want = true;
+  auto first_held = mine.first_held;
   for (int peer = 0; peer < size(); ++peer) {
     Answer theirs;
     std::memcpy(&theirs, announcer_.block_of(peer), sizeof theirs);
     all_want = all_want && theirs.wants_window;
+    first_held = std::min(first_held, theirs.first_held);
     if (theirs.is_exhausted) {
       throw Error(ErrorCode::out_of_memory, fmt::format("{}: rank {} has no {} bytes left; free memory or ask for less",
                                                         describe(call), peer, call.bytes()));
     }
   }
   if (!all_want || size() == 1) return memory.owner();
+  windows_->forget_before(first_held);
   transport_.set_purpose(purpose);
-  auto const key = windows_->begin(memory.owner(), call.bytes());
-  return windows_->complete(share_keys(key.value_or(Windows::Key{})));
+  try {
+    return make_window(memory.owner(), call.bytes());
+  } catch (std::bad_alloc const&) {  // the others wait for this rank
+    channel_.fail_with(
+        ErrorCode::out_of_memory,
+        fmt::format("rank {}: {}: no memory left to have others write to it; free memory or ask for less", rank(),
+                    describe(call)));
+  }
 }
 
 }  // namespace weft::ucx

@@ -100,7 +100,11 @@ class UcxBackend final : public Backend {
   /// Announces the call. False where buffers are no windows: then nothing has moved.
   [[nodiscard]] bool run_puts(Call const& call, Purpose const& purpose);
   [[nodiscard]] Windows::Place place_of_results(Call const& call) const noexcept;
+  /// Collective: memory that others may write to, where UCX lets them.
+  [[nodiscard]] std::shared_ptr<void> make_window(std::shared_ptr<void> memory, std::size_t bytes);
   [[nodiscard]] std::vector<Windows::Key> share_keys(Windows::Key const& mine);
+  /// Brings `bytes` of every rank together, in rank order.
+  void gather(void const* send, void* recv, std::size_t bytes);
 
   void explain(Call const& call, std::string_view algorithm, std::string const& why) const;
   /// Ends messages of which one has failed: with all that others wait for, unless the communicator has failed.

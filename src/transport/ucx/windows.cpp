@@ -18,7 +18,7 @@ std::shared_ptr<void> Windows::complete(std::vector<Key> const& keys) {
   std::lock_guard const lock(mutex_);
   auto memory = next_.memory;
   if (keys.empty()) {
-    end(next_);
+    drop_memory(next_);
     return memory;
   }
   for (std::size_t rank = 0; rank < keys.size(); ++rank) {
@@ -26,7 +26,7 @@ std::shared_ptr<void> Windows::complete(std::vector<Key> const& keys) {
     auto const is_own = peer == channel_->rank();
     next_.addresses.push_back(keys[rank].address);
     next_.keys.push_back(is_own ? nullptr : channel_->worker().unpack_key(peer, keys[rank].packed));
-    next_.is_usable = next_.is_usable && (is_own || next_.keys.back() != nullptr);
+    next_.is_reached = next_.is_reached && (is_own || next_.keys.back() != nullptr);
   }
   auto const number = ++latest_;
   windows_[number] = std::exchange(next_, {});
@@ -46,7 +46,7 @@ Windows::Place Windows::find(void const* data, std::size_t bytes) const noexcept
   auto const address = reinterpret_cast<std::uint64_t>(data);
   for (auto const& [number, window] : windows_) {
     auto const start = reinterpret_cast<std::uint64_t>(window.memory.get());
-    if (window.is_usable && address >= start && address + bytes <= start + window.bytes)
+    if (window.memory != nullptr && window.is_used && address >= start && address + bytes <= start + window.bytes)
       return {number, address - start};
   }
   return {};
@@ -59,26 +59,62 @@ void Windows::start_put(Pending& operation, int to, std::span<std::byte const> b
   channel_->worker().start_put(operation, to, bytes, window.addresses[rank] + place.offset, window.keys[rank]);
 }
 
+bool Windows::reaches_latest() const noexcept {
+  std::lock_guard const lock(mutex_);
+  auto const latest = windows_.find(latest_);
+  return latest != windows_.end() && latest->second.is_reached;
+}
+
+void Windows::disuse_latest() noexcept {
+  std::lock_guard const lock(mutex_);
+  auto const latest = windows_.find(latest_);
+  if (latest != windows_.end()) latest->second.is_used = false;
+}
+
+std::uint64_t Windows::first_held() const noexcept {
+  std::lock_guard const lock(mutex_);
+  for (auto const& [number, window] : windows_) {
+    if (window.memory != nullptr) return number;
+  }
+  return latest_ + 1;
+}
+
+void Windows::forget_before(std::uint64_t number) noexcept {
+  std::lock_guard const lock(mutex_);
+  while (!windows_.empty() && windows_.begin()->first < number) {
+    drop_keys(windows_.begin()->second);
+    windows_.erase(windows_.begin());
+  }
+}
+
 void Windows::release(std::uint64_t number) noexcept {
   std::lock_guard const lock(mutex_);
-  auto const window = windows_.extract(number);
-  if (!window.empty()) end(window.mapped());
+  auto const window = windows_.find(number);
+  if (window != windows_.end()) drop_memory(window->second);
 }
 
 void Windows::close() noexcept {
   std::lock_guard const lock(mutex_);
-  end(next_);
-  for (auto& [number, window] : windows_) end(window);
+  if (channel_ == nullptr) return;
+  drop_memory(next_);
+  for (auto& [number, window] : windows_) {
+    drop_memory(window);
+    drop_keys(window);
+  }
   windows_.clear();
   channel_ = nullptr;
 }
 
-void Windows::end(Window& window) noexcept {
+void Windows::drop_memory(Window& window) noexcept {
   if (channel_ == nullptr || window.memory == nullptr) return;
-  for (auto* const key : window.keys) channel_->worker().forget_key(key);
-  channel_->worker().deregister(window.registration);
+  channel_->worker().deregister(std::exchange(window.registration, nullptr));
   if (channel_->has_failed()) kept_.push_back(std::move(window.memory));
-  window = {};
+  window.memory = nullptr;
+}
+
+void Windows::drop_keys(Window& window) noexcept {
+  for (auto* const key : window.keys) channel_->worker().forget_key(key);
+  window.keys.clear();
 }
 
 }  // namespace weft::ucx

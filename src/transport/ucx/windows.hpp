@@ -44,8 +44,15 @@ class Windows : public std::enable_shared_from_this<Windows> {
   /// Registers `memory`; empty where UCX cannot.
   [[nodiscard]] std::optional<Key> begin(std::shared_ptr<void> memory, std::size_t bytes);
   /// `keys`: of all ranks; empty where some have none, and no window is made. Returns the owner's hold on the memory.
-  /// Where this rank cannot use one of them it will find() nothing there.
   [[nodiscard]] std::shared_ptr<void> complete(std::vector<Key> const& keys);
+  /// Whether this rank can write to all of the latest window. Where one cannot, all disuse() it.
+  [[nodiscard]] bool reaches_latest() const noexcept;
+  void disuse_latest() noexcept;
+
+  /// The first window that this rank still holds. Others may write to each other's after that, and this rank to
+  /// theirs; what is before all ranks' firsts is forgotten.
+  [[nodiscard]] std::uint64_t first_held() const noexcept;
+  void forget_before(std::uint64_t number) noexcept;
 
   /// Whether any was made: on all ranks or on none.
   [[nodiscard]] bool has_any() const noexcept;
@@ -59,16 +66,18 @@ class Windows : public std::enable_shared_from_this<Windows> {
 
  private:
   struct Window {
-    std::shared_ptr<void> memory{};
+    std::shared_ptr<void> memory{};  ///< null once its owner has let go of it: others may hold theirs for longer
     std::size_t bytes = 0;
     ucp_mem_h registration = nullptr;
-    bool is_usable = true;
+    bool is_reached = true;  ///< with all keys
+    bool is_used = true;
     std::vector<std::uint64_t> addresses{};  ///< of each rank's
     std::vector<ucp_rkey_h> keys{};          ///< null: this rank's own
   };
 
   void release(std::uint64_t number) noexcept;
-  void end(Window& window) noexcept;
+  void drop_memory(Window& window) noexcept;
+  void drop_keys(Window& window) noexcept;
 
   mutable std::mutex mutex_;
   Channel* channel_;  // null once closed
