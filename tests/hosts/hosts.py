@@ -186,9 +186,9 @@ class Host:
         for name in self.links:
             subprocess.run(["ip", "link", "delete", name], stderr=subprocess.DEVNULL, check=False)
 
-    def cut(self, rail=None):
-        """As if its cables, or one of them, were pulled."""
-        for name in self.links if rail is None else [self.links[rail]]:
+    def cut(self):
+        """As if its cables were pulled."""
+        for name in self.links:
             _do("ip", "link", "set", name, "down")
 
     def mend(self):

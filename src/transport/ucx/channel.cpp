@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace weft::ucx {
 namespace {
@@ -19,6 +20,8 @@ constexpr auto kNapBetweenProgress = std::chrono::microseconds(200);  // where a
 constexpr auto kJustListened = std::chrono::microseconds(50);
 /// For notices to leave before an error is thrown.
 constexpr auto kLastNotices = std::chrono::milliseconds(200);
+/// For the word of a failure to come after its consequences.
+constexpr auto kHearOut = std::chrono::milliseconds(500);
 /// Up to so many ranks, those that leave tell even those that they have never talked to.
 constexpr int kFewRanks = 64;
 
@@ -161,7 +164,20 @@ void Channel::look_for_the_lost(Purpose const& purpose, int peer) {
   }
 }
 
+/// Ranks that have heard of a failure close their connections to those that they owe something, which may not have
+/// heard of it yet: what broke a connection is most often on its way.
+void Channel::hear_out(int peer) {
+  auto const deadline = Clock::now() + kHearOut;
+  while (Clock::now() < deadline && !has_left(peer)) {
+    auto const seen = worker_.events();
+    throw_if_failed();
+    if (!worker_.progress()) worker_.sleep(seen, std::chrono::milliseconds(10));
+  }
+  throw_if_failed();
+}
+
 void Channel::lose(Purpose const& purpose, int peer) {
+  if (!has_left(peer)) hear_out(peer);
   if (has_left(peer)) {
     fail_with(
         ErrorCode::peer_lost,
@@ -221,7 +237,12 @@ int Channel::find_culprit(Purpose const& purpose, int peer) {
   for (int other = 0; other < size(); ++other) {
     if (is_silent(other)) return other;
   }
-  return kNobody;
+  // All are there, and something has got lost: most likely where the way leads to another host.
+  for (int step = 0, from = rank(), at = peer; step < size() && at >= 0; ++step) {
+    if (hosts_.are_apart(from, at)) return at;
+    from = std::exchange(at, known_[static_cast<std::size_t>(at)].waits_for);
+  }
+  return peer;
 }
 
 void Channel::hear(std::span<std::byte const> bytes) noexcept {

@@ -126,6 +126,7 @@ class Channel {
   /// Whom all wait for in the end, as far as they have told: who has not told lately that it waits itself.
   [[nodiscard]] int find_culprit(Purpose const& purpose, int peer);
   [[noreturn]] void lose(Purpose const& purpose, int peer);
+  void hear_out(int peer);
 
   int rank_;
   int size_;
