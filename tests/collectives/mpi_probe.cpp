@@ -2,7 +2,6 @@
 // is a letter for every rank: ranks of equal letters are on one host. Exits with 0 when everything was as it should be.
 #include <weft/weft.hpp>
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include "collectives/cases/nearly.hpp"
+#include "collectives/crowd.hpp"
 #include "collectives/long_part_cases.hpp"
 #include "collectives/messenger_cases.hpp"
 #include "collectives/mpi_cases.hpp"
@@ -398,34 +398,6 @@ void messenger_errors(Job const& job) {
   } else {
     expect_error(ErrorCode::timeout, "rank 1 did not send", [&] { messenger.receive(std::span(bytes), 0).wait(); });
   }
-}
-
-/// As many busy threads as there are cores, for as long as it lives.
-class Crowd {
- public:
-  Crowd() {
-    for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i) {
-      threads_.emplace_back([this] {
-        while (!over_.load(std::memory_order_relaxed)) {
-        }
-      });
-    }
-  }
-  ~Crowd() {
-    over_.store(true);
-    for (auto& thread : threads_) thread.join();
-  }
-
- private:
-  std::atomic<bool> over_{false};
-  std::vector<std::thread> threads_;
-};
-
-/// How often this thread has given up its core though it had more to do: by yielding, or because its time was over.
-long displaced() {
-  rusage usage{};
-  getrusage(RUSAGE_THREAD, &usage);
-  return usage.ru_nivcsw;
 }
 
 /// Who waits beside programs that compute sleeps: each yield would cost it one of their time slices.
