@@ -20,8 +20,8 @@
 namespace weft::torch_backend {
 namespace {
 
-/// A gradient's collective follows the last one's within tens of microseconds where there are many small ones; each
-/// time that the stream's thread wakes up meanwhile costs the thread that enqueues them about as much as ten.
+/// A gradient's collective follows the last one's within tens of microseconds where there are many small ones; whenever
+/// the stream's thread wakes up meanwhile, it takes the core from the thread that enqueues them.
 constexpr std::chrono::microseconds kLinger{200};
 
 /// Lets other threads have the interpreter while this one waits for them.

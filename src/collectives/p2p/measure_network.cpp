@@ -1,7 +1,6 @@
 #include "collectives/p2p/measure_network.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <limits>

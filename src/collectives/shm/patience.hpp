@@ -9,7 +9,7 @@ struct Patience {
   int yields = 0;   ///< polls with sched_yield() between them, fewer where other programs want the core
 };
 
-/// Spins of about 2 µs: what a peer takes to answer that is at the same place.
+/// Spins for a few microseconds at most: what a peer takes to answer that is at the same place.
 inline constexpr int kFewSpins = 550;
 
 }  // namespace weft::shm

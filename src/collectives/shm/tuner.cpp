@@ -23,7 +23,7 @@ constexpr std::size_t kMostMeasured = std::size_t{1} << 20;
 /// and what was measured says more of them than of the machine.
 constexpr double kBusy = 20'000;
 
-/// Of choose_polling(), either way in turn: about a millisecond together.
+/// Of choose_polling(), either way in turn: a thousand calls of the smallest kind together.
 constexpr int kPollingTurns = 5;
 constexpr int kPollingCalls = 100;
 

@@ -31,7 +31,7 @@ bool are_interfaces(std::string const& devices) noexcept {
 }
 
 /// Where several interfaces are named, each message goes over all of them at once. Only UCX's newer protocols, which
-/// are the default from 1.15 on, divide messages that leave unasked.
+/// are the default of later versions than 1.13, divide messages that leave unasked.
 void use_rails(UcpLibrary const& ucp, ucp_config_t* config, std::string const& devices) {
   auto const rails = 1 + std::count(devices.begin(), devices.end(), ',');
   if (rails < 2) return;

@@ -95,5 +95,24 @@ TEST(Cost, CombiningIsInTheFormulas) {
   }
 }
 
+// Between two ranks both move as many bytes; sums in rank order that halve the buffer take a step more.
+TEST(Cost, OfEqualOnesTheOneThatWaitsLeastOftenIsChosen) {
+  Call call;
+  call.contract = {.count = 65536, .operation = Operation::all_reduce, .dtype = DataType::f32};
+  CostQuestion network{.alpha_s = 4e-6,
+                       .beta_s_per_byte = 8e-9,
+                       .gamma_s_per_byte = 1 / 8e9,
+                       .ranks = 2,
+                       .chunk_bytes = 256 << 10,
+                       .message_s = kMessageSeconds};
+  EXPECT_EQ(choose(call, network, true).algorithm.name, "exchange");
+  network.bytes = static_cast<double>(call.bytes());
+  EXPECT_LT(find_algorithm(Operation::all_reduce, "ordered")->cost_s(network),
+            find_algorithm(Operation::all_reduce, "exchange")->cost_s(network))
+      << "the formulas alone would choose the other";
+  network.ranks = 8;  // where the exchange moves four times as many bytes
+  EXPECT_EQ(choose(call, network, true).algorithm.name, "ordered");
+}
+
 }  // namespace
 }  // namespace weft::p2p
