@@ -18,8 +18,10 @@ figure is the median of the rounds. In each, the median over calls of the slower
   ddp          forward and backward of 24 x Linear(1024, 1024), batch 16, under DistributedDataParallel with the shared
                heap, nothing bound: with gradient_as_bucket_view=True (views) and without (buckets); on weft; idle: weft
                with a comm hook that returns the bucket as it is; gloo; no_sync. No optimizer, which would dilute it.
-               alone: all_reduces of tensors as large as DDP's buckets, with nothing else on the machine: where no core is
-               to spare for them, weft/idle can hardly fall below floor, idle and alone over idle.
+               divided: idle, its gradients divided by the ranks as soon as they are there; stock DDP does so to views in
+               a pass of their own, and under no hook. alone: all_reduces of tensors as large as DDP's buckets, with
+               nothing else on the machine: where no core is to spare for them, weft/idle can hardly fall below floor:
+               idle and alone over idle, or divided over idle, which sends nothing.
 Exit code: 0; 1 when a bar is missed; 2 when nothing could be measured.
 """
 import argparse
@@ -164,14 +166,16 @@ def judge_ddp(lines, bars):
     table = medians(lines, "ddp", "side")
     print("\n# DDP, 24 x Linear(1024, 1024), batch 16, 2 ranks; ms a step, forward and backward")
     print(f"# {'':>10} {'weft':>8} {'idle':>8} {'gloo':>8} {'no_sync':>8} {'weft/idle':>9} {'weft/no_sync':>12} {'gloo/weft':>9} "
-          f"{'alone':>8} {'floor':>6}")
+          f"{'divided':>8} {'alone':>8} {'floor':>6}")
     ratios = {}
     for form in ("views", "buckets"):
         weft, idle, gloo, lonely, alone = (
             table[side,] / 1e3 for side in (f"weft {form}", f"idle {form}", f"gloo {form}", "no_sync", "alone"))
+        divided = table["divided views",] / 1e3 if form == "views" else math.nan
+        floor = max(1 + alone / idle, 0 if math.isnan(divided) else divided / idle)
         ratios[form] = weft / idle
         print(f"{form:>12} {weft:8.2f} {idle:8.2f} {gloo:8.2f} {lonely:8.2f} {weft / idle:9.2f} {weft / lonely:12.2f} "
-              f"{gloo / weft:9.2f} {alone:8.2f} {1 + alone / idle:6.2f}")
+              f"{gloo / weft:9.2f} {divided:8.2f} {alone:8.2f} {floor:6.2f}".replace("nan", "  -"))
     for form, ratio in ratios.items():
         bars.at_most(f"DDP with {form}: weft over an idle hook", ratio, 1.15)
 

@@ -33,6 +33,7 @@ class Steps:
         for views, name in ((True, "views"), (False, "buckets")):
             for side in ("weft", "idle", "gloo"):
                 self.models[f"{side} {name}"] = self._model(groups["gloo" if side == "gloo" else "weft"], views, side)
+        self.models["divided views"] = self._divided(groups["weft"])
         self.models["no_sync"] = self.models["idle views"]
 
     @staticmethod
@@ -42,6 +43,17 @@ class Steps:
         model = DistributedDataParallel(layers, process_group=group, gradient_as_bucket_view=views)
         if side == "idle":
             model.register_comm_hook(None, _idle_hook)
+        return model
+
+    @classmethod
+    def _divided(cls, group):
+        """The idle hook's model, whose gradients are divided by the ranks as stock DDP does, each as soon as it is there."""
+        def divide(parameter):
+            parameter.grad.div_(group.size())
+
+        model = cls._model(group, True, "idle")
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(divide)
         return model
 
     def _step(self, model):
