@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "collectives/backend_maker.hpp"
+#include "collectives/carrier.hpp"
 #include "collectives/host_layout.hpp"
 #include "collectives/shm/shm_backend.hpp"
 #include "core/host_identity.hpp"
 #include "core/launcher.hpp"
+#include "core/log.hpp"
 #include "core/rank_hosts.hpp"
 #include "weft/error.hpp"
 #if WEFT_WITH_MPI || WEFT_WITH_UCX
@@ -43,7 +45,8 @@ struct Introduction {
   int tag = 0;  ///< rank 0's tells apart communicators that several threads create at once
 };
 
-/// Whether ranks that nobody tells otherwise talk over UCX: where this library can, and MPI has not started them.
+/// Whether ranks that nobody tells otherwise talk over UCX in any case: where this library can, and MPI has not started
+/// them.
 bool prefers_ucx(Bootstrap const& bootstrap) {
 #if WEFT_WITH_UCX
 #if WEFT_WITH_MPI
@@ -94,6 +97,24 @@ BackendKind choose(Introduction const& first, std::vector<int> const& hosts, boo
   auto const flat = several == static_cast<int>(hosts.size()) && first.wire == WireFormat::f32;
   if (flat) return by_ucx ? BackendKind::ucx : BackendKind::mpi;
   return by_ucx ? BackendKind::hierarchical_ucx : BackendKind::hierarchical;
+}
+
+/// Whether UCX is to carry what crosses hosts of ranks that MPI has started.
+bool is_carried_by_ucx(Bootstrap& bootstrap, CommunicatorOptions const& options, RankHosts const& hosts,
+                       Introduction const& first) {
+  if (first.asks || !hosts.are_several()) return false;
+  auto const choice = choose_carrier(bootstrap, options, hosts, first.tag);
+  auto const by_ucx = choice.carrier == Carrier::ucx;
+  if (bootstrap.rank() == 0) {
+    auto const line = fmt::format("{} carries what crosses hosts: {}", by_ucx ? "UCX" : "MPI", choice.why);
+    if (options.config->explain) {
+      tell("explain", line);
+    } else {
+      auto const* const advice = choice.is_regretted ? "; WEFT_BACKEND says so without trying" : "";
+      log_once(choice.is_regretted ? LogLevel::warn : LogLevel::info, line + advice);
+    }
+  }
+  return by_ucx;
 }
 
 [[noreturn]] void refuse(BackendKind kind, std::vector<int> const& hosts, std::string const& why) {
@@ -209,7 +230,8 @@ std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOption
   if (auto* const maker = BackendMaker::current()) return maker->create(bootstrap, options);
   auto const all = introduce(bootstrap, options);
   auto const hosts = hosts_of(all);
-  auto const kind = choose(all.front(), hosts.numbers, all.front().prefers_ucx);
+  auto const by_ucx = all.front().prefers_ucx || is_carried_by_ucx(bootstrap, options, hosts, all.front());
+  auto const kind = choose(all.front(), hosts.numbers, by_ucx);
   check_wire(all.front(), kind, hosts.numbers);
   switch (kind) {
     case BackendKind::shm: break;

@@ -1,4 +1,5 @@
 // The back ends that go through MPI, under mpirun, with hosts that only differ in name.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -75,9 +76,11 @@ TEST_P(MpiBackends, AKilledRankHangsNobody) {
 }
 
 // Each rank on its own host, uneven and interleaved hosts.
-INSTANTIATE_TEST_SUITE_P(Mpi, MpiBackends, testing::Values(Setting{"mpi", "aa"}, Setting{"default", "abc"}));
+INSTANTIATE_TEST_SUITE_P(Mpi, MpiBackends, testing::Values(Setting{"mpi", "aa"}, Setting{"mpi", "abc"}));
 INSTANTIATE_TEST_SUITE_P(Hierarchical, MpiBackends,
-                         testing::Values(Setting{"default", "aab"}, Setting{"hierarchical", "abab"}));
+                         testing::Values(Setting{"hierarchical", "aab"}, Setting{"hierarchical", "abab"}));
+// What MPI's ranks get that say nothing: UCX between hosts, where there is UCX.
+INSTANTIATE_TEST_SUITE_P(Default, MpiBackends, testing::Values(Setting{"default", "ab"}, Setting{"default", "aab"}));
 
 struct Placements : testing::TestWithParam<Setting> {};
 
@@ -96,10 +99,10 @@ TEST_P(Placements, ByDefaultNearlyAndAlwaysTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Placements,
-                         testing::Values(Setting{"mpi", "aabb"}, Setting{"default", "aabb"},
+                         testing::Values(Setting{"mpi", "aabb"}, Setting{"hierarchical", "aabb"},
                                          Setting{"hierarchical", "abbb"}, Setting{"hierarchical", "aaa"},
                                          Setting{"hierarchical", "ab"}, Setting{"hierarchical", "aabbc"},
-                                         Setting{"hierarchical", "abcab"}));
+                                         Setting{"hierarchical", "abcab"}, Setting{"default", "aabb"}));
 
 /// Every back end against MPI's own functions.
 struct Differential : testing::TestWithParam<Setting> {};
@@ -110,8 +113,8 @@ TEST_P(Differential, EveryOperationGivesTheResultsOfMpi) {
 
 INSTANTIATE_TEST_SUITE_P(All, Differential,
                          testing::Values(Setting{"shm", "aa"}, Setting{"shm", "aaa"}, Setting{"shm", "aaaa"},
-                                         Setting{"mpi", "aaa"}, Setting{"default", "aba"},
-                                         Setting{"hierarchical", "abba"}));
+                                         Setting{"mpi", "aaa"}, Setting{"hierarchical", "aba"},
+                                         Setting{"hierarchical", "abba"}, Setting{"default", "aba"}));
 
 /// More ranks than cores, and other programs besides.
 TEST(MpiCrowd, AWaitGivesWayToProgramsThatComputeAndComesBack) {
@@ -125,6 +128,27 @@ TEST(MpiSelection, SharedMemoryIsRefusedAcrossHosts) {
   auto const outcome = mpirun("refuse", {"default", "ab"});
   EXPECT_EQ(0, outcome.code) << outcome.output;
 }
+
+/// Between hosts, with `variables` in the environment of every rank.
+ShellResult explained(std::string const& variables) {
+  return run_shell("WEFT_EXPLAIN=1 " + variables + " timeout 90 " WEFT_MPIRUN
+                   " --oversubscribe -np 3 " WEFT_MPI_PROBE " operations default aab 20 1");
+}
+
+#if WEFT_WITH_UCX
+TEST(MpiSelection, UcxCarriesWhatCrossesHosts) {
+  auto const outcome = explained("");
+  EXPECT_EQ(0, outcome.code) << outcome.output;
+  EXPECT_THAT(outcome.output, testing::HasSubstr("[explain] UCX carries what crosses hosts"));
+  EXPECT_THAT(outcome.output, testing::HasSubstr("hierarchical, 3 ranks: all_reduce"));
+}
+
+TEST(MpiSelection, WhereUcxIsNotToBeHadMpiDoes) {
+  auto const outcome = explained("UCX_TLS=nothing");
+  EXPECT_EQ(0, outcome.code) << outcome.output;
+  EXPECT_THAT(outcome.output, testing::HasSubstr("[explain] MPI carries what crosses hosts: rank 0: ucp_init"));
+}
+#endif
 
 }  // namespace
 }  // namespace weft

@@ -37,8 +37,20 @@ bool has_private_parts(Operation operation) noexcept {
 
 }  // namespace
 
+void UcxBackend::require(CommunicatorOptions const& options, RankHosts const& hosts) {
+  auto const devices = choose_net_devices(options.config->net_devices, hosts.are_several());
+  Worker const worker(devices, options.config->rma, static_cast<int>(hosts.numbers.size()), [](auto const&) {});
+}
+
 std::unique_ptr<UcxBackend> UcxBackend::create(Bootstrap& bootstrap, CommunicatorOptions const& options,
                                                RankHosts const& hosts, HostOrder order, bool is_outer) {
+  auto backend = connect(bootstrap, options, hosts, std::move(order), is_outer);
+  backend->find_costs(bootstrap, options, hosts);
+  return backend;
+}
+
+std::unique_ptr<UcxBackend> UcxBackend::connect(Bootstrap& bootstrap, CommunicatorOptions const& options,
+                                                RankHosts const& hosts, HostOrder order, bool is_outer) {
   ChannelOptions channel;
   channel.spin = options.config->spin;
   channel.progress = options.progress;
@@ -55,8 +67,11 @@ std::unique_ptr<UcxBackend> UcxBackend::create(Bootstrap& bootstrap, Communicato
   backend->channel_.connect(purpose);
   backend->announcer_.announce(purpose, call);
   backend->transport_.set_purpose(purpose);
-  backend->network_ = find_costs(bootstrap, backend->transport_, options, channel.devices, hosts.numbers);
   return backend;
+}
+
+void UcxBackend::find_costs(Bootstrap& bootstrap, CommunicatorOptions const& options, RankHosts const& hosts) {
+  network_ = ucx::find_costs(bootstrap, transport_, options, devices_, hosts.numbers);
 }
 
 UcxBackend::UcxBackend(Bootstrap& bootstrap, CommunicatorOptions const& options, ChannelOptions const& channel,
@@ -64,6 +79,7 @@ UcxBackend::UcxBackend(Bootstrap& bootstrap, CommunicatorOptions const& options,
     : hosts_(std::move(hosts)),
       is_outer_(is_outer),
       rma_(channel.rma),
+      devices_(channel.devices),
       channel_(bootstrap, channel),
       announcer_(channel_),
       transport_(channel_) {

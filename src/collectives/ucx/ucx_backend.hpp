@@ -38,6 +38,16 @@ class UcxBackend final : public Backend {
   [[nodiscard]] static std::unique_ptr<UcxBackend> create(Bootstrap& bootstrap, CommunicatorOptions const& options,
                                                           RankHosts const& hosts, HostOrder order = HostOrder(),
                                                           bool is_outer = false);
+  /// Local: whether this rank can have one. @throws Error{unsupported|invalid_argument|system} where not
+  static void require(CommunicatorOptions const& options, RankHosts const& hosts);
+  /// The first half of create(): all ranks know that they reach one another, or throw, and nothing more is said over
+  /// the bootstrap. Pre: no rank's require() throws.
+  [[nodiscard]] static std::unique_ptr<UcxBackend> connect(Bootstrap& bootstrap, CommunicatorOptions const& options,
+                                                           RankHosts const& hosts, HostOrder order = HostOrder(),
+                                                           bool is_outer = false);
+  /// ... and its second: what messages cost is measured, or known already. Collective.
+  void find_costs(Bootstrap& bootstrap, CommunicatorOptions const& options, RankHosts const& hosts);
+  [[nodiscard]] p2p::NetworkCosts const& costs() const noexcept { return network_; }
   UcxBackend(Bootstrap& bootstrap, CommunicatorOptions const& options, ChannelOptions const& channel, HostOrder hosts,
              bool is_outer);
   ~UcxBackend() override;
@@ -117,6 +127,7 @@ class UcxBackend final : public Backend {
   HostOrder hosts_;
   bool is_outer_;
   bool rma_;
+  std::string devices_;  // as UCX_NET_DEVICES
   std::unique_ptr<Explainer> explainer_;  // rank 0's
   p2p::Tuning tuning_{.chunk_bytes = Worker::kMostEager};
   std::vector<std::byte> contribution_;  // and its scale
