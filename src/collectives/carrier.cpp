@@ -100,8 +100,8 @@ Trial try_ucx(Bootstrap& bootstrap, CommunicatorOptions options, RankHosts const
 
 CarrierChoice compare(p2p::NetworkCosts const& by_ucx, p2p::NetworkCosts const& by_mpi) {
   auto const many = [](p2p::NetworkCosts const& costs) { return costs.alpha_s + costs.beta_s_per_byte * kManyBytes; };
-  auto const is_slower = by_ucx.alpha_s > kLongerForFewBytes * by_mpi.alpha_s ||
-                         many(by_ucx) > kLongerForMany * many(by_mpi);
+  auto const is_slower =
+      by_ucx.alpha_s > kLongerForFewBytes * by_mpi.alpha_s || many(by_ucx) > kLongerForMany * many(by_mpi);
   return {is_slower ? Carrier::mpi : Carrier::ucx,
           fmt::format("8 B take {:.3g} us by UCX and {:.3g} by MPI, 1 MiB {:.4g} and {:.4g}", by_ucx.alpha_s * 1e6,
                       by_mpi.alpha_s * 1e6, many(by_ucx) * 1e6, many(by_mpi) * 1e6)};

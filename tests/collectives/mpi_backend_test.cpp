@@ -131,8 +131,8 @@ TEST(MpiSelection, SharedMemoryIsRefusedAcrossHosts) {
 
 /// Between hosts, with `variables` in the environment of every rank.
 ShellResult explained(std::string const& variables) {
-  return run_shell("WEFT_EXPLAIN=1 " + variables + " timeout 90 " WEFT_MPIRUN
-                   " --oversubscribe -np 3 " WEFT_MPI_PROBE " operations default aab 20 1");
+  return run_shell("WEFT_EXPLAIN=1 " + variables +
+                   " timeout 90 " WEFT_MPIRUN " --oversubscribe -np 3 " WEFT_MPI_PROBE " operations default aab 20 1");
 }
 
 #if WEFT_WITH_UCX

@@ -127,7 +127,7 @@ class UcxBackend final : public Backend {
   HostOrder hosts_;
   bool is_outer_;
   bool rma_;
-  std::string devices_;  // as UCX_NET_DEVICES
+  std::string devices_;                   // as UCX_NET_DEVICES
   std::unique_ptr<Explainer> explainer_;  // rank 0's
   p2p::Tuning tuning_{.chunk_bytes = Worker::kMostEager};
   std::vector<std::byte> contribution_;  // and its scale

@@ -26,8 +26,9 @@ Transport::Request MpiTransport::started(MPI_Request request) {
 Transport::Request MpiTransport::start_send(int to, std::span<std::byte const> bytes) {
   MPI_Request request = MPI_REQUEST_NULL;
   auto const turn = communicator_->session().enter();
-  check_mpi(MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, to, kTag, communicator_->handle(), &request),
-            "MPI_Isend");
+  check_mpi(
+      MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, to, kTag, communicator_->handle(), &request),
+      "MPI_Isend");
   return started(request);
 }
 
@@ -55,9 +56,10 @@ void MpiTransport::wait(Request& request) {
     std::this_thread::yield();
     if (std::chrono::steady_clock::now() < deadline) continue;
     communicator_->abandon();
-    throw Error(ErrorCode::timeout, fmt::format("rank {}: a message over MPI took more than {} ms while the network was "
-                                                "measured; WEFT_BACKEND says what to use without measuring",
-                                                rank(), timeout_.count()));
+    throw Error(ErrorCode::timeout,
+                fmt::format("rank {}: a message over MPI took more than {} ms while the network was "
+                            "measured; WEFT_BACKEND says what to use without measuring",
+                            rank(), timeout_.count()));
   }
   request = Request::none;
 }

@@ -13,8 +13,8 @@
 
 namespace weft::mpi {
 
-/// A Transport of MPI's messages, to measure what those cost: waits poll, and of failures a rank only learns that its own
-/// wait took too long. Messages are shorter than 2 GiB.
+/// A Transport of MPI's messages, to measure what those cost: waits poll, and of failures a rank only learns that its
+/// own wait took too long. Messages are shorter than 2 GiB.
 class MpiTransport final : public Transport {
  public:
   /// Nothing else uses `communicator` meanwhile. `timeout`: of each wait.
