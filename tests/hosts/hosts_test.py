@@ -123,17 +123,39 @@ class Results(unittest.TestCase):
     def test_two_hosts_of_two_ranks(self):
         self.check(2, 2)
 
-    def test_four_hosts(self):
-        self.check(4, 1)
+    def test_three_hosts(self):
+        self.check(3, 1)
 
-    def test_two_hosts_of_one_rank_over_ucx(self):
-        self.check(2, 1, "ucx")
+    def test_two_hosts_of_one_rank_over_mpi(self):
+        self.check(2, 1, "mpi")
 
-    def test_two_hosts_of_two_ranks_over_ucx(self):
-        self.check(2, 2, "hierarchical_ucx")
+    def test_two_hosts_of_two_ranks_over_mpi(self):
+        self.check(2, 2, "hierarchical")
 
-    def test_three_hosts_over_ucx(self):
-        self.check(3, 1, "ucx")
+    def test_four_hosts_over_mpi(self):
+        self.check(4, 1, "mpi")
+
+
+class Carriers(unittest.TestCase):
+    """What carries bytes between hosts of ranks that MPI has started."""
+
+    def explain(self, environment):
+        """What rank 0 says of it, and that all was right."""
+        options = [word for name, value in environment.items() for word in ("-x", f"{name}={value}")]
+        with Hosts(2, FAST) as hosts:
+            command = starts.mpirun(hosts, 1, [PROBE, "sums", "1009"], options)
+            outcome = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=kPatience,
+                                     env=starts.mpi_environment())
+            self.assertEqual(0, outcome.returncode, outcome.stdout)
+            self.assertEqual(2, outcome.stdout.count(": right"), outcome.stdout)
+            return "".join(line for line in outcome.stdout.splitlines() if "carries what crosses hosts" in line)
+
+    def test_the_faster_one_as_measured(self):
+        self.assertRegex(self.explain({"WEFT_EXPLAIN": "1", "WEFT_TUNING_CACHE": "/dev/shm/tuning.json"}),
+                         r"\[explain\] \S+ carries .*: 8 B take \S+ us by UCX and \S+ by MPI")
+
+    def test_mpi_where_ucx_connects_nobody(self):
+        self.assertRegex(self.explain({"WEFT_NET_DEVICES": "lo"}), r"\[warn\] MPI carries .*: rank \d: .*connecting over UCX")
 
 
 class Torchrun(unittest.TestCase):
@@ -213,7 +235,7 @@ class Torchrun(unittest.TestCase):
 class Failures(unittest.TestCase):
     """Hosts of two ranks; something happens to the last rank, or to its host's link."""
 
-    backend = None  # the default one: MPI between hosts
+    backend = "hierarchical"  # MPI between hosts
     by = "mpirun"
     count = 1000  # elements of a call
     count_of_hosts = 2
