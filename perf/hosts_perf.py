@@ -140,13 +140,12 @@ def libraries_of(options, hosts):
     flags = run(["mpicc", "--showme:compile"], "mpicc").split() + run(["mpicc", "--showme:link"], "mpicc").split()
     os.makedirs(options.folder, exist_ok=True)
     loop = compile_loop(Setup(options.build, options.folder, False), "system", ["-DOMPI_SKIP_MPICXX=1", *flags])
-    def weft_on(backend):
-        """One back end between hosts, with shared memory inside where they have several ranks."""
-        return lambda per_host, sizes: over_mpirun(
-            hosts, weft, ["-x", f"WEFT_BACKEND={backend[per_host > 1]}"])(per_host, sizes)
+    def weft_over_mpi(per_host, sizes):
+        """With shared memory inside hosts, where they have several ranks."""
+        return over_mpirun(hosts, weft, ["-x", f"WEFT_BACKEND={'hierarchical' if per_host > 1 else 'mpi'}"])(per_host, sizes)
 
-    found = [Library("weft mpi", weft_on(["mpi", "hierarchical"])),
-             Library("weft ucx", weft_on(["ucx", "hierarchical_ucx"])),
+    found = [Library("weft", over_mpirun(hosts, weft, [])),
+             Library("weft over mpi", weft_over_mpi),
              Library("Open MPI ob1", over_mpirun(hosts, mpi, ["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"])),
              Library("Open MPI ucx", over_mpirun(hosts, mpi, UCX))]
     if os.path.exists(options.python):
