@@ -13,7 +13,8 @@
 namespace weft::test {
 namespace {
 
-constexpr std::size_t kPart = (std::size_t{256} << 10) / sizeof(std::uint32_t) + 5;  // elements
+/// Elements: of more than any pipeline has under way at once.
+constexpr std::size_t kPart = (std::size_t{700} << 10) / sizeof(std::uint32_t) + 5;
 
 enum class Where { symmetric, scattered, mixed };
 
@@ -74,6 +75,9 @@ void check_gathers(Communicator& world, Where where) {
   for (int rank = 0; rank < world.size(); ++rank) require_part(many.part(rank), rank, kEverybody, "in place");
 
   for (int root = 0; root < world.size(); ++root) {
+    if (world.rank() == root) fill(one.part(0), root, kEverybody);
+    world.broadcast(one.all(), root);
+    require_part(one.part(0), root, kEverybody, "broadcast");
     fill(one.part(0), world.rank(), root);
     world.gather(one.given(), world.rank() == root ? many.all() : std::span<std::uint32_t>(), root);
     for (int rank = 0; rank < world.size() && world.rank() == root; ++rank) {
@@ -130,6 +134,29 @@ void check_sums(Communicator& world, std::size_t count, ReduceOp op) {
   }
 }
 
+/// The same bits as an all_reduce's, of a rank's own part; `recv` may be in `send`.
+template <typename T>
+void check_part_of_sums(Communicator& world, std::size_t part, ReduceOp op) {
+  auto const ranks = static_cast<std::size_t>(world.size());
+  auto const mine = contribution<T>(world.rank(), part * ranks);
+  std::vector<T> whole(part * ranks);
+  world.all_reduce(std::span<T const>(mine), std::span(whole), op);
+  auto const own = std::span(whole).subspan(part * static_cast<std::size_t>(world.rank()), part);
+  std::vector<T> scattered(part);
+  world.reduce_scatter(std::span<T const>(mine), std::span(scattered), op);
+  auto in_place = mine;
+  auto const there = std::span(in_place).subspan(part * static_cast<std::size_t>(world.rank()), part);
+  world.reduce_scatter(std::span<T const>(in_place), there, op);
+  std::vector<T> rooted(world.rank() == world.size() - 1 ? part * ranks : 0);
+  world.reduce(std::span<T const>(mine), std::span(rooted), op, world.size() - 1);
+  auto const same = [&](std::span<T const> a, std::span<T const> b) {
+    return std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+  };
+  if (same(scattered, own) && same(there, own) && (rooted.empty() || same(rooted, whole))) return;
+  throw std::runtime_error("a reduce_scatter or reduce of parts of " + std::to_string(part) +
+                           " elements has other bits than an all_reduce");
+}
+
 /// Who only gives has let go of its own part of the memory that others receive in; and ranks receive in different
 /// windows.
 void check_released(Communicator& world) {
@@ -162,6 +189,8 @@ void check_long_sums(Communicator& world) {
   check_sums<float>(world, 5'000, ReduceOp::sum);  // fewer lines than there are shares
   check_sums<BFloat16>(world, kMany, ReduceOp::sum);
   check_sums<double>(world, 300'007, ReduceOp::avg);
+  check_part_of_sums<float>(world, 350'003, ReduceOp::sum);
+  check_part_of_sums<BFloat16>(world, 100'001, ReduceOp::avg);
 }
 
 void check_long_parts(Communicator& world) {

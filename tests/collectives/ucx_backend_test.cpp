@@ -130,7 +130,7 @@ TEST(UcxBackend, WhatCrossesHostsMayBeRounded) {
 }
 
 TEST(UcxBackend, LongSumsHaveTheBitsOfTheirPieces) {
-  for (auto const* hosts : {"aabb", "abab", "aabbcc", "abcabc", "aabbccdd", "aab"}) {
+  for (auto const* hosts : {"aabb", "abab", "aabbcc", "abcabc", "aabbccdd", "aab", "aaabbc"}) {
     SCOPED_TRACE(hosts);
     expect_success("long_sums", {"default", hosts, kOverTcp});
   }
@@ -147,6 +147,13 @@ TEST(UcxBackend, LongPartsOfSymmetricMemoryAreWrittenWhereTheyBelong) {
           << operation << ":\n"
           << outcome.output;
     }
+  }
+}
+
+TEST(UcxBackend, LongPartsCrossHostsBlockByBlock) {
+  for (auto const* hosts : {"aab", "abab", "aabbbc"}) {
+    SCOPED_TRACE(hosts);
+    expect_success("long_parts", {"hierarchical_ucx", hosts, kOverTcp});
   }
 }
 

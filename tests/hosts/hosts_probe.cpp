@@ -1,9 +1,9 @@
 // Started on test hosts by hosts_test.py:
 //   hosts_probe sums COUNT…        all_reduces, all_gathers and broadcasts of so many f32 whose results are known
 //   hosts_probe averages COUNT…    all_reduces of f32, which WEFT_WIRE may have rounded
-//   hosts_probe loop TIMEOUT_MS FOLDER COUNT
-//                                  all_reduces of so many f32 until one fails; FOLDER/rankN says so, as a link by which
-//                                  standard output would leave may be cut
+//   hosts_probe loop TIMEOUT_MS FOLDER COUNT [OPERATION]
+//                                  all_reduces of so many f32, or reduce_scatters or all_gathers, until one fails;
+//                                  FOLDER/rankN says so, as a link by which standard output would leave may be cut
 // Exits with 0 where all went well; `loop` with 3 for the failure that it waits for.
 #include <weft/weft.hpp>
 
@@ -82,7 +82,25 @@ int averages(weft::Communicator& world, std::vector<std::string> const& counts) 
   return 0;
 }
 
-int loop(weft::Communicator& world, std::chrono::milliseconds timeout, std::string const& folder, std::size_t count) {
+/// A call of `values` in all.
+void call(weft::Communicator& world, std::string const& operation, std::vector<float>& values,
+          weft::CollectiveOptions const& options) {
+  auto const all = std::span(values);
+  auto const part = all.subspan(0, values.size() / static_cast<std::size_t>(world.size()));
+  auto const whole = all.subspan(0, part.size() * static_cast<std::size_t>(world.size()));
+  if (operation == "reduce_scatter") {
+    std::vector<float> result(part.size());
+    world.reduce_scatter(std::span<float const>(whole), std::span(result), weft::ReduceOp::max, options);
+  } else if (operation == "all_gather") {
+    std::vector<float> const mine(part.begin(), part.end());
+    world.all_gather(std::span<float const>(mine), whole, options);
+  } else {
+    world.all_reduce(std::span<float const>(all), all, weft::ReduceOp::max, options);
+  }
+}
+
+int loop(weft::Communicator& world, std::chrono::milliseconds timeout, std::string const& folder, std::size_t count,
+         std::string const& operation) {
   constexpr int kEnough = 20;  // calls after which the test may do its worst
   std::ofstream diary(folder + "/rank" + std::to_string(world.rank()));
   std::vector<float> values(count, 1);
@@ -90,10 +108,9 @@ int loop(weft::Communicator& world, std::chrono::milliseconds timeout, std::stri
   weft::CollectiveOptions hasty;
   hasty.timeout = timeout;
   try {
-    for (int call = 0;; ++call) {
-      if (call == kEnough) diary << "goes on\n" << std::flush;
-      world.all_reduce(std::span<float const>(values), std::span(values), weft::ReduceOp::max,
-                       call < kEnough ? patient : hasty);
+    for (int calls = 0;; ++calls) {
+      if (calls == kEnough) diary << "goes on\n" << std::flush;
+      call(world, operation, values, calls < kEnough ? patient : hasty);
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   } catch (weft::Error const& error) {
@@ -109,7 +126,8 @@ int main(int argc, char** argv) {
   if (words.size() < 2 || (words[0] == "loop" && words.size() < 4)) return 2;
   return weft::launch({}, [&](weft::Communicator& world) {
     if (words[0] == "loop") {
-      return loop(world, std::chrono::milliseconds(std::stol(words[1])), words[2], std::stoul(words[3]));
+      return loop(world, std::chrono::milliseconds(std::stol(words[1])), words[2], std::stoul(words[3]),
+                  words.size() > 4 ? words[4] : "all_reduce");
     }
     if (words[0] == "averages") return averages(world, {words.begin() + 1, words.end()});
     return sums(world, {words.begin() + 1, words.end()});

@@ -238,6 +238,7 @@ class Failures(unittest.TestCase):
     backend = "hierarchical"  # MPI between hosts
     by = "mpirun"
     count = 1000  # elements of a call
+    operation = "all_reduce"
     count_of_hosts = 2
     rails = 1
     environment = {}
@@ -246,7 +247,7 @@ class Failures(unittest.TestCase):
         self.hosts = Hosts(self.count_of_hosts, FAST, self.rails)
         self.last = 2 * self.count_of_hosts - 1
         self.addCleanup(self.hosts.close)
-        self.job = Job(self.hosts, 2, ["loop", str(kTimeoutMs), str(test_hosts.SHARED), str(self.count)], self.backend, self.by, self.environment)
+        self.job = Job(self.hosts, 2, ["loop", str(kTimeoutMs), str(test_hosts.SHARED), str(self.count), self.operation], self.backend, self.by, self.environment)
         self.addCleanup(self.job.close)
         until(lambda: all("goes on" in self.job.diary(rank) for rank in range(self.last + 1)), lambda: "ranks to go on: " + self.job.output)
 
@@ -316,6 +317,18 @@ class FailuresInChunks(Failures):
 
 class FailuresInChunksOfThreeHosts(FailuresInChunks):
     count_of_hosts = 3
+
+
+class FailuresOfReduceScatter(FailuresInChunks):
+    """Whose blocks are combined inside hosts while others cross."""
+
+    operation = "reduce_scatter"
+
+
+class FailuresOfAllGather(FailuresInChunks):
+    """Whose blocks are shared inside hosts while others cross."""
+
+    operation = "all_gather"
 
 
 class FailuresOnRails(FailuresInChunks):

@@ -1,4 +1,8 @@
-// all_gather over several hosts: each part crosses to every other host once, then the ranks of a host share what came.
+// all_gather over several hosts: each part crosses to every other host once, and the ranks of a host share what came,
+// block by block, while others cross.
+#include <algorithm>
+
+#include "collectives/hierarchical/crossing.hpp"
 #include "collectives/hierarchical/hierarchical_backend.hpp"
 #include "collectives/hierarchical/inner_call.hpp"
 #include "collectives/shm/partition.hpp"
@@ -8,9 +12,17 @@ namespace weft::hierarchical {
 
 using shm::at;
 
-void HierarchicalBackend::share(Call const& call, void* recv, Ranges const& parts) {
+HierarchicalBackend::Ranges HierarchicalBackend::block_of(Ranges const& parts, std::size_t k, std::size_t block) {
+  Ranges blocks;
+  for (auto const& part : parts) {
+    auto const first = std::min(k * block, part.count);
+    blocks.push_back({part.first + first, std::min(block, part.count - first)});
+  }
+  return blocks;
+}
+
+void HierarchicalBackend::bring_in(Crossing& crossing, void* recv, Ranges const& parts) {
   auto const mine = static_cast<std::size_t>(rank());
-  // Each part to one rank of every other host.
   PartArrays given;
   PartArrays got;
   for (int peer = 0; peer < layout_.size(); ++peer) {
@@ -21,8 +33,22 @@ void HierarchicalBackend::share(Call const& call, void* recv, Ranges const& part
     given.add(parts[mine].first, sends ? parts[mine].count : 0);
     got.add(parts[index].first, gets ? parts[index].count : 0);
   }
-  exchange(call, recv, given, recv, got, &HierarchicalBackend::run_inter);
-  share_inside(call, recv, parts);
+  crossing.begin(recv, given, recv, got);
+}
+
+void HierarchicalBackend::share(Call const& call, void* recv, Ranges const& parts) {
+  std::size_t longest = 0;
+  for (auto const& part : parts) longest = std::max(longest, part.count);
+  // A block at a time where nothing is under way meanwhile would only be more calls.
+  auto const block = between_ ? std::max<std::size_t>(kSlice / size_of(call.contract.dtype), 1) : longest;
+  auto const blocks = longest == 0 ? 0 : shm::ceil_div(longest, block);
+  Crossing crossing(*this, call);
+  for (std::size_t k = 0; k < blocks + Crossing::kAhead; ++k) {
+    if (k < blocks) bring_in(crossing, recv, block_of(parts, k, block));
+    if (k < Crossing::kAhead) continue;
+    crossing.wait();
+    share_inside(call, recv, block_of(parts, k - Crossing::kAhead, block));
+  }
 }
 
 // As many parts at a time as there are ranks, each from the rank that has it.

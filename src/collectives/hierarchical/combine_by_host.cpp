@@ -1,8 +1,8 @@
 // Reductions by hosts first, block by block: the ranks of a host combine their contributions, then partial results of
-// each part come together at its rank, one from every host.
+// each part come together at its rank, one from every host, while the next blocks are combined.
 #include <algorithm>
 
-#include "collectives/hierarchical/hierarchical_backend.hpp"
+#include "collectives/hierarchical/crossing.hpp"
 #include "collectives/hierarchical/inner_call.hpp"
 #include "collectives/shm/partition.hpp"
 #include "kernels/cpu/reduce.hpp"
@@ -11,15 +11,15 @@ namespace weft::hierarchical {
 
 using shm::at;
 
-void HierarchicalBackend::combine_inside(Call const& call, void const* send, Ranges const& parts, std::size_t first,
-                                         std::size_t block, void* partials) {
+void HierarchicalBackend::combine_inside(Call const& call, void const* send, Ranges const& parts, std::size_t block,
+                                         void* partials) {
   auto const element = size_of(call.contract.dtype);
   auto const rounds = layout_.rounds();
   for (std::size_t r = 0; r < rounds.size(); ++r) {
     PartArrays shared;
     for (std::size_t i = 0; i < layout_.locals().size(); ++i) {
       auto const part = i < rounds[r].size() ? parts[static_cast<std::size_t>(rounds[r][i])] : Range{};
-      shared.add(part.first + first, part.count > first ? std::min(block, part.count - first) : 0);
+      shared.add(part.first, part.count);
     }
     if (shared.total() == 0) continue;
     auto scatter = inner(call, weft::Operation::reduce_scatter_v, shared.total());
@@ -32,22 +32,19 @@ void HierarchicalBackend::combine_inside(Call const& call, void const* send, Ran
   }
 }
 
-void HierarchicalBackend::exchange_partials(Call const& call, Ranges const& parts, std::size_t first, std::size_t block,
+void HierarchicalBackend::exchange_partials(Crossing& crossing, Ranges const& parts, std::size_t block,
                                             void const* partials, void* arrived) {
-  auto const left = [&](int owner) {
-    auto const& part = parts[static_cast<std::size_t>(owner)];
-    return part.count > first ? std::min(block, part.count - first) : 0;
-  };
+  auto const count = [&](int owner) { return parts[static_cast<std::size_t>(owner)].count; };
   PartArrays given;
   PartArrays got;
   for (int peer = 0; peer < layout_.size(); ++peer) {
     auto const& theirs = layout_.hosts()[static_cast<std::size_t>(layout_.host_of(peer))];
     auto const gives = !layout_.is_local(peer) && layout_.courier(peer, layout_.locals()) == rank();
     auto const gets = !layout_.is_local(peer) && layout_.courier(rank(), theirs) == peer;
-    given.add(gives ? layout_.round_of(peer) * block : 0, gives ? left(peer) : 0);
-    got.add(static_cast<std::size_t>(layout_.host_of(peer)) * block, gets ? left(rank()) : 0);
+    given.add(gives ? layout_.round_of(peer) * block : 0, gives ? count(peer) : 0);
+    got.add(static_cast<std::size_t>(layout_.host_of(peer)) * block, gets ? count(rank()) : 0);
   }
-  exchange(call, partials, given, arrived, got, &HierarchicalBackend::run_inter);
+  crossing.begin(partials, given, arrived, got);
 }
 
 void HierarchicalBackend::combine_by_host(Call const& call, void const* send, Ranges const& parts, void* result) {
@@ -57,23 +54,38 @@ void HierarchicalBackend::combine_by_host(Call const& call, void const* send, Ra
   for (auto const& part : parts) longest = std::max(longest, part.count);
   if (longest == 0) return;
   // Equal on all ranks, whose hosts may need different numbers of rounds.
-  auto const blocks = layout_.most_rounds() + hosts;
-  auto const block = std::min(longest, std::max(kLeastBlock, kWorkspace / blocks / 64 * 64) / element);
-  auto const partials = workspace(block * layout_.most_rounds(), call.contract.dtype);
-  auto const arrived = workspace(block * hosts, call.contract.dtype);
-  auto const& mine = parts[static_cast<std::size_t>(rank())];
-  for (std::size_t first = 0; first < longest; first += block) {
-    combine_inside(call, send, parts, first, block, partials.data());
-    exchange_partials(call, parts, first, block, partials.data(), arrived.data());
-    auto const count = mine.count > first ? std::min(block, mine.count - first) : 0;
+  auto const rounds = layout_.most_rounds();
+  auto const places = between_ ? Crossing::kAhead + 1 : 1;
+  auto const most = std::max(kLeastBlock, kWorkspace / places / (rounds + hosts) / 64 * 64);
+  auto const block = std::min(longest, (between_ ? std::min(most, kSlice) : most) / element);
+  auto const blocks = shm::ceil_div(longest, block);
+  auto const ahead = std::min(places, blocks) - 1;
+  auto const partials = workspace(block * rounds * (ahead + 1), call.contract.dtype);
+  auto const arrived = workspace(block * hosts * (ahead + 1), call.contract.dtype);
+  auto const partials_of = [&](std::size_t k) {
+    return at(partials.data(), k % (ahead + 1) * block * rounds * element);
+  };
+  auto const arrived_of = [&](std::size_t k) { return at(arrived.data(), k % (ahead + 1) * block * hosts * element); };
+  auto const mine = static_cast<std::size_t>(rank());
+
+  Crossing crossing(*this, call);
+  for (std::size_t k = 0; k < blocks + ahead; ++k) {
+    if (k < blocks) {
+      auto const these = block_of(parts, k, block);
+      combine_inside(call, send, these, block, partials_of(k));
+      exchange_partials(crossing, these, block, partials_of(k), arrived_of(k));
+    }
+    if (k < ahead) continue;
+    crossing.wait();
+    auto const done = k - ahead;
     std::vector<void const*> sources;
     for (std::size_t host = 0; host < hosts; ++host) {
       auto const own = host == static_cast<std::size_t>(layout_.host_of(rank()));
-      sources.push_back(own ? at(partials.data(), layout_.round_of(rank()) * block * element)
-                            : at(arrived.data(), host * block * element));
+      sources.push_back(own ? at(partials_of(done), layout_.round_of(rank()) * block * element)
+                            : at(arrived_of(done), host * block * element));
     }
-    void* const destination = at(result, first * element);
-    kernels::reduce({&destination, 1}, sources, count, call.contract.dtype,
+    void* const destination = at(result, done * block * element);
+    kernels::reduce({&destination, 1}, sources, block_of(parts, done, block)[mine].count, call.contract.dtype,
                     {HostOrder::levels(call.contract.reduce).between, order_.weights().data(), {}});
   }
 }

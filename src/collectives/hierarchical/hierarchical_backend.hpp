@@ -96,6 +96,12 @@ class HierarchicalBackend final : public Backend {
                 Runner runner);
   /// gives[r] of `send` goes to rank r, gets[r] of `recv` comes from it; all ranks agree on the lengths.
   void move(Call const& call, void const* send, Ranges const& gives, void* recv, Ranges const& gets);
+  /// Messages between hosts that go on while work is done inside them.
+  class Crossing;
+  /// Elements [k · block, (k + 1) · block) of every part.
+  [[nodiscard]] static Ranges block_of(Ranges const& parts, std::size_t k, std::size_t block);
+  /// Begins to bring each part to one rank of every other host.
+  void bring_in(Crossing& crossing, void* recv, Ranges const& parts);
   /// Shares parts[r] of `recv` from rank r with all; this rank's is in place already.
   void share(Call const& call, void* recv, Ranges const& parts);
   /// The half of it inside the host, where parts from other hosts are at the ranks that brought them in.
@@ -108,13 +114,13 @@ class HierarchicalBackend final : public Backend {
   [[nodiscard]] char const* way_of(Call const& call) const noexcept;
   /// Whether a reduction goes by hosts first.
   [[nodiscard]] bool combines_by_host(Call const& call) const noexcept;
-  /// Combines the contributions of this host's ranks to elements [first, first + block) of all `parts`: this rank's
-  /// shares of them go to `partials`, a block for each round of layout_.rounds().
-  void combine_inside(Call const& call, void const* send, Ranges const& parts, std::size_t first, std::size_t block,
-                      void* partials);
-  /// Brings every host's partial results of this rank's part together in `arrived`, a block for each host but this one.
-  void exchange_partials(Call const& call, Ranges const& parts, std::size_t first, std::size_t block,
-                         void const* partials, void* arrived);
+  /// Combines the contributions of this host's ranks to all `parts`, of up to `block` elements each: this rank's shares
+  /// of them go to `partials`, a block for each round of layout_.rounds().
+  void combine_inside(Call const& call, void const* send, Ranges const& parts, std::size_t block, void* partials);
+  /// Begins to bring every host's partial results of this rank's part together in `arrived`, a block for each host but
+  /// this one.
+  void exchange_partials(Crossing& crossing, Ranges const& parts, std::size_t block, void const* partials,
+                         void* arrived);
   /// result = op over r of parts[rank] of rank r's `send`; may be in place.
   void combine(Call const& call, void const* send, Ranges const& parts, void* result);
   void combine_by_host(Call const& call, void const* send, Ranges const& parts, void* result);

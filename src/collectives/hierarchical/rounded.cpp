@@ -58,7 +58,7 @@ void HierarchicalBackend::Rounded::all_reduce(void const* send, float* recv) {
 
 void HierarchicalBackend::Rounded::run(void const* send, float* result, float* all) {
   for (std::size_t first = 0; first < longest_; first += block_) {
-    backend_.combine_inside(call_, send, parts_, first, block_, partials_.data());
+    backend_.combine_inside(call_, send, block_of(parts_, first / block_, block_), block_, partials_.data());
     pack_contributions(first);
     exchange_contributions(first);
     combine(first, result);
