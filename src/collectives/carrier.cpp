@@ -137,7 +137,7 @@ CarrierChoice choose_carrier(Bootstrap& bootstrap, CommunicatorOptions const& op
   auto const all = tell_all(bootstrap, known ? of(*known) : Known::nothing);
   auto const agreed = std::all_of(all.begin(), all.end(), [&](Known each) { return each == all.front(); });
   if (agreed && known) return *known;  // ranks that learned it in different communicators may differ
-  auto const choice = find_out(bootstrap, options, hosts, tag);
+  auto choice = find_out(bootstrap, options, hosts, tag);
   std::lock_guard const lock(verdicts().mutex);
   verdicts().known.insert_or_assign(key, choice);
   return choice;
