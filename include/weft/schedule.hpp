@@ -28,6 +28,7 @@ struct LowerBound {
   double critical_path_s = 0;
   std::array<double, kResources> resource_s{};  ///< by Resource
   double contention_s = 0;                      ///< with computing slowed while collectives run; 0 without contention
+  double launches_s = 0;  ///< with launches that are small where computing waits for them, and so many
   /// Within the capacity: what is sent while less is computed than could be cannot all be sent earlier or later.
   double memory_s = 0;
   /// The highest of those that hold whatever memory is taken.

@@ -113,6 +113,9 @@ TEST_F(WeftSchedule, BrokenPlansAreRefused) {
            Case{"smaller bound", "the largest of what it is made of", [&](Json& p) { p["lower_bound"]["best_s"] = 0; }},
            Case{"bound within memory", "lower_bound.memory_s is said",
                 [&](Json& p) { p["lower_bound"]["memory_s"] = p["lower_bound"]["memory_s"].get<double>() * 1.001; }},
+           Case{
+               "bound by launches", "lower_bound.launches_s is said",
+               [&](Json& p) { p["lower_bound"]["launches_s"] = p["lower_bound"]["launches_s"].get<double>() * 1.001; }},
            Case{"overlapping", "are both live",
                 [&](Json& p) {
                   // What is there all the time lies apart.

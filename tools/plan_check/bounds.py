@@ -1,6 +1,8 @@
 """What no schedule can beat, however collectives are merged (the formulas are those of docs/plan-file.md)."""
 import heapq
 
+from .launches import launch_bound
+
 LINKS = ("between_hosts", "within_host")
 RELATIVE = 1e-9  # sums of the same seconds may differ in the last bits
 
@@ -110,7 +112,8 @@ class Bounds:
         found = {"critical_path_s": sum(self.seconds[op] for op in path),
                  "contention_s": self._contention(exposed) if self.contention > 0 else 0}
         found["resource_s"] = {name: preemptive_bound(each) for name, each in jobs.items()}
-        found["best_s"] = max(found["critical_path_s"], found["contention_s"], *found["resource_s"].values())
+        found["launches_s"] = launch_bound(self, path, LINKS)
+        found["best_s"] = max(found["critical_path_s"], found["contention_s"], found["launches_s"], *found["resource_s"].values())
         found["memory_s"] = MemoryBound(self, exposed, path).run()
         return found
 

@@ -103,6 +103,7 @@ PLAN = Object({
         "best_s": number,
         "critical_path_s": number,
         "contention_s": number,
+        "launches_s": number,
         "memory_s": number,
         "resource_s": Object({name: number for name in RESOURCES}),
     }),

@@ -72,6 +72,7 @@ Json plan_json(OpGraph const& graph, Cluster const& cluster, Schedule const& sch
             {"critical_path_s", schedule.bound.critical_path_s},
             {"resource_s", by_resource(schedule.bound.resource_s)},
             {"contention_s", schedule.bound.contention_s},
+            {"launches_s", schedule.bound.launches_s},
             {"memory_s", schedule.bound.memory_s}}},
           {"launches", std::move(launches)},
           {"memory", memory_json(graph, schedule)}};

@@ -34,6 +34,7 @@ double exposed_fraction(Schedule const& schedule) {
 std::string bounded_by(LowerBound const& bound) {
   double const best = bound.best_s();
   if (bound.contention_s >= best && best > 0) return "computing and sending together, which slow each other";
+  if (bound.launches_s >= best && best > 0) return "launches, which either are many or are waited for";
   bool const is_path = bound.critical_path_s >= best * (1 - 1e-9);
   for (int i = 0; i < kResources && !is_path; ++i) {
     if (bound.resource_s[static_cast<std::size_t>(i)] < best) continue;

@@ -9,6 +9,7 @@
 
 #include "scheduler/graph/at.hpp"
 #include "scheduler/plan/exposed_sending.hpp"
+#include "scheduler/plan/launch_bound.hpp"
 #include "scheduler/plan/memory_bound.hpp"
 #include "scheduler/plan/sent_along.hpp"
 
@@ -43,6 +44,7 @@ class Bounds {
     for (std::size_t r = 0; r < jobs.size(); ++r) bounds.resource_s[r] = preemptive_bound(std::move(jobs[r]));
     auto const exposed = exposed_sending(problem_, bodies_, path, contention);
     if (contention > 0) bounds.contention_s = with_contention(contention, exposed);
+    bounds.launches_s = launch_bound(problem_, path, contention);
     bounds.memory_s = memory_bound(problem_, {.bodies = bodies_.seconds,
                                               .exposed = exposed,
                                               .cuts = cuts(path),
@@ -198,7 +200,7 @@ double preemptive_bound(std::vector<HeadBodyTail> jobs) {
 
 double LowerBound::best_s() const {
   double const resources = *std::max_element(resource_s.begin(), resource_s.end());
-  return std::max({critical_path_s, resources, contention_s});
+  return std::max({critical_path_s, resources, contention_s, launches_s});
 }
 
 double LowerBound::within_memory_s() const {

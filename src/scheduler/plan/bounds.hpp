@@ -18,6 +18,8 @@ namespace weft {
 /// h + t + C + s / (1 + s) x (M - h - t) are needed where that leaves some of C, else M (exposed_sending() has h and
 /// t).
 ///
+/// Launches: launch_bound.hpp.
+///
 /// Memory: for an operator x let M be what is sent on the busier link and C what is computed, and M(A), C(A), M(D),
 /// C(D) the shares of those that x needs and of those that need x. By the end of x a schedule has sent M(A) and p more,
 /// and has yet to send M - M(A) - p; all of p that only what needs x uses has to fit beside what is live for certain.

@@ -9,21 +9,6 @@ namespace weft {
 
 namespace {
 
-/// The most sending on a path to each task (or from it), and what sent_along() knows.
-std::vector<double> sending(Problem const& problem, BoundBodies const& bodies, std::vector<TaskId> const& path,
-                            bool from_end) {
-  auto longest = sent_along(problem, bodies, path, from_end);
-  auto const& order = problem.order();
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    TaskId const task = from_end ? order[order.size() - 1 - i] : order[i];
-    double const with_it = longest[at(task)] + (is_link(problem.task(task).resource) ? bodies.seconds[at(task)] : 0);
-    for (TaskId const next : from_end ? problem.before(task) : problem.after(task)) {
-      longest[at(next)] = std::max(longest[at(next)], with_it);
-    }
-  }
-  return longest;
-}
-
 Exposure exposed(Problem const& problem, BoundBodies const& bodies, std::vector<double> const& sent,
                  double contention) {
   std::vector<std::pair<double, double>> computing;  // what is sent before it, its seconds
@@ -46,7 +31,8 @@ Exposure exposed(Problem const& problem, BoundBodies const& bodies, std::vector<
 
 ExposedSending exposed_sending(Problem const& problem, BoundBodies const& bodies, std::vector<TaskId> const& path,
                                double contention) {
-  ExposedSending found{.before = sending(problem, bodies, path, false), .after = sending(problem, bodies, path, true)};
+  ExposedSending found{.before = sent_beside(problem, bodies, path, false),
+                       .after = sent_beside(problem, bodies, path, true)};
   bool between = false;
   bool within = false;
   for (std::size_t i = 0; i < bodies.seconds.size(); ++i) {

@@ -73,4 +73,18 @@ std::vector<double> sent_along(Problem const& problem, BoundBodies const& bodies
   return least;
 }
 
+std::vector<double> sent_beside(Problem const& problem, BoundBodies const& bodies, std::vector<TaskId> const& path,
+                                bool from_end) {
+  auto longest = sent_along(problem, bodies, path, from_end);
+  auto const& order = problem.order();
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    TaskId const task = from_end ? order[order.size() - 1 - i] : order[i];
+    double const with_it = longest[at(task)] + (is_link(problem.task(task).resource) ? bodies.seconds[at(task)] : 0);
+    for (TaskId const next : from_end ? problem.before(task) : problem.after(task)) {
+      longest[at(next)] = std::max(longest[at(next)], with_it);
+    }
+  }
+  return longest;
+}
+
 }  // namespace weft

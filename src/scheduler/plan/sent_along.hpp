@@ -18,4 +18,8 @@ struct BoundBodies {
 [[nodiscard]] std::vector<double> sent_along(Problem const& problem, BoundBodies const& bodies,
                                              std::vector<TaskId> const& path, bool from_end);
 
+/// The same of all tasks: of those that are not on the path the most sending on any path to each of them (from it).
+[[nodiscard]] std::vector<double> sent_beside(Problem const& problem, BoundBodies const& bodies,
+                                              std::vector<TaskId> const& path, bool from_end);
+
 }  // namespace weft
