@@ -15,6 +15,7 @@
 #include <weft/launch.hpp>
 #include <weft/memory.hpp>
 
+#include "blas_core.hpp"
 #include "folder_checkpoint.hpp"
 #include "memory_use.hpp"
 #include "trainer.hpp"
@@ -85,6 +86,7 @@ Inputs read_inputs(Options options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  train_gpt::use_newest_blas_core(argv);
   int exit_code = 0;
   try {
     std::optional<Options> options = train_gpt::parse_options(argc, argv, exit_code);
