@@ -39,7 +39,7 @@ def arguments():
 
 def weft(options, hosts):
     """run → its figures."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=options.build) as folder:  # not in memory, which hosts do not share
         report = pathlib.Path(folder, "report.json")
         trainer = [str(pathlib.Path(options.build, "bin/train_gpt")), "--steps", str(options.steps), "--compare", "--sample", "0",
                    "--report-json", str(report)]
