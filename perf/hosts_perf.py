@@ -4,7 +4,8 @@
     perf/hosts_perf.py [--ranks-per-host 1 2] [--rate 1gbit] [--max-bytes 16777216]
 
 A round starts every library once, the first one changing from round to round, and a TCP stream each way at the same time;
-the best of a size's rounds is a library's figure, as in compare.py, whose stopwatch all share. Of Weft both back ends are measured.
+the best of a size's rounds is a library's figure, as in compare.py, whose stopwatch all share. Of Weft is measured what ranks
+of mpirun get by default ("weft"), and MPI beside it.
 Exit code: 0 where all bars hold for one of them; 1 where not; 77 where test hosts are not permitted. Bars: at least 95 % of the streams' goodput from 4 MB on (a rank's all_reduce
 of B bytes moves B bytes each way between two hosts), faster than every other library at every size, and 1.5 times by geometric
 mean with two ranks on a host.

@@ -247,7 +247,8 @@ class Failures(unittest.TestCase):
         self.hosts = Hosts(self.count_of_hosts, FAST, self.rails)
         self.last = 2 * self.count_of_hosts - 1
         self.addCleanup(self.hosts.close)
-        self.job = Job(self.hosts, 2, ["loop", str(kTimeoutMs), str(test_hosts.SHARED), str(self.count), self.operation], self.backend, self.by, self.environment)
+        words = ["loop", str(kTimeoutMs), str(test_hosts.SHARED), str(self.count), self.operation]
+        self.job = Job(self.hosts, 2, words, self.backend, self.by, self.environment)
         self.addCleanup(self.job.close)
         until(lambda: all("goes on" in self.job.diary(rank) for rank in range(self.last + 1)), lambda: "ranks to go on: " + self.job.output)
 

@@ -12,15 +12,6 @@ namespace weft::hierarchical {
 
 using shm::at;
 
-HierarchicalBackend::Ranges HierarchicalBackend::block_of(Ranges const& parts, std::size_t k, std::size_t block) {
-  Ranges blocks;
-  for (auto const& part : parts) {
-    auto const first = std::min(k * block, part.count);
-    blocks.push_back({part.first + first, std::min(block, part.count - first)});
-  }
-  return blocks;
-}
-
 void HierarchicalBackend::bring_in(Crossing& crossing, void* recv, Ranges const& parts) {
   auto const mine = static_cast<std::size_t>(rank());
   PartArrays given;

@@ -100,6 +100,15 @@ HierarchicalBackend::Ranges HierarchicalBackend::parts_of(Call const& call, Part
   return ranges;
 }
 
+HierarchicalBackend::Ranges HierarchicalBackend::block_of(Ranges const& parts, std::size_t k, std::size_t block) {
+  Ranges blocks;
+  for (auto const& part : parts) {
+    auto const first = std::min(k * block, part.count);
+    blocks.push_back({part.first + first, std::min(block, part.count - first)});
+  }
+  return blocks;
+}
+
 void HierarchicalBackend::scan(Call const& call) {
   run_flat(call, &Backend::scan);
 }

@@ -80,6 +80,8 @@ class HierarchicalBackend final : public Backend {
   /// `count` elements divided as evenly as whole cache lines allow.
   [[nodiscard]] Ranges even_split(Call const& call) const;
   [[nodiscard]] Ranges parts_of(Call const& call, Parts const& parts) const;
+  /// Elements [k · block, (k + 1) · block) of every part.
+  [[nodiscard]] static Ranges block_of(Ranges const& parts, std::size_t k, std::size_t block);
 
   /// Memory for `count` elements. The others wait for this rank: without memory all fail.
   [[nodiscard]] Buffer workspace(std::size_t count, DataType dtype);
@@ -98,8 +100,6 @@ class HierarchicalBackend final : public Backend {
   void move(Call const& call, void const* send, Ranges const& gives, void* recv, Ranges const& gets);
   /// Messages between hosts that go on while work is done inside them.
   class Crossing;
-  /// Elements [k · block, (k + 1) · block) of every part.
-  [[nodiscard]] static Ranges block_of(Ranges const& parts, std::size_t k, std::size_t block);
   /// Begins to bring each part to one rank of every other host.
   void bring_in(Crossing& crossing, void* recv, Ranges const& parts);
   /// Shares parts[r] of `recv` from rank r with all; this rank's is in place already.
