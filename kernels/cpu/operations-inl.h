@@ -13,7 +13,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
+#include <vector>
 
 #include "kernels/cpu/elements-inl.h"
 #include "kernels/cpu/reduce_task.hpp"
@@ -44,6 +46,15 @@ struct TruncatedQuotient {
   template <typename T>
   T operator()(T a, T b) const {
     return static_cast<T>(a / b);
+  }
+};
+
+/// ... by a number that is no T.
+struct QuotientByMany {
+  std::int64_t divisor;
+  template <typename T>
+  T operator()(T a, T /*b*/) const {
+    return static_cast<T>(static_cast<std::int64_t>(a) / divisor);
   }
 };
 
@@ -119,10 +130,16 @@ struct Average : Sum<D> {
   using T = hn::TFromD<D>;
   explicit Average(ReduceTask const& task)
       : Sum<D>(task),
-        divisor(static_cast<T>(task.srcs.size())),
-        exact_reciprocal((task.srcs.size() & (task.srcs.size() - 1)) == 0) {}
+        sources(task.srcs.size()),
+        divisor(static_cast<T>(sources)),
+        exact_reciprocal((sources & (sources - 1)) == 0) {}
   template <typename V>
   HWY_INLINE V finish(V value) const {
+    if constexpr (sizeof(T) == 1) {
+      if (sources > static_cast<std::size_t>(std::numeric_limits<T>::max())) {
+        return lane_by_lane(D(), value, value, QuotientByMany{static_cast<std::int64_t>(sources)});
+      }
+    }
     if constexpr (std::is_integral_v<T>) {
       return lane_by_lane(D(), value, hn::Set(D(), divisor), TruncatedQuotient{});
     } else {
@@ -130,6 +147,7 @@ struct Average : Sum<D> {
       return hn::Div(value, hn::Set(D(), divisor));
     }
   }
+  std::size_t sources;
   T divisor;
   bool exact_reciprocal;
 };
@@ -138,9 +156,14 @@ struct Average : Sum<D> {
 template <typename D>
 struct ScaledSum : Keep<D> {
   using T = hn::TFromD<D>;
-  explicit ScaledSum(ReduceTask const& task) : Keep<D>(task) {
+  explicit ScaledSum(ReduceTask const& task)
+      : Keep<D>(task),
+        many(task.srcs.size() > kFewSources ? task.srcs.size() : 0),
+        scales(many.empty() ? few : many.data()) {
     for (std::size_t r = 0; r < task.srcs.size(); ++r) scales[r] = to_lane(task.how.scales[r]);
   }
+  ScaledSum(ScaledSum const&) = delete;
+  ScaledSum& operator=(ScaledSum const&) = delete;
   static T to_lane(double scale) {
     if constexpr (std::is_integral_v<T>) {
       return scale < 0 ? static_cast<T>(static_cast<std::int64_t>(scale))
@@ -161,7 +184,9 @@ struct ScaledSum : Keep<D> {
   HWY_INLINE V combine(V a, V b, std::size_t r) const {
     return hn::Add(a, scaled(b, r));
   }
-  T scales[kMaxSources];
+  T few[kFewSources];
+  std::vector<T> many;
+  T* scales;
 };
 
 /// 1 where a value differs from 0, else 0. NaN differs from 0.

@@ -12,7 +12,8 @@ namespace weft::kernels {
 /// Whether results should stay in the caches or bypass them.
 enum class Store { cached, streaming };
 
-inline constexpr std::size_t kMaxSources = 64;
+/// What one pass takes well; more make it wander between more pages than a processor follows.
+inline constexpr std::size_t kFewSources = 64;
 
 /// How sources combine.
 struct Reducer {
@@ -26,8 +27,8 @@ struct Reducer {
 
 /// dst_k[i] = op over r of src_r[i], for every destination k and i in [0, count); sources combine in the order given,
 /// each element is loaded once per source and stored once per destination. A destination may equal a source (same
-/// start), else they do not overlap. Any alignment; streaming stores are fenced before it returns. Thread-safe, does
-/// not allocate. 1 to kMaxSources sources. supports(dtype, op).
+/// start), else they do not overlap. Any alignment; streaming stores are fenced before it returns. Thread-safe. One
+/// source or more; allocates for a premul_sum of more than kFewSources alone. supports(dtype, op).
 ///
 /// - 8-bit and 16-bit floats accumulate in f32 and round once, to nearest even. Integers wrap.
 /// - avg is the sum divided by srcs.size(), in the accumulating type: floats round to nearest, integers truncate toward

@@ -7,6 +7,7 @@
 #include <limits>
 #include <random>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "weft/data_type.hpp"
@@ -209,6 +210,13 @@ T reduce_reference(std::vector<T> const& contributions, ReduceOp op, double cons
     if constexpr (is_complex_number<A>) {
       auto const by = static_cast<typename A::value_type>(contributions.size());
       total = {total.real() / by, total.imag() / by};
+    } else if constexpr (std::is_integral_v<A>) {  // whose type may not have the number of contributions
+      if (std::cmp_greater_equal(contributions.size(), std::numeric_limits<A>::max())) {
+        auto const quotient = static_cast<double>(total) / static_cast<double>(contributions.size());
+        total = static_cast<A>(std::trunc(quotient));
+      } else {
+        total = static_cast<A>(total / static_cast<A>(contributions.size()));
+      }
     } else {
       total = static_cast<A>(total / static_cast<A>(contributions.size()));
     }

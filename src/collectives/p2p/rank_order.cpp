@@ -49,7 +49,7 @@ RankOrder::RankOrder(Context& context, Call const& call, Shares shares)
       chunks_(shm::ceil_div(longest_of(shares_), length_)),
       longest_(chunk(context.rank(), 0).length) {
   gathered_ = context_.workspace(std::min(kAhead, chunks_) * context_.ranks() * longest_);
-  if (context_.ranks() > kernels::kMaxSources) {
+  if (context_.ranks() > kernels::kFewSources) {
     for (auto& partial : partials_) partial = context_.workspace(longest_ / combiner_.grain() * combiner_.width());
   }
   for (std::size_t k = 0; k < std::min(kAhead, chunks_); ++k) ask(k);

@@ -48,7 +48,7 @@ bool UcxBackend::is_small(Call const& call, double others_s) const noexcept {
         operation != Operation::exscan) {
       return true;
     }
-    if (ranks() > kernels::kMaxSources) return false;
+    if (ranks() > kernels::kFewSources) return false;
   }
   auto const sent = call.bytes() * sent_parts(operation, ranks()) + (has_scales(call) ? sizeof call.scale : 0);
   auto const blocks = only_root_sends(operation) ? 1 : ranks();
