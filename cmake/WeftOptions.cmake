@@ -19,6 +19,7 @@ option(WEFT_BUILD_PLANNING "With training: op graphs, their importers, the sched
 option(WEFT_BUILD_PROGRAMS "Examples and perf programs" ON)
 option(WEFT_BUILD_TOOLS "weft-doctor" ${WEFT_BUILD_PROGRAMS})
 option(WEFT_BUILD_TESTS "Tests" ON)
+option(WEFT_SINGLE_SOURCES "Compile every source of a library by itself, not a dozen at a time" OFF)
 option(WEFT_WERROR "Warnings are errors" OFF)
 option(WEFT_FUZZ "libFuzzer's targets; needs clang" OFF)
 set(WEFT_SANITIZE "" CACHE STRING "Sanitizers for every target, comma-separated: address, undefined, thread")

@@ -10,8 +10,8 @@ if ! linter=$(command -v clang-tidy-14); then
   exit 0
 fi
 mkdir -p build
-cmake --preset release >build/configure-release.log 2>&1 || {
-  cat build/configure-release.log
+cmake --preset lint >build/configure-lint.log 2>&1 || {
+  cat build/configure-lint.log
   exit 1
 }
 
@@ -21,7 +21,7 @@ find "$stamps" -type f -mtime +30 -delete
 lint_one() {
   local key=$1 file=$2
   [[ -e $stamps/$key ]] && return 0
-  if "$linter" --quiet -p build/release --extra-arg=-Wno-unknown-warning-option "$file" 2>"build/lint-$key.log"; then
+  if "$linter" --quiet -p build/lint --extra-arg=-Wno-unknown-warning-option "$file" 2>"build/lint-$key.log"; then
     rm -f "build/lint-$key.log"
     touch "$stamps/$key"
   else
@@ -33,7 +33,7 @@ lint_one() {
 }
 export -f lint_one
 export linter stamps
-# Only what the release preset compiles: sources behind an option that is off have no compile command.
+# Only what the preset compiles: sources behind an option that is off have no compile command.
 git ls-files --cached --others --exclude-standard -- 'src/*.cpp' 'kernels/cpu/*.cpp' | sort -u |
-  while read -r file; do if grep -qF "\"$PWD/$file\"" build/release/compile_commands.json; then echo "$file"; fi; done |
+  while read -r file; do if grep -qF "\"$PWD/$file\"" build/lint/compile_commands.json; then echo "$file"; fi; done |
   python3 scripts/lint_keys.py | xargs -P "$jobs" -L 1 bash -c 'lint_one "$0" "$1"'

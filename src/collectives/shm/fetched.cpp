@@ -36,12 +36,12 @@ void ShmBackend::push(Call const& call, int peer, std::size_t offset, void const
 }
 
 void ShmBackend::fail_for_memory(Call const& call, int peer, Error const& error) {
-  constexpr auto kNap = std::chrono::milliseconds(1);
-  constexpr int kNaps = 50;  // a process that dies loses its memory a moment before it counts as dead
+  constexpr auto kMoment = std::chrono::milliseconds(1);
+  constexpr int kMoments = 50;  // a process that dies loses its memory a moment before it counts as dead
   auto const never = [] { return false; };
-  for (int nap = 0; nap < kNaps; ++nap) {
+  for (int nap = 0; nap < kMoments; ++nap) {
     channel_.examine(call, peer, never, std::chrono::steady_clock::now() + call.timeout);
-    std::this_thread::sleep_for(kNap);
+    std::this_thread::sleep_for(kMoment);
   }
   channel_.fail(error.code(), error.what());
   channel_.throw_if_failed(&call);

@@ -19,7 +19,7 @@ namespace {
 using Ranks = std::bitset<kMaxRanks>;
 
 /// What a rank tells of its heap. Plain bytes: ranks may be of different processes.
-struct Offer {
+struct HeapOffer {
   std::int64_t pid = 0;
   std::uint64_t pid_namespace = 0;
   std::int64_t descriptor = -1;  ///< -1: it has no heap
@@ -29,14 +29,14 @@ struct Offer {
 };
 
 /// What a rank tells of mapping the others' heaps.
-struct Report {
+struct HeapReport {
   Ranks forbidden;  ///< whose descriptors it may not open by itself
   int failed = -1;  ///< whose heap it cannot map
   int error_number = 0;
 };
 
-Offer make_offer(SharedHeap* own) {
-  Offer offer;
+HeapOffer make_offer(SharedHeap* own) {
+  HeapOffer offer;
   struct stat names {};
   if (::stat("/proc/self/ns/pid", &names) == 0) offer.pid_namespace = names.st_ino;
   offer.pid = ::getpid();
@@ -56,7 +56,7 @@ bool is_forbidden(int error_number) noexcept {
 /// Maps heaps, one rank's at a time, and keeps the book.
 class Joining {
  public:
-  Joining(int rank, SharedHeap::Impl& own, std::vector<Offer> const& offers)
+  Joining(int rank, SharedHeap::Impl& own, std::vector<HeapOffer> const& offers)
       : rank_(rank), own_(own), offers_(offers), mappings_(offers.size()) {}
 
   void find(int peer) {
@@ -91,7 +91,7 @@ class Joining {
     report_.error_number = error_number;
   }
 
-  [[nodiscard]] Report const& report() const noexcept { return report_; }
+  [[nodiscard]] HeapReport const& report() const noexcept { return report_; }
   [[nodiscard]] std::vector<std::shared_ptr<Mapping>>& mappings() noexcept { return mappings_; }
 
  private:
@@ -115,16 +115,16 @@ class Joining {
 
   int rank_;
   SharedHeap::Impl& own_;
-  std::vector<Offer> const& offers_;
+  std::vector<HeapOffer> const& offers_;
   std::vector<std::shared_ptr<Mapping>> mappings_;
-  Report report_;
+  HeapReport report_;
 };
 
 /// Ranks that may not look into one another's /proc send each other their descriptors.
-void pass_descriptors(int rank, SharedHeap::Impl const& own, std::vector<Report> const& reports, Joining& joining,
+void pass_descriptors(int rank, SharedHeap::Impl const& own, std::vector<HeapReport> const& reports, Joining& joining,
                       Exchange const& exchange) {
   for (std::size_t giver = 0; giver < reports.size(); ++giver) {
-    auto const needs = [giver](Report const& report) { return report.forbidden.test(giver); };
+    auto const needs = [giver](HeapReport const& report) { return report.forbidden.test(giver); };
     auto const receivers = static_cast<int>(std::count_if(reports.begin(), reports.end(), needs));
     if (receivers == 0) continue;
     auto const listening = [&] { gather(exchange, rank); };
@@ -142,7 +142,7 @@ void pass_descriptors(int rank, SharedHeap::Impl const& own, std::vector<Report>
 PeerHeaps PeerHeaps::join(int rank, int size, std::shared_ptr<SharedHeap> const& own, Exchange const& exchange) {
   PeerHeaps heaps;
   auto const offers = gather(exchange, make_offer(own.get()));
-  auto const lacks = [](Offer const& offer) { return offer.descriptor < 0; };
+  auto const lacks = [](HeapOffer const& offer) { return offer.descriptor < 0; };
   auto const without = std::find_if(offers.begin(), offers.end(), lacks);
   if (std::all_of(offers.begin(), offers.end(), lacks)) return heaps;
   if (without != offers.end()) {
@@ -154,11 +154,11 @@ PeerHeaps PeerHeaps::join(int rank, int size, std::shared_ptr<SharedHeap> const&
   Joining joining(rank, own->impl(), offers);
   for (int peer = 0; peer < size; ++peer) joining.find(peer);
   auto reports = gather(exchange, joining.report());
-  if (std::any_of(reports.begin(), reports.end(), [](Report const& report) { return report.forbidden.any(); })) {
+  if (std::any_of(reports.begin(), reports.end(), [](HeapReport const& report) { return report.forbidden.any(); })) {
     pass_descriptors(rank, own->impl(), reports, joining, exchange);
     reports = gather(exchange, joining.report());
   }
-  auto const bad = std::find_if(reports.begin(), reports.end(), [](Report const& one) { return one.failed >= 0; });
+  auto const bad = std::find_if(reports.begin(), reports.end(), [](HeapReport const& one) { return one.failed >= 0; });
   if (bad != reports.end()) {
     heaps.missing_rank_ = static_cast<int>(bad - reports.begin());
     heaps.missing_ = fmt::format("rank {} cannot map the shared heap of rank {}: {}", heaps.missing_rank_, bad->failed,
