@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/backend_maker.hpp"
@@ -126,18 +127,11 @@ bool is_carried_by_ucx(Bootstrap& bootstrap, CommunicatorOptions const& options,
 }
 
 #if WEFT_WITH_MPI || WEFT_WITH_UCX
-/// The levels of a hierarchy: what has the ranks of this host, and what has all.
-struct Levels {
-  std::unique_ptr<Backend> intra;
-  std::unique_ptr<Backend> inter;
-  hierarchical::HierarchicalBackend::Between between{};
-};
-
-/// `create_levels(layout, inside, order)` makes both.
+/// `create_levels(layout, inside, order)` makes both levels; `carrier`: what is between hosts.
 template <typename CreateLevels>
 std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, CommunicatorOptions const& options,
                                              std::vector<int> const& hosts, Introduction const& first,
-                                             CreateLevels const& create_levels) {
+                                             std::string_view carrier, CreateLevels const& create_levels) {
   HostLayout layout(bootstrap.rank(), hosts);
   auto const explains = options.config->explain && bootstrap.rank() == 0;
   auto inside = options;
@@ -147,11 +141,14 @@ std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, CommunicatorO
   // Where every rank has a host to itself there is but one order.
   auto const by_hosts = first.reproducibility == Reproducibility::run_to_run && layout.hosts().size() < hosts.size();
   HostOrder const order(by_hosts ? layout.hosts() : std::vector<std::vector<int>>());
-  Levels levels = create_levels(layout, inside, order);
+  hierarchical::Levels levels = create_levels(layout, inside, order);
   auto explainer = explains ? std::make_unique<Explainer>("hierarchical", bootstrap.size()) : nullptr;
-  return std::make_unique<hierarchical::HierarchicalBackend>(std::move(levels.intra), std::move(levels.inter),
-                                                             std::move(levels.between), std::move(layout), order,
-                                                             first.wire, std::move(explainer));
+  auto const shape = fmt::format("{} ranks on {} hosts over {}{}", hosts.size(), layout.hosts().size(), carrier,
+                                 by_hosts ? "" : ", in rank order");
+  auto backend = std::make_unique<hierarchical::HierarchicalBackend>(std::move(levels), std::move(layout), order,
+                                                                     first.wire, std::move(explainer));
+  backend->find_level_costs(bootstrap, shape, inside.config->tuning_cache.has_value(), options.config->timeout);
+  return backend;
 }
 #endif
 
@@ -166,11 +163,12 @@ std::unique_ptr<Backend> create_over_mpi(BackendKind kind, Bootstrap& bootstrap,
   }
   if (kind == BackendKind::mpi) return mpi::MpiBackend::create(bootstrap, members, options, hosts);
   return create_hierarchical(
-      bootstrap, options, hosts.numbers, first,
+      bootstrap, options, hosts.numbers, first, "MPI",
       [&](HostLayout const& layout, CommunicatorOptions const& inside, HostOrder const& order) {
         auto const locals = mpi_bootstrap_of(members->subset(layout.locals()), first.tag, *inside.config);
         auto intra = shm::ShmBackend::create(*locals, inside, {.ranks = layout.locals(), .look = {}});
-        return Levels{std::move(intra), mpi::MpiBackend::create(bootstrap, members, options, hosts, order)};
+        return hierarchical::Levels{std::move(intra),
+                                    mpi::MpiBackend::create(bootstrap, members, options, hosts, order)};
       });
 #else
   static_cast<void>(bootstrap), static_cast<void>(options), static_cast<void>(first);
@@ -183,20 +181,19 @@ std::unique_ptr<Backend> create_over_ucx(BackendKind kind, Bootstrap& bootstrap,
                                          RankHosts const& hosts, Introduction const& first) {
 #if WEFT_WITH_UCX
   if (kind == BackendKind::ucx) return ucx::UcxBackend::create(bootstrap, options, hosts);
-  return create_hierarchical(bootstrap, options, hosts.numbers, first,
-                             [&](HostLayout const& layout, CommunicatorOptions const& inside, HostOrder const& order) {
-                               constexpr bool kIsOuter = true;
-                               auto inter = ucx::UcxBackend::create(bootstrap, options, hosts, order, kIsOuter);
-                               TransportBootstrap locals(inter->transport(), layout.locals());
-                               auto* const owned = inter.get();  // by the hierarchy, as is what asks it
-                               auto const look = [owned](Call const& call, int peer, std::function<bool()> const& ready,
-                                                         std::chrono::nanoseconds waited) {
-                                 owned->look_around(call, peer, ready, waited);
-                               };
-                               auto intra = shm::ShmBackend::create(locals, inside, {layout.locals(), look});
-                               return Levels{std::move(intra), std::move(inter),
-                                             [owned](Call const& call) -> Transport& { return owned->within(call); }};
-                             });
+  return create_hierarchical(
+      bootstrap, options, hosts.numbers, first, "UCX",
+      [&](HostLayout const& layout, CommunicatorOptions const& inside, HostOrder const& order) {
+        constexpr bool kIsOuter = true;
+        auto inter = ucx::UcxBackend::create(bootstrap, options, hosts, order, kIsOuter);
+        TransportBootstrap locals(inter->transport(), layout.locals());
+        auto* const owned = inter.get();  // by the hierarchy, as is what asks it
+        auto const look = [owned](Call const& call, int peer, std::function<bool()> const& ready,
+                                  std::chrono::nanoseconds waited) { owned->look_around(call, peer, ready, waited); };
+        auto intra = shm::ShmBackend::create(locals, inside, {layout.locals(), look});
+        return hierarchical::Levels{std::move(intra), std::move(inter),
+                                    [owned](Call const& call) -> Transport& { return owned->within(call); }};
+      });
 #else
   static_cast<void>(bootstrap), static_cast<void>(options), static_cast<void>(first);
   refuse(kind, hosts.numbers,

@@ -14,6 +14,7 @@ Explainer::Explainer(std::string backend, int ranks) : backend_(std::move(backen
 
 void Explainer::note(Operation operation, std::string_view memory, std::string_view algorithm,
                      std::function<std::string()> const& details) {
+  if (silences > 0) return;
   auto const decision = fmt::format("{}, {}: {}", to_string(operation), memory, algorithm);
   if (!told_.insert(decision).second) return;
   tell("explain", fmt::format("{}, {} ranks: {}; {}", backend_, ranks_, decision, details()));

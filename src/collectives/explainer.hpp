@@ -26,7 +26,18 @@ class Explainer {
   /// The same of calls that run as one; `where`: what happens to their buffers.
   void note(MergedCall const& merged, std::string_view memory, std::string_view algorithm, std::string_view where);
 
+  /// While one lives no explainer notes anything on its thread: its calls are measurements, not the user's.
+  class Silence {
+   public:
+    Silence() noexcept { ++silences; }
+    ~Silence() { --silences; }
+    Silence(Silence const&) = delete;
+    Silence& operator=(Silence const&) = delete;
+  };
+
  private:
+  inline static thread_local constinit int silences = 0;
+
   std::string backend_;
   int ranks_;
   std::set<std::string> told_;

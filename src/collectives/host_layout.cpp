@@ -11,6 +11,11 @@ HostLayout::HostLayout(int rank, std::vector<int> host_of) : rank_(rank), host_o
     local_index_.push_back(static_cast<int>(hosts_[host(one)].size()));
     hosts_[host(one)].push_back(one);
   }
+  std::size_t rounds = 0;
+  for (auto const& ranks : hosts_) {
+    first_round_.push_back(rounds);
+    rounds += (ranks.size() + locals().size() - 1) / locals().size();
+  }
 }
 
 std::vector<int> HostLayout::number(std::vector<std::string> const& names) {
@@ -37,15 +42,6 @@ std::vector<std::span<int const>> HostLayout::rounds() const {
     }
   }
   return rounds;
-}
-
-std::size_t HostLayout::round_of(int rank) const noexcept {
-  auto const at_a_time = locals().size();
-  std::size_t round = 0;
-  for (std::size_t before = 0; before < host(rank); ++before) {
-    round += (hosts_[before].size() + at_a_time - 1) / at_a_time;
-  }
-  return round + static_cast<std::size_t>(local_index(rank)) / at_a_time;
 }
 
 std::size_t HostLayout::most_rounds() const noexcept {

@@ -34,7 +34,9 @@ class HostLayout {
   /// a time as this one has. Whose parts each round has; what courier() gives is who takes them.
   [[nodiscard]] std::vector<std::span<int const>> rounds() const;
   /// Which of rounds() `rank`'s part is in.
-  [[nodiscard]] std::size_t round_of(int rank) const noexcept;
+  [[nodiscard]] std::size_t round_of(int rank) const noexcept {
+    return first_round_[host(rank)] + static_cast<std::size_t>(local_index(rank)) / locals().size();
+  }
   /// The most rounds that any host needs.
   [[nodiscard]] std::size_t most_rounds() const noexcept;
 
@@ -47,6 +49,7 @@ class HostLayout {
   std::vector<int> host_of_;
   std::vector<int> local_index_;
   std::vector<std::vector<int>> hosts_;
+  std::vector<std::size_t> first_round_;  // of rounds() that has ranks of a host
 };
 
 }  // namespace weft

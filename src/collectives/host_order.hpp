@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -40,6 +41,15 @@ class HostOrder {
   std::vector<std::vector<int>> hosts_;
   std::vector<double> weights_;
 };
+
+/// Of what each of so many ranks contributes to a call that all of them combine by hosts at once; more goes through the
+/// levels of a hierarchy. Contributions of all ranks are held together.
+[[nodiscard]] constexpr std::size_t most_combined_at_once(std::size_t ranks) noexcept {
+  constexpr auto kTogether = std::size_t{512} << 10;
+  constexpr auto kLeast = std::size_t{4} << 10;
+  constexpr auto kMost = std::size_t{32} << 10;
+  return std::clamp(kTogether / ranks, kLeast, kMost);
+}
 
 /// Whether contributions may be combined in any order and grouping for the same bits.
 [[nodiscard]] bool is_exact(DataType dtype, ReduceOp op) noexcept;

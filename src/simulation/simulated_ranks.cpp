@@ -3,7 +3,6 @@
 #include "simulation/sim_backends.hpp"
 #include "simulation/sim_bootstrap.hpp"
 #include "transport/sim/world.hpp"
-#include "weft/error.hpp"
 
 namespace weft::sim {
 namespace {
@@ -32,10 +31,6 @@ TimePoint SimulatedRank::now() const {
 
 Outcome simulate_ranks(Topology const& topology, Options const& options, RankOptions const& how,
                        std::function<void(SimulatedRank&)> const& body) {
-  if (how.hierarchical && !options.carries_data) {
-    throw Error(ErrorCode::invalid_argument,
-                "simulate_ranks: hierarchical needs options.carries_data: it combines what hosts have");
-  }
   auto with = options;
   if (!with.stacks) with.stacks = std::make_shared<StackPool>(kStackBytes);
   World world(topology, with);
@@ -47,6 +42,16 @@ Outcome simulate_ranks(Topology const& topology, Options const& options, RankOpt
     auto communicator = Communicator::create(std::make_shared<SimBootstrap>(*meeting_place), communicator_options);
     SimulatedRank self(communicator, transport);
     body(self);
+  });
+}
+
+Outcome simulate_by_hosts(Topology const& topology, Options const& options, WireFormat wire,
+                          std::function<void(Backend&, Transport&)> const& body) {
+  World world(topology, options);
+  SimBackends backends(world, options, true);
+  return world.run([&](Transport& transport) {
+    auto const backend = backends.agreed_by_hosts(wire);
+    body(*backend, transport);
   });
 }
 

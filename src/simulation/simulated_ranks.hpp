@@ -3,9 +3,11 @@
 #include <functional>
 #include <memory>
 
+#include "collectives/backend.hpp"
 #include "transport/sim/simulation.hpp"
 #include "weft/communicator.hpp"
 #include "weft/overlap.hpp"
+#include "weft/wire_format.hpp"
 
 namespace weft::sim {
 
@@ -28,7 +30,7 @@ class SimulatedRank {
 
 struct RankOptions {
   /// Between ranks of one host by one back end, between hosts by another, as real jobs do where hosts have several
-  /// ranks (collectives/hierarchical); false: one for all, as where each rank has a host to itself. Needs data.
+  /// ranks (collectives/hierarchical); false: one for all, as where each rank has a host to itself.
   bool hierarchical = false;
   /// Without a config: Config's defaults, and no flight recorder.
   CommunicatorOptions communicator{};
@@ -40,5 +42,11 @@ struct RankOptions {
 /// @throws Error{invalid_argument} for options that cannot be
 [[nodiscard]] Outcome simulate_ranks(Topology const& topology, Options const& options, RankOptions const& how,
                                      std::function<void(SimulatedRank&)> const& body);
+
+/// simulate(), with collectives/hierarchical over all ranks: the algorithms of collectives/p2p inside hosts and between
+/// them. Calls are known to agree, so nothing is announced; where options.carries_data is false their buffers are
+/// Transport::phantom(). Pre: several hosts of several ranks, or a `wire` other than f32.
+[[nodiscard]] Outcome simulate_by_hosts(Topology const& topology, Options const& options, WireFormat wire,
+                                        std::function<void(Backend&, Transport&)> const& body);
 
 }  // namespace weft::sim

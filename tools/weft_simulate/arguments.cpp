@@ -37,6 +37,7 @@ struct Texts {
   std::string forward;
   std::string bucket = "25M";
   bool overlap = true;
+  bool flat = false;
   int ranks = 0;
   int ranks_per_host = 0;
 };
@@ -58,23 +59,41 @@ Operation parse_operation(std::string const& name) {
               fmt::format("--op: there is no \"{}\"; there are {}", name, fmt::join(operation_names(), ", ")));
 }
 
-std::vector<p2p::Algorithm const*> parse_algorithms(Operation operation, std::string const& text) {
-  std::vector<p2p::Algorithm const*> chosen;
-  std::vector<std::string_view> names;
+/// Whether real jobs there would combine inside hosts first.
+bool goes_by_hosts(sim::Topology const& topology) noexcept {
+  return topology.ranks_per_host > 1 && topology.ranks > topology.ranks_per_host;
+}
+
+/// What there is for an operation; by hosts only where hosts have several ranks, and for what is not left to all ranks.
+std::vector<Candidate> candidates_for(Operation operation, sim::Topology const& topology) {
+  std::vector<Candidate> all;
   for (auto const& each : p2p::algorithms()) {
-    if (each.operation != operation) continue;
-    names.push_back(each.name);
-    if (text == "all") chosen.push_back(&each);
+    if (each.operation == operation) all.push_back({&each});
   }
-  if (text == "all") return chosen;
+  auto const is_flat = operation == Operation::scan || operation == Operation::barrier;
+  if (goes_by_hosts(topology) && !is_flat) all.push_back({});
+  return all;
+}
+
+std::vector<Candidate> parse_algorithms(std::vector<Candidate> const& all, Operation operation,
+                                        std::string const& text) {
+  if (text == "all") return all;
+  std::vector<Candidate> chosen;
   std::istringstream parts(text);
+  auto const is_named = [](std::string const& name) {
+    return [&name](Candidate const& each) { return each.name() == name; };
+  };
   for (std::string part; std::getline(parts, part, ',');) {
-    auto const* const found = p2p::find_algorithm(operation, part);
-    if (found == nullptr) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("--algorithm: {} has no \"{}\"; it has all, {}",
-                                                           to_string(operation), part, fmt::join(names, ", ")));
+    auto const found = std::find_if(all.begin(), all.end(), is_named(part));
+    if (found == all.end()) {
+      std::vector<std::string_view> names;
+      for (auto const& each : all) names.push_back(each.name());
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("--algorithm: {} has no \"{}\" there; it has all, {}{}", to_string(operation), part,
+                              fmt::join(names, ", "),
+                              part == Candidate::kByHosts ? " (by_hosts needs several hosts of several ranks)" : ""));
     }
-    if (std::find(chosen.begin(), chosen.end(), found) == chosen.end()) chosen.push_back(found);
+    if (std::none_of(chosen.begin(), chosen.end(), is_named(part))) chosen.push_back(*found);
   }
   if (chosen.empty()) throw Error(ErrorCode::invalid_argument, "--algorithm names none");
   return chosen;
@@ -107,7 +126,8 @@ void finish(Settings& settings, Texts const& texts) {
                 fmt::format("{} ranks; 2 to {} can be simulated", settings.topology.ranks, kMostRanks));
   }
   settings.operation = parse_operation(texts.operation);
-  settings.algorithms = parse_algorithms(settings.operation, texts.algorithms);
+  settings.candidates =
+      parse_algorithms(candidates_for(settings.operation, settings.topology), settings.operation, texts.algorithms);
   settings.sizes = settings.operation == Operation::barrier ? std::vector<std::size_t>{1} : parse_sizes(texts.sizes);
   if (texts.chunk != "best") settings.chunk = parse_bytes(texts.chunk);
   if (!texts.stragglers.empty()) settings.stragglers = parse_stragglers(texts.stragglers);
@@ -122,6 +142,7 @@ void finish(Settings& settings, Texts const& texts) {
     if (!texts.forward.empty()) settings.step->forward_s = parse_seconds(texts.forward);
     settings.step->bucket_bytes = parse_bytes(texts.bucket);
     settings.step->overlap = texts.overlap;
+    settings.step->by_hosts = goes_by_hosts(settings.topology) && !texts.flat;
     if (!settings.picture.empty()) throw Error(ErrorCode::invalid_argument, "--plot is for operations, not for --step");
   }
   if (!texts.jitter.empty()) settings.jitter_s = parse_seconds(texts.jitter);
@@ -161,6 +182,7 @@ Arguments parse_arguments(int argc, char const* const* argv) {
   app.add_option("--forward", texts.forward, "time of a layer's forward; half of backward's otherwise")->needs(step);
   app.add_option("--bucket", texts.bucket, "bytes that are sent together at most")->needs(step)->capture_default_str();
   app.add_flag("!--no-overlap", texts.overlap, "send when all is computed")->needs(step);
+  app.add_flag("--flat", texts.flat, "by all ranks alike, not inside hosts first")->needs(step);
   app.add_option("--json", settings.json, "write the figures as JSON (- for standard output)");
   app.add_option("--plot", settings.picture, "draw them as PNG (needs matplotlib)")->check([](std::string const& path) {
     return path.size() > 4 && path.compare(path.size() - 4, 4, ".png") == 0 ? std::string()

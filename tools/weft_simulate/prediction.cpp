@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 
+#include "simulation/simulated_ranks.hpp"
 #include "weft/error.hpp"
 
 namespace weft::simulate_tool {
@@ -86,6 +87,13 @@ Call call_of(Settings const& settings, std::size_t bytes, std::byte* memory) {
   return call;
 }
 
+void take(Point& point, sim::Outcome const& outcome) {
+  outcome.rethrow();
+  point.seconds = sim::to_seconds(outcome.elapsed);
+  point.messages = outcome.messages;
+  point.bytes = outcome.bytes;
+}
+
 void refuse_to_overflow(std::size_t bytes, double seconds) {
   if (seconds <= kMostSimulatedSeconds) return;
   throw Error(ErrorCode::invalid_argument,
@@ -94,8 +102,7 @@ void refuse_to_overflow(std::size_t bytes, double seconds) {
                           bytes, seconds, kMostSimulatedSeconds));
 }
 
-Point simulate(Settings const& settings, p2p::Algorithm const& algorithm, std::size_t bytes,
-               std::shared_ptr<sim::StackPool> const& stacks) {
+sim::Options options_of(Settings const& settings, std::shared_ptr<sim::StackPool> const& stacks) {
   sim::Options options;
   options.carries_data = false;
   options.seed = settings.seed;
@@ -103,19 +110,44 @@ Point simulate(Settings const& settings, p2p::Algorithm const& algorithm, std::s
   options.stragglers = settings.stragglers;
   options.stacks = stacks;
   if (settings.reduction_bytes_per_s > 0) options.reduction_s_per_byte = 1 / settings.reduction_bytes_per_s;
+  return options;
+}
+
+Point simulate(Settings const& settings, p2p::Algorithm const& algorithm, std::size_t bytes,
+               sim::Options const& options) {
   Point point;
   point.chunk = settings.chunk.value_or(best_chunk(settings, algorithm, bytes));
   auto question = question_of(settings, bytes);
   question.chunk_bytes = static_cast<double>(point.chunk);
   point.formula_s = algorithm.cost_s(question);
   refuse_to_overflow(bytes, point.formula_s);
-  auto const outcome = sim::simulate(settings.topology, options, [&](Transport& rank) {
-    p2p::run(algorithm, rank, call_of(settings, bytes, rank.phantom()), {.chunk_bytes = point.chunk});
-  });
-  outcome.rethrow();
-  point.seconds = sim::to_seconds(outcome.elapsed);
-  point.messages = outcome.messages;
-  point.bytes = outcome.bytes;
+  take(point, sim::simulate(settings.topology, options, [&](Transport& rank) {
+         p2p::run(algorithm, rank, call_of(settings, bytes, rank.phantom()), {.chunk_bytes = point.chunk});
+       }));
+  return point;
+}
+
+/// What every back end has a function for.
+void run(Backend& backend, Call const& call) {
+  switch (call.contract.operation) {
+    case Operation::all_reduce: return backend.all_reduce(call);
+    case Operation::reduce_scatter: return backend.reduce_scatter(call);
+    case Operation::all_gather: return backend.all_gather(call);
+    case Operation::broadcast: return backend.broadcast(call);
+    case Operation::reduce: return backend.reduce(call);
+    case Operation::gather: return backend.gather(call);
+    case Operation::scatter: return backend.scatter(call);
+    case Operation::all_to_all: return backend.all_to_all(call);
+    case Operation::scan: return backend.scan(call);
+    default: return backend.barrier(call);
+  }
+}
+
+Point simulate_by_hosts(Settings const& settings, std::size_t bytes, sim::Options const& options) {
+  Point point;
+  take(point, sim::simulate_by_hosts(settings.topology, options, WireFormat::f32, [&](Backend& hosts, Transport& rank) {
+         run(hosts, call_of(settings, bytes, rank.phantom()));
+       }));
   return point;
 }
 
@@ -140,8 +172,11 @@ std::vector<Row> predict(Settings const& settings) {
     row.bytes = has_parts(settings.operation) ? std::max(bytes / ranks, std::size_t{1}) * ranks : bytes;
     row.bound_s = bound_s(settings.topology, settings.operation, static_cast<double>(row.bytes));
     refuse_to_overflow(row.bytes, row.bound_s);
-    for (auto const* algorithm : settings.algorithms)
-      row.points.push_back(simulate(settings, *algorithm, row.bytes, stacks));
+    auto const options = options_of(settings, stacks);
+    for (auto const& [algorithm] : settings.candidates) {
+      row.points.push_back(algorithm == nullptr ? simulate_by_hosts(settings, row.bytes, options)
+                                                : simulate(settings, *algorithm, row.bytes, options));
+    }
     row.best =
         static_cast<std::size_t>(std::min_element(row.points.begin(), row.points.end(),
                                                   [](auto const& a, auto const& b) { return a.seconds < b.seconds; }) -
@@ -156,7 +191,7 @@ std::vector<Crossover> crossovers(std::vector<Row> const& rows) {
   std::sort(sorted.begin(), sorted.end(), [](auto const& a, auto const& b) { return a.bytes < b.bytes; });
   std::vector<Crossover> found;
   for (auto const& row : sorted) {
-    if (found.empty() || found.back().algorithm != row.best) found.push_back({row.bytes, row.best});
+    if (found.empty() || found.back().candidate != row.best) found.push_back({row.bytes, row.best});
   }
   return found;
 }

@@ -7,11 +7,11 @@
 
 namespace weft::simulate_tool {
 
-/// What one algorithm takes for one size.
+/// What one way takes for one size.
 struct Point {
   double seconds = 0;
-  double formula_s = 0;  ///< its documented cost on a flat network of the slowest links
-  std::size_t chunk = 0;
+  double formula_s = 0;   ///< its documented cost on a flat network of the slowest links; by hosts has none
+  std::size_t chunk = 0;  ///< by hosts has its own
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;  ///< on the wire, of all ranks
 };
@@ -19,14 +19,14 @@ struct Point {
 struct Row {
   std::size_t bytes = 0;
   double bound_s = 0;         ///< nothing can take less on this network
-  std::vector<Point> points;  ///< of Settings::algorithms
+  std::vector<Point> points;  ///< of Settings::candidates
   std::size_t best = 0;
 };
 
-/// From this size on, up to the next crossover's, an algorithm is the best.
+/// From this size on, up to the next crossover's, one of Settings::candidates is the best.
 struct Crossover {
   std::size_t from_bytes = 0;
-  std::size_t algorithm = 0;
+  std::size_t candidate = 0;
 };
 
 /// The least that an operation of `bytes` can take: for each group of ranks the bytes that have to cross its border, at

@@ -53,8 +53,8 @@ void print_report(std::FILE* out, Settings const& settings, std::vector<Row> con
   fmt::print(out,
              "# simulated times (times the bound); bound: no algorithm takes less without stragglers; *: the best\n");
   fmt::print(out, "{:>10} {}", "bytes", padded("bound", 12));
-  for (auto const* algorithm : settings.algorithms)
-    fmt::print(out, " {}", padded(std::string(algorithm->name), kColumn));
+  for (auto const& candidate : settings.candidates)
+    fmt::print(out, " {}", padded(std::string(candidate.name()), kColumn));
   fmt::print(out, "\n");
   for (auto const& row : rows) {
     fmt::print(out, "{:>10} {}", size_text(row.bytes), padded(time_text(row.bound_s), 12));
@@ -67,10 +67,10 @@ void print_report(std::FILE* out, Settings const& settings, std::vector<Row> con
     }
     fmt::print(out, "\n");
   }
-  if (settings.algorithms.size() < 2) return;
+  if (settings.candidates.size() < 2) return;
   for (auto const& crossover : crossovers(rows)) {
     fmt::print(out, "# from {} bytes: {}\n", size_text(crossover.from_bytes),
-               settings.algorithms[crossover.algorithm]->name);
+               settings.candidates[crossover.candidate].name());
   }
 }
 
@@ -104,22 +104,25 @@ nlohmann::ordered_json report_json(Settings const& settings, std::vector<Row> co
   }
   for (auto const& row : rows) {
     nlohmann::ordered_json line{
-        {"bytes", row.bytes}, {"bound_s", row.bound_s}, {"best", settings.algorithms[row.best]->name}};
+        {"bytes", row.bytes}, {"bound_s", row.bound_s}, {"best", settings.candidates[row.best].name()}};
     for (std::size_t i = 0; i < row.points.size(); ++i) {
       auto const& point = row.points[i];
-      line["algorithms"].push_back({{"name", settings.algorithms[i]->name},
-                                    {"time_s", point.seconds},
-                                    {"over_bound", point.seconds / row.bound_s},
-                                    {"formula_s", point.formula_s},
-                                    {"chunk", point.chunk},
-                                    {"messages", point.messages},
-                                    {"bytes_on_wire", point.bytes}});
+      nlohmann::ordered_json entry{{"name", settings.candidates[i].name()},
+                                   {"time_s", point.seconds},
+                                   {"over_bound", point.seconds / row.bound_s},
+                                   {"messages", point.messages},
+                                   {"bytes_on_wire", point.bytes}};
+      if (settings.candidates[i].algorithm != nullptr) {
+        entry["formula_s"] = point.formula_s;
+        entry["chunk"] = point.chunk;
+      }
+      line["algorithms"].push_back(std::move(entry));
     }
     report["rows"].push_back(line);
   }
   for (auto const& crossover : crossovers(rows)) {
     report["crossovers"].push_back(
-        {{"from_bytes", crossover.from_bytes}, {"algorithm", settings.algorithms[crossover.algorithm]->name}});
+        {{"from_bytes", crossover.from_bytes}, {"algorithm", settings.candidates[crossover.candidate].name()}});
   }
   return report;
 }

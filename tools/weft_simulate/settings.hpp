@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/call.hpp"
@@ -11,6 +12,14 @@
 #include "transport/sim/simulation.hpp"
 
 namespace weft::simulate_tool {
+
+/// A way to do an operation.
+struct Candidate {
+  p2p::Algorithm const* algorithm = nullptr;  ///< over all ranks; null: by hosts (collectives/hierarchical)
+
+  [[nodiscard]] std::string_view name() const noexcept { return algorithm == nullptr ? kByHosts : algorithm->name; }
+  static constexpr std::string_view kByHosts = "by_hosts";
+};
 
 /// A data-parallel training step.
 struct TrainingStep {
@@ -20,6 +29,7 @@ struct TrainingStep {
   double backward_s = 0;
   std::size_t bucket_bytes = std::size_t{25} << 20;
   bool overlap = true;
+  bool by_hosts = false;  ///< as real jobs do where hosts have several ranks; else all ranks are alike
 };
 
 /// What the user asked for.
@@ -27,7 +37,7 @@ struct Settings {
   sim::Topology topology;
   std::string topology_name;  ///< preset or file
   Operation operation = Operation::all_reduce;
-  std::vector<p2p::Algorithm const*> algorithms;
+  std::vector<Candidate> candidates;
   std::vector<std::size_t> sizes;    ///< bytes of the whole buffer, as nccl-tests count them
   std::optional<std::size_t> chunk;  ///< of pipelines; none: what is best by their formula
   std::vector<sim::Straggler> stragglers;

@@ -61,7 +61,9 @@ StepResult simulate_step(Settings const& settings) {
   std::vector<TensorSpec> const layers(static_cast<std::size_t>(step.layers), {step.layer_bytes / sizeof(float)});
   StepResult result;
   result.ranks.resize(static_cast<std::size_t>(settings.topology.ranks));
-  auto const outcome = sim::simulate_ranks(settings.topology, options, {}, [&](sim::SimulatedRank& self) {
+  sim::RankOptions how;
+  how.hierarchical = settings.step->by_hosts;
+  auto const outcome = sim::simulate_ranks(settings.topology, options, how, [&](sim::SimulatedRank& self) {
     Bucketer buckets(self.world(), layers, bucketer_options(step));
     auto& report = result.ranks[static_cast<std::size_t>(self.world().rank())];
     for (int i = 0; i < kSteps; ++i) report = take_step(self, buckets, step);
@@ -82,12 +84,9 @@ void print_step(std::FILE* out, Settings const& settings, StepResult const& resu
              "{} bytes{}\n",
              step.layers, step.layer_bytes, step.forward_s * 1e3, step.backward_s * 1e3, step.bucket_bytes,
              step.overlap ? "" : ", without overlap");
-  if (settings.topology.ranks_per_host > 1) {
-    fmt::print(
-        out,
-        "# all ranks in one back end; real jobs combine inside hosts first (hierarchical), which is not predicted "
-        "here\n");
-  }
+  fmt::print(
+      out, "# {}\n",
+      step.by_hosts ? "combined inside hosts first, as real jobs do (--flat: by all ranks alike)" : "all ranks alike");
   fmt::print(out, "{}", format_overlap_report(report, fmt::format("rank {}, the slowest, in virtual time", slowest)));
   fmt::print(out,
              "# {:.1f} % of communication hidden, {:.1f} % of what could be; the step takes {:.3f} times its bound\n",
@@ -106,6 +105,7 @@ nlohmann::ordered_json step_json(Settings const& settings, StepResult const& res
                               {"backward_s", step.backward_s},
                               {"bucket_bytes", step.bucket_bytes},
                               {"overlap", step.overlap},
+                              {"by_hosts", step.by_hosts},
                               {"slowest_rank", slowest},
                               {"step_ms", report.step_ms},
                               {"compute_ms", report.compute_ms},

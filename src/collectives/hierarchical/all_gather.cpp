@@ -6,7 +6,6 @@
 #include "collectives/hierarchical/hierarchical_backend.hpp"
 #include "collectives/hierarchical/inner_call.hpp"
 #include "collectives/shm/partition.hpp"
-#include "kernels/cpu/reduce.hpp"
 
 namespace weft::hierarchical {
 
@@ -63,12 +62,12 @@ void HierarchicalBackend::share_inside(Call const& call, void* recv, Ranges cons
 }
 
 void HierarchicalBackend::all_gather(Call const& call) {
-  if (call.bytes() <= kFlat / ranks()) return run_flat(call, &Backend::all_gather);
+  if (is_flat(call)) return run_flat(call, &Backend::all_gather);
   enter(call);
   auto const parts = parts_of(call, call.recv_parts);
   auto const mine = parts[static_cast<std::size_t>(rank())];
   auto* const own = at(call.recv, mine.first * size_of(call.contract.dtype));
-  if (own != call.send && mine.count > 0) kernels::copy(own, call.send, mine.count * size_of(call.contract.dtype));
+  work_.copy(own, call.send, mine.count * size_of(call.contract.dtype));
   share(call, call.recv, parts);
 }
 

@@ -21,7 +21,7 @@ char const* HierarchicalBackend::way_of(Call const& call) const noexcept {
 }
 
 void HierarchicalBackend::all_reduce(Call const& call) {
-  if (call.bytes() <= kFlat) return run_flat(call, &Backend::all_reduce);
+  if (is_flat(call)) return run_flat(call, &Backend::all_reduce);
   enter(call, way_of(call));
   if (goes_by_chunks(call)) return all_reduce_by_chunks(call);
   auto const parts = even_split(call);
@@ -32,7 +32,7 @@ void HierarchicalBackend::all_reduce(Call const& call) {
 }
 
 void HierarchicalBackend::reduce(Call const& call) {
-  if (call.bytes() <= kFlat) return run_flat(call, &Backend::reduce);
+  if (is_flat(call)) return run_flat(call, &Backend::reduce);
   enter(call, combines_by_host(call) ? "combined inside hosts first" : "combined in rank order");
   auto const parts = even_split(call);
   auto const mine = parts[static_cast<std::size_t>(rank())];
@@ -44,7 +44,7 @@ void HierarchicalBackend::reduce(Call const& call) {
 }
 
 void HierarchicalBackend::reduce_scatter(Call const& call) {
-  if (call.bytes() <= kFlat / ranks()) return run_flat(call, &Backend::reduce_scatter);
+  if (is_flat(call)) return run_flat(call, &Backend::reduce_scatter);
   enter(call, way_of(call));
   auto const parts = parts_of(call, call.send_parts);
   if (is_rounded(call)) return Rounded(*this, call, parts).reduce(call.send, static_cast<float*>(call.recv));

@@ -5,7 +5,7 @@
 namespace weft::hierarchical {
 
 void HierarchicalBackend::broadcast(Call const& call) {
-  if (call.bytes() <= kFlat) return run_flat(call, &Backend::broadcast);
+  if (is_flat(call)) return run_flat(call, &Backend::broadcast);
   enter(call);
   // Every rank gets a part, then all share theirs: the root's host sends the buffer about once, not once per host.
   auto const parts = even_split(call);

@@ -22,6 +22,8 @@ class Column final : public Transport {
     return all_.start_recv(member(from), bytes);
   }
   void wait(Request& request) override { all_.wait(request); }
+  void reduced(std::size_t bytes) override { all_.reduced(bytes); }
+  [[nodiscard]] std::byte* phantom() const noexcept override { return all_.phantom(); }
 
  private:
   [[nodiscard]] int member(int index) const { return members_.at(static_cast<std::size_t>(index)); }

@@ -4,7 +4,6 @@
 #include "collectives/hierarchical/hierarchical_backend.hpp"
 #include "collectives/hierarchical/inner_call.hpp"
 #include "collectives/shm/partition.hpp"
-#include "kernels/cpu/reduce.hpp"
 
 namespace weft::hierarchical {
 
@@ -58,9 +57,8 @@ void HierarchicalBackend::combine_in_rank_order(Call const& call, void const* se
       sources.push_back(r == mine ? at(send, (parts[mine].first + first) * element)
                                   : at(static_cast<void const*>(gathered.data()), r * block * element));
     }
-    void* const destination = at(result, first * element);
-    kernels::reduce({&destination, 1}, sources, left(parts[mine]) * element / call.grain(), call.contract.dtype,
-                    {call.contract.reduce, scales.data(), call.user});
+    work_.reduce(at(result, first * element), sources, left(parts[mine]) * element / call.grain(), call.contract.dtype,
+                 {call.contract.reduce, scales.data(), call.user});
   }
 }
 

@@ -5,7 +5,6 @@
 #include "collectives/hierarchical/crossing.hpp"
 #include "collectives/hierarchical/inner_call.hpp"
 #include "collectives/shm/partition.hpp"
-#include "kernels/cpu/reduce.hpp"
 
 namespace weft::hierarchical {
 
@@ -84,9 +83,8 @@ void HierarchicalBackend::combine_by_host(Call const& call, void const* send, Ra
       sources.push_back(own ? at(partials_of(done), layout_.round_of(rank()) * block * element)
                             : at(arrived_of(done), host * block * element));
     }
-    void* const destination = at(result, done * block * element);
-    kernels::reduce({&destination, 1}, sources, block_of(parts, done, block)[mine].count, call.contract.dtype,
-                    {HostOrder::levels(call.contract.reduce).between, order_.weights().data(), {}});
+    work_.reduce(at(result, done * block * element), sources, block_of(parts, done, block)[mine].count,
+                 call.contract.dtype, {HostOrder::levels(call.contract.reduce).between, order_.weights().data(), {}});
   }
 }
 

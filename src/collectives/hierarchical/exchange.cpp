@@ -1,7 +1,6 @@
 // gather, scatter and all_to_all over several hosts: one exchange between hosts and one inside, of whole parts.
 #include "collectives/hierarchical/hierarchical_backend.hpp"
 #include "collectives/hierarchical/inner_call.hpp"
-#include "kernels/cpu/reduce.hpp"
 
 namespace weft::hierarchical {
 
@@ -35,7 +34,7 @@ void HierarchicalBackend::move(Call const& call, void const* send, Ranges const&
 }
 
 void HierarchicalBackend::gather(Call const& call) {
-  if (call.contract.operation == weft::Operation::gather_v || call.bytes() <= kFlat / ranks()) {
+  if (call.contract.operation == weft::Operation::gather_v || is_flat(call)) {
     return run_flat(call, &Backend::gather);
   }
   enter(call);
@@ -45,7 +44,7 @@ void HierarchicalBackend::gather(Call const& call) {
 }
 
 void HierarchicalBackend::scatter(Call const& call) {
-  if (call.contract.operation == weft::Operation::scatter_v || call.bytes() <= kFlat / ranks()) {
+  if (call.contract.operation == weft::Operation::scatter_v || is_flat(call)) {
     return run_flat(call, &Backend::scatter);
   }
   enter(call);
@@ -55,7 +54,7 @@ void HierarchicalBackend::scatter(Call const& call) {
 }
 
 void HierarchicalBackend::all_to_all(Call const& call) {
-  if (call.contract.operation == weft::Operation::all_to_all_v || call.bytes() <= kFlat / ranks()) {
+  if (call.contract.operation == weft::Operation::all_to_all_v || is_flat(call)) {
     return run_flat(call, &Backend::all_to_all);
   }
   enter(call);
@@ -63,7 +62,7 @@ void HierarchicalBackend::all_to_all(Call const& call) {
   if (call.send != call.recv) return move(call, call.send, parts, call.recv, parts);
   auto const bytes = call.bytes() * ranks();
   auto const copy = workspace(bytes, DataType::u8);
-  kernels::copy(copy.data(), call.send, bytes);
+  work_.copy(copy.data(), call.send, bytes);
   move(call, copy.data(), parts, call.recv, parts);
 }
 

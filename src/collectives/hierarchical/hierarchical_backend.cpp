@@ -11,12 +11,12 @@
 
 namespace weft::hierarchical {
 
-HierarchicalBackend::HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter,
-                                         Between between, HostLayout layout, HostOrder order, WireFormat wire,
+HierarchicalBackend::HierarchicalBackend(Levels levels, HostLayout layout, HostOrder order, WireFormat wire,
                                          std::unique_ptr<Explainer> explainer)
-    : intra_(std::move(intra)),
-      inter_(std::move(inter)),
-      between_(std::move(between)),
+    : intra_(std::move(levels.intra)),
+      inter_(std::move(levels.inter)),
+      between_(std::move(levels.between)),
+      work_(levels.work),
       layout_(std::move(layout)),
       order_(std::move(order)),
       wire_(wire),
@@ -24,7 +24,7 @@ HierarchicalBackend::HierarchicalBackend(std::unique_ptr<Backend> intra, std::un
 
 Buffer HierarchicalBackend::workspace(std::size_t count, DataType dtype) {
   try {
-    return Buffer::host(count, dtype);
+    return work_.memory(count, dtype);
   } catch (Error const& error) {
     fail(error.code(), fmt::format("rank {}: {}", rank(), error.what()));
     throw;
@@ -53,13 +53,28 @@ void HierarchicalBackend::run_intra(Call call, Operation operation) {
   }
 }
 
+bool HierarchicalBackend::is_flat(Call const& call) const noexcept {
+  auto const operation = call.contract.operation;
+  auto const is_whole = operation == weft::Operation::all_reduce || operation == weft::Operation::reduce ||
+                        operation == weft::Operation::broadcast;
+  // What is rounded between hosts, and what is not, has to be the same in every run.
+  auto const limit = is_rounded(call) ? kAssumedLimit : limits_[pattern_of(operation)];
+  return call.bytes() <= (is_whole ? limit : limit / ranks());
+}
+
 void HierarchicalBackend::run_flat(Call const& call, Operation operation) {
   if (explainer_) {
     explainer_->note(call.contract.operation, "any memory", "flat", [&] {
-      return fmt::format(
-          "one exchange between all ranks, for calls of up to {}, scans, and parts that some ranks do "
-          "not know",
-          describe_bytes(kFlat));
+      auto const pattern = pattern_of(call.contract.operation);
+      auto const text = fmt::format(
+          "one exchange between all ranks, for calls of up to {}, scans, and parts that some ranks do not know",
+          describe_bytes(limits_[pattern]));
+      if (!costs_.measured) return text;
+      auto const cost = [](WayCost const& way) {
+        return fmt::format("{:.3g} us + {:.3g} ns/B", way.alpha_s * 1e6, way.beta_s_per_byte * 1e9);
+      };
+      return fmt::format("{}; measured: {}, by hosts {}", text, cost(costs_.flat[pattern]),
+                         cost(costs_.by_hosts[pattern]));
     });
   }
   run_inter(call, operation);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <span>
@@ -8,14 +9,28 @@
 
 #include "collectives/backend.hpp"
 #include "collectives/explainer.hpp"
+#include "collectives/hierarchical/flat_limits.hpp"
+#include "collectives/hierarchical/own_work.hpp"
 #include "collectives/host_layout.hpp"
 #include "collectives/host_order.hpp"
 #include "transport/transport.hpp"
+#include "weft/bootstrap.hpp"
 #include "weft/buffer.hpp"
 
 namespace weft::hierarchical {
 
 struct PartArrays;
+
+/// Messages between all ranks within a call that the level between hosts has announced.
+using Between = std::function<Transport&(Call const& announced)>;
+
+/// What a HierarchicalBackend is made of.
+struct Levels {
+  std::unique_ptr<Backend> intra;  ///< the ranks of layout.locals(), in that order
+  std::unique_ptr<Backend> inter;  ///< all ranks; reduces in the hierarchy's order
+  Between between{};               ///< inter's messages; empty where it has none
+  OwnWork work{};
+};
 
 /// Composes a back end of the ranks of each host (`intra`) and one of all ranks (`inter`).
 ///
@@ -30,13 +45,20 @@ struct PartArrays;
 /// operations whose parts only some ranks know are `inter`'s altogether. A failure of either is told to the other.
 class HierarchicalBackend final : public Backend {
  public:
-  /// Messages between all ranks within a call that `inter` has announced.
-  using Between = std::function<Transport&(Call const& announced)>;
-
-  /// `intra` has the ranks of layout.locals(), in that order; `inter` has all, and reduces in the same `order`.
-  /// `between`: those of `inter`; empty where it has none.
-  HierarchicalBackend(std::unique_ptr<Backend> intra, std::unique_ptr<Backend> inter, Between between,
-                      HostLayout layout, HostOrder order, WireFormat wire, std::unique_ptr<Explainer> explainer);
+  /// `order`: of reductions, levels.inter's too.
+  HierarchicalBackend(Levels levels, HostLayout layout, HostOrder order, WireFormat wire,
+                      std::unique_ptr<Explainer> explainer);
+  /// Before the first call: measures up to which sizes calls are faster by one exchange between all ranks than by
+  /// hosts, unless the process remembers it of such a `network`, or rank 0 does not want any of it (`measures`).
+  /// Collective.
+  void find_level_costs(Bootstrap& bootstrap, std::string const& network, bool measures,
+                        std::chrono::milliseconds timeout);
+  [[nodiscard]] LevelCosts const& level_costs() const noexcept { return costs_; }
+  /// What is known of them otherwise, the same on all ranks.
+  void set_level_costs(LevelCosts const& costs) noexcept {
+    costs_ = costs;
+    limits_ = limits_of(costs, most_combined_at_once(ranks()));
+  }
 
   void all_reduce(Call const& call) override;
   void reduce_scatter(Call const& call) override;
@@ -86,6 +108,11 @@ class HierarchicalBackend final : public Backend {
   /// Memory for `count` elements. The others wait for this rank: without memory all fail.
   [[nodiscard]] Buffer workspace(std::size_t count, DataType dtype);
 
+  /// Whether a call of this size is one exchange between all ranks. Equal on all ranks.
+  [[nodiscard]] bool is_flat(Call const& call) const noexcept;
+  [[nodiscard]] LevelCosts measure_levels(std::chrono::milliseconds timeout);
+  /// Seconds of a call of a pattern, by what limits_ say.
+  [[nodiscard]] double time_example(Pattern pattern, std::size_t bytes, std::chrono::milliseconds timeout);
   /// For a call that is `inter`'s altogether.
   void run_flat(Call const& call, Operation operation);
   void run_inter(Call call, Operation operation);
@@ -139,10 +166,13 @@ class HierarchicalBackend final : public Backend {
   std::unique_ptr<Backend> intra_;
   std::unique_ptr<Backend> inter_;
   Between between_;
+  OwnWork work_;
   HostLayout layout_;
   HostOrder order_;
   WireFormat wire_;
   std::unique_ptr<Explainer> explainer_;  // rank 0's, where asked for
+  LevelCosts costs_{};
+  FlatLimits limits_ = limits_of(LevelCosts(), 0);
   std::uint64_t intra_calls_ = 0;
   std::uint64_t inter_calls_ = 0;
   std::vector<std::byte> flat_;  // buffers of merged calls, side by side

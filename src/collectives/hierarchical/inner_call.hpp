@@ -9,8 +9,6 @@
 
 namespace weft::hierarchical {
 
-/// Up to here one exchange between all ranks costs less than several steps.
-inline constexpr std::size_t kFlat = std::size_t{4} << 10;
 /// Contributions that are brought together at once.
 inline constexpr std::size_t kWorkspace = std::size_t{4} << 20;
 /// Of a chunk that goes through all levels, what each rank of a host sends to another host.

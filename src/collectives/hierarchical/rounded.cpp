@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/reduce.hpp"
-
 namespace weft::hierarchical {
 namespace {
 
@@ -66,14 +64,21 @@ void HierarchicalBackend::Rounded::run(void const* send, float* result, float* a
   }
 }
 
+void HierarchicalBackend::Rounded::pack(float const* values, float* residual, std::byte* wire, std::size_t count) {
+  if (backend_.work_.carries_data()) kernels::pack(backend_.wire_, values, residual, wire, count);
+}
+
+void HierarchicalBackend::Rounded::unpack(std::byte const* wire, float* values, std::size_t count) {
+  if (backend_.work_.carries_data()) kernels::unpack(backend_.wire_, wire, values, count);
+}
+
 void HierarchicalBackend::Rounded::pack_contributions(std::size_t first) {
   auto const rounds = layout().rounds();
   for (std::size_t r = 0; r < rounds.size(); ++r) {
     auto const owner = owner_in(rounds[r]);
     if (owner < 0) continue;
     auto* const residual = feedback_ == nullptr ? nullptr : feedback_->contributions.data() + r * longest_ + first;
-    kernels::pack(backend_.wire_, floats(partials_) + r * block_, residual, bytes(outgoing_) + r * wire_block_,
-                  left(owner, first));
+    pack(floats(partials_) + r * block_, residual, bytes(outgoing_) + r * wire_block_, left(owner, first));
   }
 }
 
@@ -102,12 +107,11 @@ void HierarchicalBackend::Rounded::combine(std::size_t first, float* result) {
     auto const* const wire =
         own ? bytes(outgoing_) + layout().round_of(rank) * wire_block_ : bytes(arrived_) + host * wire_block_;
     auto* const values = floats(contributions_) + host * block_;
-    kernels::unpack(backend_.wire_, wire, values, count);
+    unpack(wire, values, count);
     sources.push_back(values);
   }
-  void* const destination = result + first;
-  kernels::reduce({&destination, 1}, sources, count, DataType::f32,
-                  {HostOrder::levels(call_.contract.reduce).between, order_.weights().data(), {}});
+  backend_.work_.reduce(result + first, sources, count, DataType::f32,
+                        {HostOrder::levels(call_.contract.reduce).between, order_.weights().data(), {}});
 }
 
 void HierarchicalBackend::Rounded::share(std::size_t first, float* result, float* all) {
@@ -115,8 +119,8 @@ void HierarchicalBackend::Rounded::share(std::size_t first, float* result, float
   auto const count = left(rank, first);
   if (count > 0) {
     auto* const residual = feedback_ == nullptr ? nullptr : feedback_->results.data() + first;
-    kernels::pack(backend_.wire_, result + first, residual, outgoing_.data(), count);
-    kernels::unpack(backend_.wire_, outgoing_.data(), result + first, count);
+    pack(result + first, residual, bytes(outgoing_), count);
+    unpack(bytes(outgoing_), result + first, count);
   }
   PartArrays given;
   PartArrays got;
@@ -132,7 +136,7 @@ void HierarchicalBackend::Rounded::share(std::size_t first, float* result, float
   backend_.exchange(as_bytes_, outgoing_.data(), given, arrived_.data(), got, &HierarchicalBackend::run_inter);
   for (std::size_t i = 0; i < owners.size(); ++i) {
     auto* const values = all + parts_[static_cast<std::size_t>(owners[i])].first + first;
-    kernels::unpack(backend_.wire_, bytes(arrived_) + i * wire_block_, values, left(owners[i], first));
+    unpack(bytes(arrived_) + i * wire_block_, values, left(owners[i], first));
   }
 }
 

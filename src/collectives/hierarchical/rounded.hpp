@@ -26,6 +26,8 @@ class HierarchicalBackend::Rounded {
  private:
   /// `all`: where all parts go; null: nowhere.
   void run(void const* send, float* result, float* all);
+  void pack(float const* values, float* residual, std::byte* wire, std::size_t count);
+  void unpack(std::byte const* wire, float* values, std::size_t count);
   void pack_contributions(std::size_t first);
   void exchange_contributions(std::size_t first);
   void combine(std::size_t first, float* result);

@@ -36,7 +36,8 @@ P2pBackend::P2pBackend(Ends ends, Network const& network, OnFailure on_failure)
 
 // In step k each rank tells the one 2^k before it what it has heard of itself and 2^k − 1 ranks after it.
 void P2pBackend::announce(Call const& call) {
-  auto& transport = *ends_.data;
+  if (!ends_.announcements) return;
+  auto& transport = *ends_.announcements;
   auto const n = transport.size();
   auto const rank = transport.rank();
   Heard mine{PackedContract(call.contract), {}, -1};
@@ -63,11 +64,7 @@ void P2pBackend::announce(Call const& call) {
 
 void P2pBackend::run(Call const& call) {
   announce(call);
-  auto const has_private_parts =
-      has_unequal_parts(call.contract.operation) && !has_parts_in_common(call.contract.operation);
-  auto const small = call.bytes() <= network_.carried_bytes && !has_private_parts;
-  auto& transport = small || !ends_.sizes ? *ends_.data : *ends_.sizes;
-  p2p::run(choose(call), transport, call, network_.tuning);
+  p2p::run(choose(call), *ends_.data, call, network_.tuning);
 }
 
 Algorithm const& P2pBackend::choose(Call const& call) const {
@@ -108,7 +105,7 @@ void P2pBackend::await(Call const& /*call*/, std::function<bool()> const& /*read
 
 std::shared_ptr<void> P2pBackend::allocate(Call const& call) {
   announce(call);
-  if (ends_.memory && call.bytes() > network_.carried_bytes) return ends_.memory(call.sequence, call.bytes());
+  if (ends_.memory) return ends_.memory(call.sequence, call.bytes());
   auto memory = std::make_shared<Buffer>(Buffer::host(call.contract.count, call.contract.dtype));
   auto* const data = memory->data();
   return {std::move(memory), data};

@@ -18,18 +18,16 @@ struct Network {
   double alpha_s = 5e-6;  ///< of a message between any two ranks, as formulas count
   double beta_s_per_byte = 1 / 25e9;
   double gamma_s_per_byte = 0;
-  /// Calls of up to so many bytes go over `data`, larger ones over `sizes` where there is one.
-  std::size_t carried_bytes = std::size_t{64} << 10;
   bool bitwise = false;  ///< combine in rank order wherever results depend on it
   Tuning tuning{};
 };
 
 /// Ends of channels that do not see one another's messages.
 struct Ends {
-  std::unique_ptr<Transport> data;   ///< of collectives
-  std::unique_ptr<Transport> sizes;  ///< of those that move no bytes; null: all do
-  std::unique_ptr<Transport> messages;
-  /// Memory of calls that move no bytes, by the number of the call that allocates it: may be the same for all ranks.
+  std::unique_ptr<Transport> announcements;  ///< carries data; null: calls are known to agree
+  std::unique_ptr<Transport> data;           ///< of collectives; where only sizes move no call's buffer is touched
+  std::unique_ptr<Transport> messages;       ///< null: there are none
+  /// allocate()'s memory, by the number of the call: may be the same for all ranks. Empty: each has its own.
   std::function<std::shared_ptr<void>(std::uint64_t call, std::size_t bytes)> memory{};
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/host_order.hpp"
+
 namespace weft::ucx {
 namespace {
 
@@ -49,7 +51,8 @@ void Announcer::run(Purpose const& purpose, Call const& call, void const* mine) 
   header_.rank = channel_.rank();
   auto const blocks = blocks_in(0, n);
   // Ranks whose calls differ may send more than this one expects.
-  capacity_ = sizeof(Header) + std::max(kMostBytes, static_cast<std::size_t>(n) * kMostEach);
+  auto const ranks = static_cast<std::size_t>(n);
+  capacity_ = sizeof(Header) + std::max(kMostBytes, ranks * most_combined_at_once(ranks));
   outgoing_.resize(std::max(outgoing_.size(), sizeof(Header) + blocks * bytes_));
   incoming_.resize(std::max(incoming_.size(), capacity_));
   if (mine != nullptr && bytes_ > 0) std::memcpy(outgoing_.data() + sizeof(Header), mine, bytes_);

@@ -13,9 +13,8 @@ namespace weft::ucx {
 /// before it all that it has heard. Small buffers ride along. One thread at a time.
 class Announcer {
  public:
-  /// Blocks may be as large as fits one of these.
-  static constexpr std::size_t kMostBytes = std::size_t{64} << 10;  ///< in all
-  static constexpr std::size_t kMostEach = std::size_t{4} << 10;
+  /// Of all blocks together; or each as large as most_combined_at_once().
+  static constexpr std::size_t kMostBytes = std::size_t{64} << 10;
 
   explicit Announcer(Channel& channel) : channel_(channel) {}
 

@@ -1,0 +1,118 @@
+// Which way the calls of a hierarchy go, by what both ways take on its hosts: a few calls of each pattern, small and
+// somewhat larger ones, by one exchange between all ranks and by hosts.
+#include <algorithm>
+#include <limits>
+
+#include "collectives/hierarchical/hierarchical_backend.hpp"
+#include "collectives/hierarchical/inner_call.hpp"
+#include "collectives/known_figures.hpp"
+#include "runtime/timeline.hpp"
+
+namespace weft::hierarchical {
+namespace {
+
+constexpr std::size_t kFew = 512;  // bytes of a whole buffer
+constexpr int kTimes = 4;          // of which the first warms up
+
+KnownFigures<LevelCosts>& known_costs() {
+  static KnownFigures<LevelCosts> instance;
+  return instance;
+}
+
+/// Seconds of few bytes and of many.
+struct Times {
+  double few = 0;
+  double many = 0;
+
+  [[nodiscard]] Times slower(Times const& other) const noexcept {
+    return {std::max(few, other.few), std::max(many, other.many)};
+  }
+};
+
+/// Of one rank.
+struct LevelTimes {
+  ByPattern<Times> flat{};
+  ByPattern<Times> by_hosts{};
+};
+
+weft::Operation example_of(Pattern pattern) noexcept {
+  switch (pattern) {
+    case Pattern::gather: return weft::Operation::all_gather;
+    case Pattern::spread: return weft::Operation::broadcast;
+    case Pattern::exchange: return weft::Operation::all_to_all;
+    case Pattern::combine: break;
+  }
+  return weft::Operation::all_reduce;
+}
+
+}  // namespace
+
+double HierarchicalBackend::time_example(Pattern pattern, std::size_t bytes, std::chrono::milliseconds timeout) {
+  auto const has_parts = pattern == Pattern::gather || pattern == Pattern::exchange;
+  auto const buffers = std::max(bytes / sizeof(float), ranks());
+  auto const send = workspace(buffers, DataType::f64);
+  auto const recv = workspace(buffers, DataType::f64);
+  Call call;
+  call.timeout = timeout;
+  call.contract = {.count = has_parts ? buffers / ranks() : buffers,
+                   .operation = example_of(pattern),
+                   .dtype = wire_ == WireFormat::f32 ? DataType::f32 : DataType::f64};  // which crosses as it is
+  call.send = send.data();
+  call.recv = pattern == Pattern::spread ? send.data() : recv.data();
+  auto fastest = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kTimes; ++i) {
+    auto const begin = now();
+    switch (pattern) {
+      case Pattern::combine: all_reduce(call); break;
+      case Pattern::gather: all_gather(call); break;
+      case Pattern::spread: broadcast(call); break;
+      case Pattern::exchange: all_to_all(call); break;
+    }
+    if (i > 0) fastest = std::min(fastest, std::chrono::duration<double>(now() - begin).count());
+  }
+  return fastest;
+}
+
+// Each rank's fastest calls count, and of those the slowest rank's.
+LevelCosts HierarchicalBackend::measure_levels(std::chrono::milliseconds timeout) {
+  Explainer::Silence const quiet;
+  auto const most = most_combined_at_once(ranks());
+  auto const chosen = limits_;
+  LevelTimes mine;
+  for (auto const pattern : kPatterns) {
+    limits_[pattern] = std::numeric_limits<std::size_t>::max();
+    mine.flat[pattern] = {time_example(pattern, kFew, timeout), time_example(pattern, most, timeout)};
+    limits_[pattern] = 0;
+    mine.by_hosts[pattern] = {time_example(pattern, kFew, timeout), time_example(pattern, most, timeout)};
+  }
+  limits_ = chosen;
+  std::vector<LevelTimes> all(ranks());
+  Call tell;
+  tell.timeout = timeout;
+  tell.contract = {.count = sizeof mine, .operation = weft::Operation::all_gather, .dtype = DataType::u8};
+  tell.send = &mine;
+  tell.recv = all.data();
+  run_inter(tell, &Backend::all_gather);
+
+  LevelCosts costs{.measured = true};
+  for (auto const pattern : kPatterns) {
+    Times flat;
+    Times by_hosts;
+    for (auto const& each : all) {
+      flat = flat.slower(each.flat[pattern]);
+      by_hosts = by_hosts.slower(each.by_hosts[pattern]);
+    }
+    costs.flat[pattern] = WayCost::through(kFew, flat.few, most, flat.many);
+    costs.by_hosts[pattern] = WayCost::through(kFew, by_hosts.few, most, by_hosts.many);
+  }
+  return costs;
+}
+
+void HierarchicalBackend::find_level_costs(Bootstrap& bootstrap, std::string const& network, bool measures,
+                                           std::chrono::milliseconds timeout) {
+  set_level_costs(known_costs().find(
+      bootstrap, network, measures, LevelCosts(), [&] { return measure_levels(timeout); },
+      [](LevelCosts const& a, LevelCosts const& /*b*/) { return a; }));
+}
+
+}  // namespace weft::hierarchical
