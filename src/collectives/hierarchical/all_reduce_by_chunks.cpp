@@ -1,9 +1,9 @@
 // all_reduce over hosts of equally many ranks, chunk by chunk through both levels. Each rank of a host has a slice of
 // the buffer, and its counterparts on the other hosts have the same. For every chunk of its slice a rank combines the
 // contributions of its host, brings those of all hosts together, and shares the result with its host. Between two hosts
-// both combine all of a slice: B bytes each way over a host's link, in one step. Between h hosts each combines one of h
-// shares of a slice and sends the others its results: 2B(h − 1)/h bytes, in two steps. All ranks of a host use its link
-// at once, and while some chunks cross it, others are combined and shared inside.
+// both combine all of a chunk: B bytes each way over a host's link, in one step. Between h hosts each combines one of h
+// shares of it and sends the others its results: 2B(h − 1)/h bytes, in two steps. All ranks of a host use its link at
+// once, and while some chunks cross it, others are combined and shared inside.
 #include <algorithm>
 
 #include "collectives/hierarchical/column.hpp"
@@ -21,8 +21,8 @@ bool HierarchicalBackend::goes_by_chunks(Call const& call) const noexcept {
          layout_.is_even() && combines_by_host(call) && !is_rounded(call);
 }
 
-/// Elements: of a buffer the slice of each local rank, of a slice its shares, and of a share its chunks. All of them
-/// begin at whole cache lines.
+/// Elements: of a buffer the slice of each local rank, of a slice its chunks, and of a chunk its shares, one for each
+/// host. All of them begin at whole cache lines.
 struct HierarchicalBackend::Slices {
   std::size_t count;  // of the buffer
   std::size_t locals;
@@ -34,29 +34,23 @@ struct HierarchicalBackend::Slices {
     auto const slice = shm::part_of(count, local, locals, element);
     return {slice.first, slice.count};
   }
-  [[nodiscard]] Range share(std::size_t local, std::size_t index) const noexcept {
+  /// Of the first slice, which is the longest.
+  [[nodiscard]] std::size_t chunks() const noexcept { return shm::ceil_div(slice(0).count, chunk); }
+  [[nodiscard]] Range part(std::size_t local, std::size_t k) const noexcept {
     auto const whole = slice(local);
-    auto const part = shm::part_of(whole.count, index, shares, element);
-    return {whole.first + part.first, part.count};
-  }
-  [[nodiscard]] Range operator()(std::size_t local, std::size_t index, std::size_t k) const noexcept {
-    auto const whole = share(local, index);
     auto const part = shm::block_of(whole.count, k, chunk);
     return {whole.first + part.first, part.count};
   }
-  /// Of the first share, which is the longest.
-  [[nodiscard]] std::size_t chunks() const noexcept { return shm::ceil_div(share(0, 0).count, chunk); }
-  /// Of how many parts a chunk of a slice consists: where it is all of it, its shares lie side by side.
-  [[nodiscard]] std::size_t pieces() const noexcept { return chunks() == 1 ? 1 : shares; }
-  /// Of chunk k of a slice.
-  [[nodiscard]] Range piece(std::size_t local, std::size_t index, std::size_t k) const noexcept {
-    return chunks() == 1 ? slice(local) : (*this)(local, index, k);
+  [[nodiscard]] Range share(std::size_t local, std::size_t index, std::size_t k) const noexcept {
+    auto const whole = part(local, k);
+    auto const share = shm::part_of(whole.count, index, shares, element);
+    return {whole.first + share.first, share.count};
   }
-  /// That piece of every local rank's.
-  [[nodiscard]] PartArrays parts(std::size_t index, std::size_t k) const {
+  /// Chunk k of every local rank's slice.
+  [[nodiscard]] PartArrays parts(std::size_t k) const {
     PartArrays all;
     for (std::size_t local = 0; local < locals; ++local) {
-      auto const range = piece(local, index, k);
+      auto const range = part(local, k);
       all.add(range.first, range.count);
     }
     return all;
@@ -91,7 +85,7 @@ class HierarchicalBackend::ResultExchange {
 
  private:
   [[nodiscard]] std::span<std::byte> bytes_of(std::size_t share, std::size_t k) const noexcept {
-    auto const range = slices_(local_, share, k);
+    auto const range = slices_.share(local_, share, k);
     return {at(result_, range.first * slices_.element), range.count * slices_.element};
   }
 
@@ -104,30 +98,24 @@ class HierarchicalBackend::ResultExchange {
 
 void HierarchicalBackend::combine_chunk(Call const& call, Slices const& slices, std::size_t k, void* partials) {
   auto const local = static_cast<std::size_t>(layout_.local_index(rank()));
-  for (std::size_t index = 0; index < slices.pieces(); ++index) {
-    auto const parts = slices.parts(index, k);
-    if (parts.total() == 0) continue;
-    auto scatter = inner(call, weft::Operation::reduce_scatter_v, parts.total());
-    scatter.contract.reduce = HostOrder::levels(call.contract.reduce).inside;
-    scatter.scale = call.scale;
-    scatter.send = call.send;
-    scatter.recv = at(partials, (slices.piece(local, index, k).first - slices.slice(local).first) * slices.element);
-    scatter.send_parts = parts.parts();
-    run_intra(scatter, &Backend::reduce_scatter);
-  }
+  auto const parts = slices.parts(k);
+  auto scatter = inner(call, weft::Operation::reduce_scatter_v, parts.total());
+  scatter.contract.reduce = HostOrder::levels(call.contract.reduce).inside;
+  scatter.scale = call.scale;
+  scatter.send = call.send;
+  scatter.recv = at(partials, (slices.part(local, k).first - slices.slice(local).first) * slices.element);
+  scatter.send_parts = parts.parts();
+  run_intra(scatter, &Backend::reduce_scatter);
 }
 
 void HierarchicalBackend::share_chunk(Call const& call, Slices const& slices, std::size_t k) {
   auto const local = static_cast<std::size_t>(layout_.local_index(rank()));
-  for (std::size_t index = 0; index < slices.pieces(); ++index) {
-    auto const parts = slices.parts(index, k);
-    if (parts.total() == 0) continue;
-    auto gather = inner(call, weft::Operation::all_gather_v, parts.total());
-    gather.send = at(call.recv, slices.piece(local, index, k).first * slices.element);
-    gather.recv = call.recv;
-    gather.recv_parts = parts.parts();
-    run_intra(gather, &Backend::all_gather);
-  }
+  auto const parts = slices.parts(k);
+  auto gather = inner(call, weft::Operation::all_gather_v, parts.total());
+  gather.send = at(call.recv, slices.part(local, k).first * slices.element);
+  gather.recv = call.recv;
+  gather.recv_parts = parts.parts();
+  run_intra(gather, &Backend::all_gather);
 }
 
 void HierarchicalBackend::all_reduce_by_chunks(Call const& call) {
@@ -135,7 +123,9 @@ void HierarchicalBackend::all_reduce_by_chunks(Call const& call) {
   auto const host = static_cast<std::size_t>(layout_.host_of(rank()));
   auto const hosts = layout_.hosts().size();
   auto const element = size_of(call.contract.dtype);
-  Slices const slices{call.contract.count, layout_.locals().size(), hosts == 2 ? 1 : hosts, kSlice / element, element};
+  auto const shares = hosts == 2 ? 1 : hosts;
+  auto const share = std::clamp(kMostHeld / p2p::RankOrder::kAhead / hosts, kLeastBlock, kSlice);
+  Slices const slices{call.contract.count, layout_.locals().size(), shares, shares * share / element, element};
   auto const slice = slices.slice(local);
   auto const partials = workspace(std::max<std::size_t>(slice.count, 1), call.contract.dtype);
   auto const chunks = slices.chunks();
@@ -146,35 +136,33 @@ void HierarchicalBackend::all_reduce_by_chunks(Call const& call) {
   crossing.contract.reduce = HostOrder::levels(call.contract.reduce).between;
   if (crossing.contract.reduce == ReduceOp::premul_sum) crossing.scale = order_.weights()[host];
   crossing.send = partials.data();
-  p2p::Shares shares;
+  auto const contribution = [&](int owner, std::size_t k) -> ByteRange {
+    auto const range = slices.share(local, shares == 1 ? 0 : static_cast<std::size_t>(owner), k);
+    return {(range.first - slice.first) * element, range.count * element};
+  };
   std::vector<int> members;
-  for (std::size_t other = 0; other < hosts; ++other) {
-    auto const share = slices.share(local, slices.shares == 1 ? 0 : other);
-    shares.push_back({(share.first - slice.first) * element, share.count * element});
-    members.push_back(layout_.hosts()[other][local]);
-  }
+  for (auto const& ranks : layout_.hosts()) members.push_back(ranks[local]);
   auto announced = call;
   announced.sequence = inter_calls_;
   try {
     Column column(between_(announced), members, static_cast<int>(host));
-    p2p::Context context(column, {.chunk_bytes = slices.chunk * element});
-    p2p::RankOrder order(context, crossing, shares);
+    p2p::Context context(column);
+    p2p::RankOrder order(context, crossing, chunks, contribution);
     ResultExchange results(column, slices, local, call.recv);
     try {
-      auto const own = slices.shares == 1 ? 0 : host;
+      auto const own = shares == 1 ? 0 : host;
       for (std::size_t k = 0; k < chunks; ++k) {
-        // The last chunk may have nothing for this rank.
-        if (k < order.chunks()) order.combine(k, at(call.recv, slices(local, own, k).first * element));
+        order.combine(k, at(call.recv, slices.share(local, own, k).first * element));
         results.wait();
         results.begin(k);
         if (k + ahead < chunks) combine_chunk(call, slices, k + ahead, partials.data());
         order.go_on(k);
         // Those that cross hosts have the time of a chunk.
-        if (slices.shares == 1) share_chunk(call, slices, k);
-        if (slices.shares > 1 && k > 0) share_chunk(call, slices, k - 1);
+        if (shares == 1) share_chunk(call, slices, k);
+        if (shares > 1 && k > 0) share_chunk(call, slices, k - 1);
       }
       results.wait();
-      if (slices.shares > 1) share_chunk(call, slices, chunks - 1);
+      if (shares > 1) share_chunk(call, slices, chunks - 1);
     } catch (Error const& error) {
       fail(error.code(), error.what());
       order.abandon();

@@ -39,7 +39,7 @@ void HierarchicalBackend::combine_in_rank_order(Call const& call, void const* se
   for (auto const& part : parts) longest = std::max(longest, part.count);
   if (longest == 0) return;
   auto const unit = unit_of(call);
-  auto const block = std::min(longest, std::max(kLeastBlock, kWorkspace / ranks() / 64 * 64) / unit * unit / element);
+  auto const block = std::min(longest, block_bytes(ranks()) / unit * unit / element);
   auto const scales = share_scales(call);
   auto const gathered = workspace(block * ranks() * element, DataType::u8);
   for (std::size_t first = 0; first < longest; first += block) {

@@ -55,7 +55,7 @@ void HierarchicalBackend::combine_by_host(Call const& call, void const* send, Ra
   // Equal on all ranks, whose hosts may need different numbers of rounds.
   auto const rounds = layout_.most_rounds();
   auto const places = between_ ? Crossing::kAhead + 1 : 1;
-  auto const most = std::max(kLeastBlock, kWorkspace / places / (rounds + hosts) / 64 * 64);
+  auto const most = block_bytes(places * (rounds + hosts));
   auto const block = std::min(longest, (between_ ? std::min(most, kSlice) : most) / element);
   auto const blocks = shm::ceil_div(longest, block);
   auto const ahead = std::min(places, blocks) - 1;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <numeric>
 #include <vector>
@@ -9,11 +10,19 @@
 
 namespace weft::hierarchical {
 
-/// Contributions that are brought together at once.
-inline constexpr std::size_t kWorkspace = std::size_t{4} << 20;
-/// Of a chunk that goes through all levels, what each rank of a host sends to another host.
+/// Of a chunk that goes through all levels, what each rank of a host sends to another host at most.
 inline constexpr std::size_t kSlice = std::size_t{128} << 10;
+/// What a rank holds at once for a call at most, unless ranks or hosts are so many that blocks would be short.
+inline constexpr std::size_t kMostHeld = std::size_t{64} << 20;
 inline constexpr std::size_t kLeastBlock = std::size_t{4} << 10;
+
+/// Bytes of each of so many blocks that are held at once. They share what caches hold, but are not so short that
+/// messages would take longer for being many.
+[[nodiscard]] inline std::size_t block_bytes(std::size_t blocks) noexcept {
+  constexpr auto kCached = std::size_t{4} << 20;
+  constexpr auto kWorthSending = std::size_t{64} << 10;
+  return std::max({kCached / blocks, std::min(kWorthSending, kMostHeld / blocks), kLeastBlock}) / 64 * 64;
+}
 
 /// A call within a call.
 [[nodiscard]] inline Call inner(Call const& outer, Operation operation, std::size_t count) {

@@ -27,7 +27,7 @@ HierarchicalBackend::Rounded::Rounded(HierarchicalBackend& backend, Call const& 
   // Equal on all ranks, whose hosts may need different numbers of rounds.
   auto const hosts = layout().hosts().size();
   auto const rounds = layout().most_rounds();
-  auto const room = std::max(kLeastBlock, kWorkspace / (2 * (rounds + hosts))) / sizeof(float);
+  auto const room = block_bytes(2 * (rounds + hosts)) / sizeof(float);
   block_ = std::min(longest_, room / kernels::kWireBlock * kernels::kWireBlock);
   wire_block_ = wire_bytes(block_);
   partials_ = backend.workspace(block_ * rounds, DataType::f32);

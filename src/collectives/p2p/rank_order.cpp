@@ -36,18 +36,22 @@ Tuning with_wide_partials(Tuning tuning) noexcept {
   return tuning;
 }
 
+/// Of whole grains.
+std::size_t chunk_bytes(Context const& context, Call const& call) noexcept {
+  return std::max<std::size_t>(1, context.tuning().chunk_bytes / call.grain()) * call.grain();
+}
+
 }  // namespace
 
-RankOrder::RankOrder(Context& context, Call const& call, Shares shares)
+RankOrder::RankOrder(Context& context, Call const& call, std::size_t chunks, Chunk chunk)
     : context_(context.transport(), with_wide_partials(context.tuning())),
       call_(call),
-      shares_(std::move(shares)),
       combiner_(context_, call),
       scales_(call.contract.reduce == ReduceOp::premul_sum ? share_scales(context_, call.scale)
                                                            : std::vector<double>(context.ranks(), 1.0)),
-      length_(std::max<std::size_t>(1, context.tuning().chunk_bytes / call.grain()) * call.grain()),
-      chunks_(shm::ceil_div(longest_of(shares_), length_)),
-      longest_(chunk(context.rank(), 0).length) {
+      chunks_(chunks),
+      chunk_(std::move(chunk)),
+      longest_(chunk_(context.rank(), 0).length) {
   gathered_ = context_.workspace(std::min(kAhead, chunks_) * context_.ranks() * longest_);
   if (context_.ranks() > kernels::kFewSources) {
     for (auto& partial : partials_) partial = context_.workspace(longest_ / combiner_.grain() * combiner_.width());
@@ -55,11 +59,13 @@ RankOrder::RankOrder(Context& context, Call const& call, Shares shares)
   for (std::size_t k = 0; k < std::min(kAhead, chunks_); ++k) ask(k);
 }
 
-ByteRange RankOrder::chunk(int owner, std::size_t k) const noexcept {
-  auto const& share = shares_[static_cast<std::size_t>(owner)];
-  auto const piece = shm::block_of(share.length, k, length_);
-  return {share.offset + piece.first, piece.count};
-}
+RankOrder::RankOrder(Context& context, Call const& call, Shares const& shares)
+    : RankOrder(context, call, shm::ceil_div(longest_of(shares), chunk_bytes(context, call)),
+                [shares, length = chunk_bytes(context, call)](int owner, std::size_t k) -> ByteRange {
+                  auto const& share = shares[static_cast<std::size_t>(owner)];
+                  auto const piece = shm::block_of(share.length, k, length);
+                  return {share.offset + piece.first, piece.count};
+                }) {}
 
 std::byte* RankOrder::slot(int from, std::size_t k) const noexcept {
   if (!context_.carries_data()) return gathered_;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "collectives/p2p/combiner.hpp"
@@ -14,20 +15,24 @@ namespace weft::p2p {
 /// the bits of kernels::reduce. The contributions to the next chunks are on their way meanwhile: no more than kAhead
 /// chunks, so ranks that are late are sent no more than that.
 ///
-/// `shares` has one for every rank; shares may overlap, as where every rank combines all. Chunk k is the k-th of every
-/// share, so all ranks pass equal numbers of chunks, of which the last may be empty. Every rank combines all chunks,
-/// one after the other, from 0.
+/// Every rank has a share; shares may overlap, as where every rank combines all. Chunk k is the k-th of every share, so
+/// all ranks pass equal numbers of chunks, of which the last may be empty. Every rank combines all chunks, one after
+/// the other, from 0.
 class RankOrder {
  public:
   /// How many chunks are on their way at once.
   static constexpr std::size_t kAhead = 4;
 
+  /// Where in the send buffer chunk k of a rank's share is; no longer than its chunk 0.
+  using Chunk = std::function<ByteRange(int owner, std::size_t k)>;
+
   /// This rank's contributions to the first kAhead chunks are there.
-  RankOrder(Context& context, Call const& call, Shares shares);
+  RankOrder(Context& context, Call const& call, std::size_t chunks, Chunk chunk);
+  /// Chunks are Tuning::chunk_bytes of a share, one after the other.
+  RankOrder(Context& context, Call const& call, Shares const& shares);
 
   [[nodiscard]] std::size_t chunks() const noexcept { return chunks_; }
-  /// Chunk k of a rank's share.
-  [[nodiscard]] ByteRange chunk(int owner, std::size_t k) const noexcept;
+  [[nodiscard]] ByteRange chunk(int owner, std::size_t k) const { return chunk_(owner, k); }
   /// Writes this rank's chunk k. This rank's own contributions to chunk k have left then: `result` may be where they
   /// lay.
   void combine(std::size_t k, void* result);
@@ -47,11 +52,10 @@ class RankOrder {
 
   Context context_;  // whose partial results are wide
   Call const& call_;
-  Shares shares_;
   Combiner combiner_;
   std::vector<double> scales_;
-  std::size_t length_;  // of a chunk, in bytes
   std::size_t chunks_;
+  Chunk chunk_;
   std::size_t longest_;  // of this rank's chunks
   std::byte* gathered_ = nullptr;
   std::byte* partials_[2] = {};  // where there are too many ranks for kernels::reduce
