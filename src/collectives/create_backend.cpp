@@ -1,6 +1,7 @@
 #include "collectives/create_backend.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -143,7 +144,9 @@ std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, CommunicatorO
   HostOrder const order(by_hosts ? layout.hosts() : std::vector<std::vector<int>>());
   hierarchical::Levels levels = create_levels(layout, inside, order);
   auto explainer = explains ? std::make_unique<Explainer>("hierarchical", bootstrap.size()) : nullptr;
-  auto const shape = fmt::format("{} ranks on {} hosts over {}{}", hosts.size(), layout.hosts().size(), carrier,
+  std::vector<std::size_t> ranks_of_hosts;
+  for (auto const& ranks : layout.hosts()) ranks_of_hosts.push_back(ranks.size());
+  auto const shape = fmt::format("hosts of {} ranks over {}{}", fmt::join(ranks_of_hosts, ", "), carrier,
                                  by_hosts ? "" : ", in rank order");
   auto backend = std::make_unique<hierarchical::HierarchicalBackend>(std::move(levels), std::move(layout), order,
                                                                      first.wire, std::move(explainer));

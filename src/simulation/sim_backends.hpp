@@ -48,8 +48,6 @@ class SimBackends final : public BackendMaker {
   [[nodiscard]] std::unique_ptr<Transport> open(std::uint32_t channel, bool carries_data, Members const& members) const;
   [[nodiscard]] std::unique_ptr<p2p::P2pBackend> flat(Channels const& channels, Members const& members,
                                                       LinkSpeed const& link, How const& how);
-  /// The ranks of this host alone.
-  [[nodiscard]] std::unique_ptr<Backend> within_host(Channels const& channels, Members const& locals, How const& how);
   [[nodiscard]] hierarchical::Levels levels(Channels const& channels, Members const& members, Members const& locals,
                                             How const& how);
   [[nodiscard]] std::unique_ptr<Backend> all_alike(Channels const& channels, Members const& members,

@@ -89,6 +89,26 @@ TEST(SimulatedHosts, AllReduceMovesTheLeastBetweenHosts) {
   EXPECT_LT(to_seconds(outcome.elapsed), 1.7 * least + inside / kHosts / kLocals / kFast.bytes_per_s);
 }
 
+// Nobody waits for every rank where only some have something for it.
+TEST(SimulatedHosts, RootsTalkToThoseThatHaveSomething) {
+  constexpr int kHosts = 32;
+  constexpr int kLocals = 4;
+  constexpr std::size_t kPart = 1 << 10;
+  Options options;
+  options.carries_data = false;
+  auto const outcome = simulate_by_hosts(
+      hosts_of(kHosts, kLocals, kFast, kSlow), options, WireFormat::f32, [](Backend& hosts, Transport& rank) {
+        Call call;
+        call.contract = {.count = kPart, .operation = Operation::gather, .dtype = DataType::u8};
+        call.send = call.recv = rank.phantom();
+        hosts.gather(call);
+      });
+  outcome.rethrow();
+  EXPECT_LE(outcome.messages, kHosts * kLocals * kLocals);
+  auto const least = (kHosts - 1) * kLocals * kPart / kSlow.bytes_per_s;  // over the root's link
+  EXPECT_LT(to_seconds(outcome.elapsed), least + 4 * kSlow.latency_s);
+}
+
 TEST(SimulatedHosts, MoreHostsThanAreCombinedInOnePass) {
   simulate_ranks(hosts_of(67, 2, kFast, kSlow), {}, {.hierarchical = true}, [](SimulatedRank& self) {
     auto const rank = static_cast<float>(self.world().rank());
@@ -127,7 +147,7 @@ TEST(LevelChoice, TakesTheFasterWayAtAnySize) {
       hosts.find_level_costs(bootstrap, network, true, std::chrono::milliseconds(1000));
       costs = hosts.level_costs();
     }).rethrow();
-    ASSERT_TRUE(costs.measured);
+    for (auto const pattern : hierarchical::kPatterns) ASSERT_TRUE(costs.measured[pattern]);
     auto always = costs;
     auto never = costs;
     for (auto const pattern : hierarchical::kPatterns) {
@@ -162,7 +182,7 @@ TEST(LevelChoice, CrossesWhereBothTakeTheSame) {
 
 TEST(LevelChoice, IsAssumedWhereNothingIsMeasured) {
   for (auto const pattern : hierarchical::kPatterns) {
-    EXPECT_EQ(hierarchical::limits_of({}, 1)[pattern], hierarchical::kAssumedLimit);
+    EXPECT_EQ(hierarchical::limits_of({}, 8)[pattern], hierarchical::kAssumedLimit);
   }
 }
 

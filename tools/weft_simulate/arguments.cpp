@@ -15,7 +15,8 @@ namespace weft::simulate_tool {
 namespace {
 
 constexpr int kBadUsage = 2;
-constexpr int kMostRanks = 16384;  // two memory mappings each
+constexpr int kMostRanks = 16384;                              // two memory mappings each
+constexpr std::size_t kMostLayerBytes = std::size_t{4} << 30;  // whose addresses are there, if not the memory
 constexpr char const* kAbout =
     "Predicts what collectives take between ranks that are not there: runs the library's algorithms on a virtual clock "
     "over\n"
@@ -91,7 +92,9 @@ std::vector<Candidate> parse_algorithms(std::vector<Candidate> const& all, Opera
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("--algorithm: {} has no \"{}\" there; it has all, {}{}", to_string(operation), part,
                               fmt::join(names, ", "),
-                              part == Candidate::kByHosts ? " (by_hosts needs several hosts of several ranks)" : ""));
+                              part == Candidate::kByHosts
+                                  ? " (by_hosts needs several hosts of several ranks; scans and barriers never go so)"
+                                  : ""));
     }
     if (std::none_of(chosen.begin(), chosen.end(), is_named(part))) chosen.push_back(*found);
   }
@@ -134,6 +137,11 @@ void finish(Settings& settings, Texts const& texts) {
   static_cast<void>(sim::Network(settings.topology, settings.stragglers));  // refuses stragglers that are not there
   if (!texts.step.empty()) {
     settings.step = parse_step(texts.step);
+    if (settings.step->layer_bytes > kMostLayerBytes) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("--step: {} bytes of gradients a layer; up to {} can be simulated",
+                              settings.step->layer_bytes, kMostLayerBytes));
+    }
     if (std::any_of(settings.stragglers.begin(), settings.stragglers.end(),
                     [](auto const& one) { return one.delay > sim::Time{}; })) {
       throw Error(ErrorCode::invalid_argument,

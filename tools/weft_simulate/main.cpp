@@ -23,8 +23,9 @@ nlohmann::ordered_json tell(Settings const& settings) {
     print_step(out, settings, result);
     return step_json(settings, result);
   }
-  auto const rows = predict(settings);
-  print_report(out, settings, rows);
+  print_heading(out, settings);
+  auto const rows = predict(settings, [&](Row const& row) { print_row(out, row); });
+  print_crossovers(out, settings, rows);
   return report_json(settings, rows);
 }
 

@@ -102,6 +102,15 @@ void refuse_to_overflow(std::size_t bytes, double seconds) {
                           bytes, seconds, kMostSimulatedSeconds));
 }
 
+void refuse_short_chunks(std::size_t bytes, std::size_t chunk) {
+  constexpr std::size_t kMost = std::size_t{1} << 16;
+  if (bytes / chunk <= kMost) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("--chunk: {} bytes in chunks of {} are more than {} messages of every rank; choose longer ones",
+                  bytes, chunk, kMost));
+}
+
 sim::Options options_of(Settings const& settings, std::shared_ptr<sim::StackPool> const& stacks) {
   sim::Options options;
   options.carries_data = false;
@@ -117,6 +126,7 @@ Point simulate(Settings const& settings, p2p::Algorithm const& algorithm, std::s
                sim::Options const& options) {
   Point point;
   point.chunk = settings.chunk.value_or(best_chunk(settings, algorithm, bytes));
+  refuse_short_chunks(bytes, point.chunk);
   auto question = question_of(settings, bytes);
   question.chunk_bytes = static_cast<double>(point.chunk);
   point.formula_s = algorithm.cost_s(question);
@@ -162,7 +172,7 @@ double bound_s(sim::Topology const& topology, Operation operation, double bytes)
   return bound;
 }
 
-std::vector<Row> predict(Settings const& settings) {
+std::vector<Row> predict(Settings const& settings, std::function<void(Row const&)> const& tell) {
   auto const stacks = std::make_shared<sim::StackPool>();
   std::vector<Row> rows;
   for (auto const bytes : settings.sizes) {
@@ -181,6 +191,7 @@ std::vector<Row> predict(Settings const& settings) {
         static_cast<std::size_t>(std::min_element(row.points.begin(), row.points.end(),
                                                   [](auto const& a, auto const& b) { return a.seconds < b.seconds; }) -
                                  row.points.begin());
+    tell(row);
     rows.push_back(row);
   }
   return rows;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,8 @@ struct Crossover {
 /// its links' speed, after the first one's latency. Stragglers are left out: the bound is that of a healthy network.
 [[nodiscard]] double bound_s(sim::Topology const& topology, Operation operation, double bytes);
 
-[[nodiscard]] std::vector<Row> predict(Settings const& settings);
+/// `tell` hears of each row as soon as it is there. @throws Error{invalid_argument} for what would take forever
+[[nodiscard]] std::vector<Row> predict(Settings const& settings, std::function<void(Row const&)> const& tell);
 [[nodiscard]] std::vector<Crossover> crossovers(std::vector<Row> const& rows);
 
 }  // namespace weft::simulate_tool

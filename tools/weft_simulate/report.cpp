@@ -7,6 +7,9 @@
 namespace weft::simulate_tool {
 namespace {
 
+constexpr std::size_t kColumn = 22;
+constexpr std::size_t kBoundColumn = 12;
+
 std::string size_text(std::size_t bytes) {
   char const* const units[] = {"", "K", "M", "G"};
   std::size_t unit = 0;
@@ -44,29 +47,37 @@ void print_network(std::FILE* out, Settings const& settings, std::string_view wh
   for (auto const& slow : settings.stragglers) {
     fmt::print(out, "; rank {} {:g}× slower, {} late", slow.rank, slow.factor, time_text(sim::to_seconds(slow.delay)));
   }
+  if (settings.jitter_s > 0)
+    fmt::print(out, "; up to {} later by seed {}", time_text(settings.jitter_s), settings.seed);
+  if (settings.reduction_bytes_per_s > 0)
+    fmt::print(out, "; combining {:.4g} GB/s", settings.reduction_bytes_per_s / 1e9);
   fmt::print(out, "\n");
 }
 
-void print_report(std::FILE* out, Settings const& settings, std::vector<Row> const& rows) {
-  constexpr std::size_t kColumn = 22;
+void print_heading(std::FILE* out, Settings const& settings) {
   print_network(out, settings, to_string(settings.operation));
   fmt::print(out,
              "# simulated times (times the bound); bound: no algorithm takes less without stragglers; *: the best\n");
-  fmt::print(out, "{:>10} {}", "bytes", padded("bound", 12));
+  fmt::print(out, "{:>10} {}", "bytes", padded("bound", kBoundColumn));
   for (auto const& candidate : settings.candidates)
     fmt::print(out, " {}", padded(std::string(candidate.name()), kColumn));
   fmt::print(out, "\n");
-  for (auto const& row : rows) {
-    fmt::print(out, "{:>10} {}", size_text(row.bytes), padded(time_text(row.bound_s), 12));
-    for (std::size_t i = 0; i < row.points.size(); ++i) {
-      auto const seconds = row.points[i].seconds;
-      fmt::print(
-          out, " {}",
-          padded(fmt::format("{}{} ({:.2f})", i == row.best ? "*" : "", time_text(seconds), seconds / row.bound_s),
-                 kColumn));
-    }
-    fmt::print(out, "\n");
+  std::fflush(out);
+}
+
+void print_row(std::FILE* out, Row const& row) {
+  fmt::print(out, "{:>10} {}", size_text(row.bytes), padded(time_text(row.bound_s), kBoundColumn));
+  for (std::size_t i = 0; i < row.points.size(); ++i) {
+    auto const seconds = row.points[i].seconds;
+    auto const over = row.bound_s > 0 ? fmt::format("{:.2f}", seconds / row.bound_s) : "-";
+    fmt::print(out, " {}",
+               padded(fmt::format("{}{} ({})", i == row.best ? "*" : "", time_text(seconds), over), kColumn));
   }
+  fmt::print(out, "\n");
+  std::fflush(out);
+}
+
+void print_crossovers(std::FILE* out, Settings const& settings, std::vector<Row> const& rows) {
   if (settings.candidates.size() < 2) return;
   for (auto const& crossover : crossovers(rows)) {
     fmt::print(out, "# from {} bytes: {}\n", size_text(crossover.from_bytes),
@@ -95,6 +106,8 @@ nlohmann::ordered_json report_json(Settings const& settings, std::vector<Row> co
   nlohmann::ordered_json report{{"operation", to_string(settings.operation)},
                                 {"topology", topology_json(settings)},
                                 {"seed", settings.seed},
+                                {"jitter_s", settings.jitter_s},
+                                {"reduction_bytes_per_s", settings.reduction_bytes_per_s},
                                 {"stragglers", nlohmann::ordered_json::array()},
                                 {"rows", nlohmann::ordered_json::array()},
                                 {"crossovers", nlohmann::ordered_json::array()}};
@@ -109,9 +122,10 @@ nlohmann::ordered_json report_json(Settings const& settings, std::vector<Row> co
       auto const& point = row.points[i];
       nlohmann::ordered_json entry{{"name", settings.candidates[i].name()},
                                    {"time_s", point.seconds},
-                                   {"over_bound", point.seconds / row.bound_s},
+                                   {"over_bound", nullptr},
                                    {"messages", point.messages},
                                    {"bytes_on_wire", point.bytes}};
+      if (row.bound_s > 0) entry["over_bound"] = point.seconds / row.bound_s;
       if (settings.candidates[i].algorithm != nullptr) {
         entry["formula_s"] = point.formula_s;
         entry["chunk"] = point.chunk;

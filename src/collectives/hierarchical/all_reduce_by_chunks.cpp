@@ -46,6 +46,8 @@ struct HierarchicalBackend::Slices {
     auto const share = shm::part_of(whole.count, index, shares, element);
     return {whole.first + share.first, share.count};
   }
+  /// Where combined contributions to chunk k are held: those of as many chunks as are under way have a place.
+  [[nodiscard]] std::size_t place(std::size_t k) const noexcept { return k % p2p::RankOrder::kAhead * chunk; }
   /// Chunk k of every local rank's slice.
   [[nodiscard]] PartArrays parts(std::size_t k) const {
     PartArrays all;
@@ -97,13 +99,12 @@ class HierarchicalBackend::ResultExchange {
 };
 
 void HierarchicalBackend::combine_chunk(Call const& call, Slices const& slices, std::size_t k, void* partials) {
-  auto const local = static_cast<std::size_t>(layout_.local_index(rank()));
   auto const parts = slices.parts(k);
   auto scatter = inner(call, weft::Operation::reduce_scatter_v, parts.total());
   scatter.contract.reduce = HostOrder::levels(call.contract.reduce).inside;
   scatter.scale = call.scale;
   scatter.send = call.send;
-  scatter.recv = at(partials, (slices.part(local, k).first - slices.slice(local).first) * slices.element);
+  scatter.recv = at(partials, slices.place(k) * slices.element);
   scatter.send_parts = parts.parts();
   run_intra(scatter, &Backend::reduce_scatter);
 }
@@ -126,19 +127,19 @@ void HierarchicalBackend::all_reduce_by_chunks(Call const& call) {
   auto const shares = hosts == 2 ? 1 : hosts;
   auto const share = std::clamp(kMostHeld / p2p::RankOrder::kAhead / hosts, kLeastBlock, kSlice);
   Slices const slices{call.contract.count, layout_.locals().size(), shares, shares * share / element, element};
-  auto const slice = slices.slice(local);
-  auto const partials = workspace(std::max<std::size_t>(slice.count, 1), call.contract.dtype);
   auto const chunks = slices.chunks();
   auto const ahead = std::min(p2p::RankOrder::kAhead, chunks);
+  auto const held = std::max<std::size_t>(chunks == 1 ? slices.slice(local).count : ahead * slices.chunk, 1);
+  auto const partials = workspace(held, call.contract.dtype);
   for (std::size_t k = 0; k < ahead; ++k) combine_chunk(call, slices, k, partials.data());
 
-  auto crossing = inner(call, weft::Operation::all_reduce, slice.count);
+  auto crossing = inner(call, weft::Operation::all_reduce, slices.slice(local).count);
   crossing.contract.reduce = HostOrder::levels(call.contract.reduce).between;
   if (crossing.contract.reduce == ReduceOp::premul_sum) crossing.scale = order_.weights()[host];
   crossing.send = partials.data();
   auto const contribution = [&](int owner, std::size_t k) -> ByteRange {
     auto const range = slices.share(local, shares == 1 ? 0 : static_cast<std::size_t>(owner), k);
-    return {(range.first - slice.first) * element, range.count * element};
+    return {(slices.place(k) + range.first - slices.part(local, k).first) * element, range.count * element};
   };
   std::vector<int> members;
   for (auto const& ranks : layout_.hosts()) members.push_back(ranks[local]);

@@ -1,4 +1,7 @@
 // gather, scatter and all_to_all over several hosts: one exchange between hosts and one inside, of whole parts.
+#include <numeric>
+
+#include "collectives/hierarchical/crossing.hpp"
 #include "collectives/hierarchical/hierarchical_backend.hpp"
 #include "collectives/hierarchical/inner_call.hpp"
 
@@ -16,21 +19,24 @@ void HierarchicalBackend::exchange(Call const& call, void const* send, PartArray
 
 void HierarchicalBackend::move(Call const& call, void const* send, Ranges const& gives, void* recv,
                                Ranges const& gets) {
-  auto const run = [&](bool local, std::vector<int> const& peers, Runner runner) {
-    PartArrays given;
-    PartArrays got;
+  auto const parts = [&](bool local, std::vector<int> const& peers, Ranges const& ranges) {
+    PartArrays some;
     for (int const peer : peers) {
-      auto const index = static_cast<std::size_t>(peer);
-      auto const here = layout_.is_local(peer) == local;
-      given.add(gives[index].first, here ? gives[index].count : 0);
-      got.add(gets[index].first, here ? gets[index].count : 0);
+      auto const& range = ranges[static_cast<std::size_t>(peer)];
+      some.add(range.first, layout_.is_local(peer) == local ? range.count : 0);
     }
-    exchange(call, send, given, recv, got, runner);
+    return some;
   };
-  std::vector<int> everybody;
-  for (int r = 0; r < layout_.size(); ++r) everybody.push_back(r);
-  run(false, everybody, &HierarchicalBackend::run_inter);
-  run(true, layout_.locals(), &HierarchicalBackend::run_intra);
+  std::vector<int> everybody(ranks());
+  std::iota(everybody.begin(), everybody.end(), 0);
+  // What crosses hosts does so between those that have something, while the rest moves inside.
+  auto const given = parts(false, everybody, gives);
+  auto const got = parts(false, everybody, gets);
+  Crossing crossing(*this, call);
+  crossing.begin(send, given, recv, got);
+  auto const& locals = layout_.locals();
+  exchange(call, send, parts(true, locals, gives), recv, parts(true, locals, gets), &HierarchicalBackend::run_intra);
+  crossing.wait();
 }
 
 void HierarchicalBackend::gather(Call const& call) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "collectives/host_order.hpp"
+
 namespace weft::hierarchical {
 
 Pattern pattern_of(Operation operation) noexcept {
@@ -32,10 +34,12 @@ std::size_t crossover(WayCost const& flat, WayCost const& by_hosts, std::size_t 
   return static_cast<std::size_t>(gained / lost_per_byte);
 }
 
-FlatLimits limits_of(LevelCosts const& costs, std::size_t most) noexcept {
+FlatLimits limits_of(LevelCosts const& costs, std::size_t ranks) noexcept {
   FlatLimits limits;
   for (auto const pattern : kPatterns) {
-    limits[pattern] = costs.measured ? crossover(costs.flat[pattern], costs.by_hosts[pattern], most) : kAssumedLimit;
+    auto const most = pattern == Pattern::combine ? most_combined_at_once(ranks) : kMostMovedFlat;
+    limits[pattern] =
+        costs.measured[pattern] ? crossover(costs.flat[pattern], costs.by_hosts[pattern], most) : kAssumedLimit;
   }
   return limits;
 }

@@ -36,7 +36,7 @@ struct WayCost {
 
 /// ... and both ways: by one exchange between all ranks, and by hosts.
 struct LevelCosts {
-  bool measured = false;
+  ByPattern<bool> measured{};
   ByPattern<WayCost> flat{};
   ByPattern<WayCost> by_hosts{};
 };
@@ -48,7 +48,10 @@ struct LevelCosts {
 using FlatLimits = ByPattern<std::size_t>;
 /// Where nothing was measured: up to here one exchange takes less than several steps, about.
 inline constexpr std::size_t kAssumedLimit = std::size_t{4} << 10;
-/// By what was measured, each between 0 and `most`; else kAssumedLimit.
-[[nodiscard]] FlatLimits limits_of(LevelCosts const& costs, std::size_t most) noexcept;
+/// What is moved is not held together as what is combined is; but further than this measurements do not tell.
+inline constexpr std::size_t kMostMovedFlat = std::size_t{256} << 10;
+/// Among so many ranks: by what was measured, no more than most_combined_at_once(), or kMostMovedFlat where nothing is
+/// combined; else kAssumedLimit.
+[[nodiscard]] FlatLimits limits_of(LevelCosts const& costs, std::size_t ranks) noexcept;
 
 }  // namespace weft::hierarchical

@@ -36,9 +36,7 @@ void HierarchicalBackend::run_inter(Call call, Operation operation) {
   try {
     (inter_.get()->*operation)(call);
   } catch (Error const& error) {
-    if (error.code() != ErrorCode::mismatch && error.code() != ErrorCode::out_of_memory) {
-      intra_->fail(error.code(), error.what());
-    }
+    if (error.code() != ErrorCode::mismatch) intra_->fail(error.code(), error.what());  // which all ranks have found
     throw;
   }
 }
@@ -53,13 +51,30 @@ void HierarchicalBackend::run_intra(Call call, Operation operation) {
   }
 }
 
-bool HierarchicalBackend::is_flat(Call const& call) const noexcept {
+std::size_t HierarchicalBackend::flat_limit(Call const& call) const noexcept {
   auto const operation = call.contract.operation;
-  auto const is_whole = operation == weft::Operation::all_reduce || operation == weft::Operation::reduce ||
-                        operation == weft::Operation::broadcast;
-  // What is rounded between hosts, and what is not, has to be the same in every run.
-  auto const limit = is_rounded(call) ? kAssumedLimit : limits_[pattern_of(operation)];
-  return call.bytes() <= (is_whole ? limit : limit / ranks());
+  auto const combines = pattern_of(operation) == Pattern::combine;
+  // What is measured may differ from run to run, and results must not: not what is rounded between hosts, nor, where
+  // inter knows no order by hosts for unequal parts, what such contributions add up to.
+  auto const is_fixed =
+      combines && (is_rounded(call) || (operation == weft::Operation::reduce_scatter_v &&
+                                        order_.applies_to(call.contract.dtype, call.contract.reduce)));
+  return is_fixed ? kAssumedLimit : limits_[pattern_of(operation)];
+}
+
+bool HierarchicalBackend::is_flat(Call const& call) const noexcept {
+  auto const has_parts = [&] {
+    switch (call.contract.operation) {
+      case weft::Operation::reduce_scatter:
+      case weft::Operation::all_gather:
+      case weft::Operation::gather:
+      case weft::Operation::scatter:
+      case weft::Operation::all_to_all: return true;
+      default: return false;  // the whole buffer is counted
+    }
+  };
+  auto const limit = flat_limit(call);
+  return call.bytes() <= (has_parts() ? limit / ranks() : limit);
 }
 
 void HierarchicalBackend::run_flat(Call const& call, Operation operation) {
@@ -67,9 +82,10 @@ void HierarchicalBackend::run_flat(Call const& call, Operation operation) {
     explainer_->note(call.contract.operation, "any memory", "flat", [&] {
       auto const pattern = pattern_of(call.contract.operation);
       auto const text = fmt::format(
-          "one exchange between all ranks, for calls of up to {}, scans, and parts that some ranks do not know",
-          describe_bytes(limits_[pattern]));
-      if (!costs_.measured) return text;
+          "one exchange between all ranks, for buffers of up to {} in all, scans, and parts that some ranks do not "
+          "know",
+          describe_bytes(flat_limit(call)));
+      if (!costs_.measured[pattern]) return text;
       auto const cost = [](WayCost const& way) {
         return fmt::format("{:.3g} us + {:.3g} ns/B", way.alpha_s * 1e6, way.beta_s_per_byte * 1e9);
       };

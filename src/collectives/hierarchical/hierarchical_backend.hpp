@@ -57,7 +57,7 @@ class HierarchicalBackend final : public Backend {
   /// What is known of them otherwise, the same on all ranks.
   void set_level_costs(LevelCosts const& costs) noexcept {
     costs_ = costs;
-    limits_ = limits_of(costs, most_combined_at_once(ranks()));
+    limits_ = limits_of(costs, ranks());
   }
 
   void all_reduce(Call const& call) override;
@@ -108,11 +108,14 @@ class HierarchicalBackend final : public Backend {
   /// Memory for `count` elements. The others wait for this rank: without memory all fail.
   [[nodiscard]] Buffer workspace(std::size_t count, DataType dtype);
 
-  /// Whether a call of this size is one exchange between all ranks. Equal on all ranks.
+  /// Up to how many bytes of all parts such a call is one exchange between all ranks.
+  [[nodiscard]] std::size_t flat_limit(Call const& call) const noexcept;
+  /// Whether this one is. Equal on all ranks.
   [[nodiscard]] bool is_flat(Call const& call) const noexcept;
   [[nodiscard]] LevelCosts measure_levels(std::chrono::milliseconds timeout);
-  /// Seconds of a call of a pattern, by what limits_ say.
-  [[nodiscard]] double time_example(Pattern pattern, std::size_t bytes, std::chrono::milliseconds timeout);
+  /// Seconds of a call with buffers of so many elements of `dtype`, the way that limits_ say.
+  [[nodiscard]] double time_example(Pattern pattern, std::size_t elements, DataType dtype,
+                                    std::chrono::milliseconds timeout);
   /// For a call that is `inter`'s altogether.
   void run_flat(Call const& call, Operation operation);
   void run_inter(Call call, Operation operation);
@@ -172,7 +175,7 @@ class HierarchicalBackend final : public Backend {
   WireFormat wire_;
   std::unique_ptr<Explainer> explainer_;  // rank 0's, where asked for
   LevelCosts costs_{};
-  FlatLimits limits_ = limits_of(LevelCosts(), 0);
+  FlatLimits limits_ = limits_of(LevelCosts(), 1);  // what is assumed
   std::uint64_t intra_calls_ = 0;
   std::uint64_t inter_calls_ = 0;
   std::vector<std::byte> flat_;  // buffers of merged calls, side by side

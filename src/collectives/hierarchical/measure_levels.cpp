@@ -11,8 +11,9 @@
 namespace weft::hierarchical {
 namespace {
 
-constexpr std::size_t kFew = 512;  // bytes of a whole buffer
-constexpr int kTimes = 4;          // of which the first warms up
+constexpr int kTimes = 4;  // of which the first warms up
+/// Among more, all_to_all is not measured: it would connect each of them to all others, whom the job may never talk to.
+constexpr std::size_t kMostConnected = 64;
 
 KnownFigures<LevelCosts>& known_costs() {
   static KnownFigures<LevelCosts> instance;
@@ -35,6 +36,25 @@ struct LevelTimes {
   ByPattern<Times> by_hosts{};
 };
 
+bool has_parts(Pattern pattern) noexcept {
+  return pattern == Pattern::gather || pattern == Pattern::exchange;
+}
+
+/// Elements of a whole buffer; multiples of the ranks where each has a part.
+struct Sizes {
+  std::size_t few;
+  std::size_t many;
+};
+
+Sizes sizes_of(Pattern pattern, std::size_t ranks, DataType dtype) noexcept {
+  constexpr std::size_t kFewBytes = 512;
+  constexpr std::size_t kManyBytes = std::size_t{64} << 10;
+  auto const unit = has_parts(pattern) ? ranks : 1;
+  auto const most = pattern == Pattern::combine ? most_combined_at_once(ranks) : kManyBytes;
+  auto const few = std::max(kFewBytes / size_of(dtype) / unit, std::size_t{1});
+  return {few * unit, std::max(most / size_of(dtype) / unit, 8 * few) * unit};
+}
+
 weft::Operation example_of(Pattern pattern) noexcept {
   switch (pattern) {
     case Pattern::gather: return weft::Operation::all_gather;
@@ -47,16 +67,14 @@ weft::Operation example_of(Pattern pattern) noexcept {
 
 }  // namespace
 
-double HierarchicalBackend::time_example(Pattern pattern, std::size_t bytes, std::chrono::milliseconds timeout) {
-  auto const has_parts = pattern == Pattern::gather || pattern == Pattern::exchange;
-  auto const buffers = std::max(bytes / sizeof(float), ranks());
-  auto const send = workspace(buffers, DataType::f64);
-  auto const recv = workspace(buffers, DataType::f64);
+double HierarchicalBackend::time_example(Pattern pattern, std::size_t elements, DataType dtype,
+                                         std::chrono::milliseconds timeout) {
+  auto const send = workspace(elements, dtype);
+  auto const recv = workspace(elements, dtype);
   Call call;
   call.timeout = timeout;
-  call.contract = {.count = has_parts ? buffers / ranks() : buffers,
-                   .operation = example_of(pattern),
-                   .dtype = wire_ == WireFormat::f32 ? DataType::f32 : DataType::f64};  // which crosses as it is
+  call.contract = {
+      .count = has_parts(pattern) ? elements / ranks() : elements, .operation = example_of(pattern), .dtype = dtype};
   call.send = send.data();
   call.recv = pattern == Pattern::spread ? send.data() : recv.data();
   auto fastest = std::numeric_limits<double>::infinity();
@@ -76,14 +94,18 @@ double HierarchicalBackend::time_example(Pattern pattern, std::size_t bytes, std
 // Each rank's fastest calls count, and of those the slowest rank's.
 LevelCosts HierarchicalBackend::measure_levels(std::chrono::milliseconds timeout) {
   Explainer::Silence const quiet;
-  auto const most = most_combined_at_once(ranks());
+  auto const dtype = wire_ == WireFormat::f32 ? DataType::f32 : DataType::f64;  // which crosses as it is
+  std::vector<Pattern> measured(kPatterns.begin(), kPatterns.end());
+  if (ranks() > kMostConnected) std::erase(measured, Pattern::exchange);
   auto const chosen = limits_;
   LevelTimes mine;
-  for (auto const pattern : kPatterns) {
+  for (auto const pattern : measured) {
+    auto const few = sizes_of(pattern, ranks(), dtype).few;
+    auto const many = sizes_of(pattern, ranks(), dtype).many;
     limits_[pattern] = std::numeric_limits<std::size_t>::max();
-    mine.flat[pattern] = {time_example(pattern, kFew, timeout), time_example(pattern, most, timeout)};
+    mine.flat[pattern] = {time_example(pattern, few, dtype, timeout), time_example(pattern, many, dtype, timeout)};
     limits_[pattern] = 0;
-    mine.by_hosts[pattern] = {time_example(pattern, kFew, timeout), time_example(pattern, most, timeout)};
+    mine.by_hosts[pattern] = {time_example(pattern, few, dtype, timeout), time_example(pattern, many, dtype, timeout)};
   }
   limits_ = chosen;
   std::vector<LevelTimes> all(ranks());
@@ -94,16 +116,20 @@ LevelCosts HierarchicalBackend::measure_levels(std::chrono::milliseconds timeout
   tell.recv = all.data();
   run_inter(tell, &Backend::all_gather);
 
-  LevelCosts costs{.measured = true};
-  for (auto const pattern : kPatterns) {
+  LevelCosts costs;
+  for (auto const pattern : measured) {
     Times flat;
     Times by_hosts;
     for (auto const& each : all) {
       flat = flat.slower(each.flat[pattern]);
       by_hosts = by_hosts.slower(each.by_hosts[pattern]);
     }
-    costs.flat[pattern] = WayCost::through(kFew, flat.few, most, flat.many);
-    costs.by_hosts[pattern] = WayCost::through(kFew, by_hosts.few, most, by_hosts.many);
+    auto const sizes = sizes_of(pattern, ranks(), dtype);
+    auto const few = sizes.few * size_of(dtype);
+    auto const many = sizes.many * size_of(dtype);
+    costs.measured[pattern] = true;
+    costs.flat[pattern] = WayCost::through(few, flat.few, many, flat.many);
+    costs.by_hosts[pattern] = WayCost::through(few, by_hosts.few, many, by_hosts.many);
   }
   return costs;
 }

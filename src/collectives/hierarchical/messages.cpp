@@ -48,7 +48,7 @@ std::unique_ptr<Transit> HierarchicalBackend::begin(Call const& call, Message co
 }
 
 void HierarchicalBackend::await(Call const& call, std::function<bool()> const& ready) {
-  // Over MPI, which hears of everybody's failures and polls: sleeping for one back end would miss the other.
+  // By the level that has all ranks, and so hears of everybody's failures.
   inter_->await(call, ready);
 }
 

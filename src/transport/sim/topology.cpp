@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "weft/error.hpp"
@@ -130,7 +131,8 @@ std::vector<Network::Level> Network::levels() const {
   auto const hosts = t.ranks / t.ranks_per_host;
   auto const nic = t.between.bytes_per_s;
   auto const inside = t.ranks_per_host > 1 ? t.inside.bytes_per_s : 0;
-  auto const nearest = t.ranks_per_host > 1 ? t.inside.latency_s : t.between.latency_s;
+  auto nearest = t.ranks_per_host > 1 ? t.inside.latency_s : t.between.latency_s;
+  if (hosts > 1) nearest = std::min(nearest, t.between.latency_s);
   std::vector<Level> levels{{"rank", t.ranks, inside + (hosts > 1 ? nic : 0), nearest}};
   if (t.ranks_per_host > 1 && hosts > 1) {
     levels.push_back({"host", hosts, t.shared_nic ? nic : nic * t.ranks_per_host, t.between.latency_s});
