@@ -1,7 +1,7 @@
 # A library's sources are compiled a dozen at a time: two thirds of the time that most of them take is reading the same headers
 # again. Names in a library's anonymous namespaces have to differ: they meet in one unit. What another option adds has a folder
-# of its own, and so units of its own: ccache takes the others from any preset that compiled them. WEFT_SINGLE_SOURCES compiles
-# each by itself, as clang-tidy does, which notices a missing #include.
+# of its own, and so units of its own: ccache takes the others from any preset that compiled them (not python/weft, whose folders
+# differ). WEFT_SINGLE_SOURCES compiles each by itself, as clang-tidy does, which notices a missing #include.
 set(WEFT_SOURCES_PER_UNIT 12)
 
 # weft_few_units(LIBRARY…): the above, of libraries of the folder that calls it.

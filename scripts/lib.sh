@@ -75,7 +75,7 @@ run_tests() {
 # make_python: build/python with torch in it, and python/weft built and installed there. Status 3: there is no torch to be had.
 make_python() {
   bash scripts/python.sh || return
-  # Compiler and flags are those of `build`'s presets, whose objects ccache hands over.
+  # The compiler is that of `build`'s presets.
   CC=${CC:-cc} CXX=${CXX:-c++} CMAKE_BUILD_PARALLEL_LEVEL=$jobs build/python/bin/python -m pip install --quiet \
     --disable-pip-version-check --no-index --no-deps --no-build-isolation --force-reinstall \
     --config-settings=cmake.define.WEFT_WERROR=ON ./python/weft || return

@@ -4,8 +4,17 @@
 #include <vector>
 
 #include "collectives/hierarchical/hierarchical_backend.hpp"
+#include "weft/error.hpp"
 
 namespace weft::hierarchical {
+namespace {
+
+/// Whether an error ends the communicator, not this call alone.
+bool is_lost(ErrorCode code) noexcept {
+  return code == ErrorCode::peer_lost || code == ErrorCode::timeout || code == ErrorCode::aborted;
+}
+
+}  // namespace
 
 void HierarchicalBackend::transfer(Call const& call, std::span<Message const> messages) {
   std::vector<Message> local;
@@ -20,11 +29,15 @@ void HierarchicalBackend::transfer(Call const& call, std::span<Message const> me
   }
   if (remote.empty()) return intra_->transfer(call, local);
   if (local.empty()) return inter_->transfer(call, remote);
-  // Neither may wait for the other: a ring over all ranks needs both at once.
+  // Neither may wait for the other: a ring over all ranks needs both at once. Where one level has failed, the other
+  // need not wait until it finds out.
   std::exception_ptr failure;
   std::thread inside([&] {
     try {
       intra_->transfer(call, local);
+    } catch (Error const& error) {
+      if (is_lost(error.code())) inter_->fail(error.code(), error.what());
+      failure = std::current_exception();
     } catch (...) {
       failure = std::current_exception();
     }
@@ -35,7 +48,12 @@ void HierarchicalBackend::transfer(Call const& call, std::span<Message const> me
   };
   {
     Joined const joined{inside};
-    inter_->transfer(call, remote);
+    try {
+      inter_->transfer(call, remote);
+    } catch (Error const& error) {
+      if (is_lost(error.code())) intra_->fail(error.code(), error.what());
+      throw;
+    }
   }
   if (failure) std::rethrow_exception(failure);
 }
