@@ -35,8 +35,10 @@ class SimBackend final : public Backend {
   void barrier(Call const& call) override { data_->barrier(call); }
   void merged(MergedCall const& calls) override;
   [[nodiscard]] MergeLimits merge_limits() const noexcept override { return data_->merge_limits(); }
-  void transfer(Call const& call, std::span<Message const> messages) override { messages_->transfer(call, messages); }
-  std::unique_ptr<Transit> begin(Call const& call, Message const& message) override {
+  void transfer(Call const& call, std::span<weft::Message const> messages) override {
+    messages_->transfer(call, messages);
+  }
+  std::unique_ptr<Transit> begin(Call const& call, weft::Message const& message) override {
     return messages_->begin(call, message);
   }
   void await(Call const& call, std::function<bool()> const& ready) override { messages_->await(call, ready); }

@@ -81,7 +81,7 @@ void HierarchicalBackend::run_flat(Call const& call, Operation operation) {
   if (explainer_) {
     explainer_->note(call.contract.operation, "any memory", "flat", [&] {
       auto const pattern = pattern_of(call.contract.operation);
-      auto const text = fmt::format(
+      auto text = fmt::format(
           "one exchange between all ranks, for buffers of up to {} in all, scans, and parts that some ranks do not "
           "know",
           describe_bytes(flat_limit(call)));
