@@ -41,7 +41,7 @@ endfunction()
 # weft_reads_command_line(SOURCE…): sources of which no loop is measured, and which include CLI11, whose templates take half a
 # minute to optimise.
 function(weft_reads_command_line)
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O0)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O0 SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
 # Instrumented builds, which nobody shares objects with, precompile the standard headers as well. Nothing of Weft is precompiled,
