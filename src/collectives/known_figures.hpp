@@ -21,7 +21,7 @@ class KnownFigures {
  public:
   /// What goes beside `name`. Where rank 0 `measures` and some rank does not know, `measure` is called on all ranks,
   /// and gives all the same; where rank 0 does not, `assumed`. Ranks may have learned in communicators of their own
-  /// what differs: `merge` makes one of two, in any order. Collective, and equal on all ranks. Thread-safe.
+  /// what differs: `merge` makes one of two, in the order of ranks. Collective, and equal on all ranks. Thread-safe.
   [[nodiscard]] T find(Bootstrap& bootstrap, std::string const& name, bool measures, T const& assumed,
                        std::function<T()> const& measure, std::function<T(T const&, T const&)> const& merge) {
     auto const all = tell_all(bootstrap, {measures, known(name)});

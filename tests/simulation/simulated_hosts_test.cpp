@@ -121,11 +121,11 @@ TEST(SimulatedHosts, MoreHostsThanAreCombinedInOnePass) {
 }
 
 /// What one all_reduce takes, where calls up to the limits of `costs` are one exchange.
-double seconds_by(Topology const& topology, hierarchical::LevelCosts const* costs, std::size_t bytes) {
+double seconds_by(Topology const& topology, hierarchical::LevelCosts const& costs, std::size_t bytes) {
   std::vector<double> taken(static_cast<std::size_t>(topology.ranks));
   simulate_by_hosts(topology, {}, WireFormat::f32, [&](Backend& backend, Transport& rank) {
     auto& hosts = dynamic_cast<HierarchicalBackend&>(backend);
-    if (costs != nullptr) hosts.set_level_costs(*costs);
+    hosts.set_level_costs(costs);
     std::vector<std::byte> memory(bytes);
     auto const begin = now(rank);
     hosts.all_reduce(all_reduce_of(bytes, memory.data()));
@@ -157,9 +157,9 @@ TEST(LevelChoice, TakesTheFasterWayAtAnySize) {
       never.by_hosts[pattern] = {0, 0};
     }
     for (std::size_t bytes = 8; bytes <= 128 << 10; bytes *= 4) {
-      auto best = seconds_by(topology, &never, bytes);
-      if (bytes <= most_combined_at_once(8)) best = std::min(best, seconds_by(topology, &always, bytes));
-      EXPECT_LE(seconds_by(topology, &costs, bytes), 1.25 * best)
+      auto best = seconds_by(topology, never, bytes);
+      if (bytes <= most_combined_at_once(8)) best = std::min(best, seconds_by(topology, always, bytes));
+      EXPECT_LE(seconds_by(topology, costs, bytes), 1.25 * best)
           << bytes << " bytes, inside " << inside.latency_s << " s, between " << between.latency_s << " s";
     }
   }
