@@ -8,7 +8,7 @@
 namespace train_gpt {
 namespace {
 
-weft::FullyShardedOptions options_of(ReplicaSetup const& setup) {
+weft::FullyShardedOptions fully_sharded_options_of(ReplicaSetup const& setup) {
   weft::FullyShardedOptions sharded =
       fully_sharded_options(setup.options, setup.parameters, setup.communicator.size(), setup.control);
   sharded.gradients = policy_on_device(setup.control);
@@ -24,7 +24,7 @@ class FullyShardedReplica final : public OfSharded<DeviceReplica> {
       : OfSharded(setup.compressor),
         clock_(setup.clock),
         sharded_(setup.communicator, units_of(setup.parameters, setup.options, setup.stream.device()),
-                 options_of(setup)),
+                 fully_sharded_options_of(setup)),
         turns_(sharded_) {}
 
   void enter(Pass pass, std::size_t unit) override {

@@ -11,7 +11,7 @@
 namespace train_gpt {
 namespace {
 
-weft::ZeroOptions options_of(ReplicaSetup const& setup) {
+weft::ZeroOptions zero_options_of(ReplicaSetup const& setup) {
   weft::ZeroOptions zero = zero_options(setup.options, setup.control, setup.buckets);
   zero.gradients = policy_on_device(setup.control);
   return zero;
@@ -25,7 +25,7 @@ class ZeroReplica final : public OfSharded<DeviceReplica> {
         clock_(setup.clock),
         stream_(setup.stream),
         zero_(setup.communicator, {{views_of(start_on_device(setup)), setup.options.optimizer_options()}},
-              options_of(setup)),
+              zero_options_of(setup)),
         arrived_(zero_.parameter_count()) {}
 
   [[nodiscard]] weft::BufferView parameter(std::size_t index) override {
