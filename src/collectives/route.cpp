@@ -17,9 +17,8 @@ std::string describe(Route route) {
       return fmt::format("copied: rank {}'s receive buffer is private memory, not from its shared heap or allocate()",
                          rank);
     case Route::How::no_heap: return fmt::format("copied: rank {} has no shared heap that all ranks can map", rank);
-    case Route::How::different_memory:
-      return fmt::format("copied: rank {}'s buffer is of another symmetric allocation than those before it", rank);
-    case Route::How::released: return fmt::format("copied: rank {} has released the symmetric buffer", rank);
+    case Route::How::released:
+      return fmt::format("copied: rank {} has released its part of a symmetric buffer that another rank uses", rank);
     case Route::How::in_place:
       return fmt::format("copied: rank {} calls in place, and would overwrite what its peers still read", rank);
     case Route::How::places_differ:

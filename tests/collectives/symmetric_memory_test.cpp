@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <future>
+#include <random>
 #include <span>
+#include <thread>
+#include <vector>
 
 #include "collectives/shm/fd_passing.hpp"
 #include "collectives/shm/segment.hpp"
@@ -38,6 +41,63 @@ TEST(SymmetricMemory, ReleasedBuffersAreNotMistakenForNewOnes) {
       for (auto& value : buffer.as<float>()) value = 2.0F;
       world.all_reduce(buffer.view(), buffer.view(), ReduceOp::sum);
       ASSERT_EQ(4.0F, buffer.as<float>()[kCount - 1]);
+    }
+  });
+}
+
+/// Every rank's buffers lie in allocations of its choice; some ranks have released what others use.
+int use_different_allocations(Communicator& world) {
+  constexpr std::size_t kCount = 300'000;
+  constexpr int kBuffers = 4;
+  constexpr int kTurns = 40;
+  std::mt19937 shared(7);  // alike on all ranks
+  std::vector<Buffer> buffers(kBuffers);
+  auto const value = [](int rank, int turn) { return static_cast<float>(100 * turn + rank); };
+  auto const is_filled = [](Buffer const& buffer, float with) {
+    auto const all = buffer.as<float>();
+    return std::all_of(all.begin(), all.end(), [&](float each) { return each == with; });
+  };
+  for (int turn = 0; turn < kTurns; ++turn) {
+    if (turn % 8 == 0) {
+      for (auto& buffer : buffers) buffer = world.allocate(kCount, DataType::f32);
+      auto const releases = static_cast<int>(shared() % static_cast<unsigned>(world.size()));
+      if (turn > 0 && world.rank() == releases) buffers.back() = Buffer::host(kCount, DataType::f32);
+    }
+    std::vector<std::size_t> picks(2 * static_cast<std::size_t>(world.size()));
+    for (auto& pick : picks) pick = shared() % kBuffers;
+    auto& send = buffers[picks[2 * static_cast<std::size_t>(world.rank())]];
+    auto& recv = buffers[picks[2 * static_cast<std::size_t>(world.rank()) + 1]];
+    auto const root = turn % world.size();
+    std::fill_n(send.as<float>().data(), kCount, value(world.rank(), turn));
+    world.broadcast(send.view(), root);
+    if (!is_filled(send, value(root, turn))) return 1;
+    world.barrier();
+    std::fill_n(send.as<float>().data(), kCount, value(world.rank(), turn));
+    world.all_reduce(send.view(), recv.view(), ReduceOp::max);
+    if (!is_filled(recv, value(world.size() - 1, turn))) return 2;
+    world.barrier();
+  }
+  return 0;
+}
+
+TEST(SymmetricMemory, RanksMayUseDifferentAllocations) {
+  for (int const ranks : {2, 3}) expect_all_succeeded(run_forked_ranks(ranks, use_different_allocations));
+  run_thread_ranks(4, [](Communicator& world) { EXPECT_EQ(0, use_different_allocations(world)); });
+}
+
+TEST(SymmetricMemory, MayBeReleasedByAnotherThreadWhileOthersUseIt) {
+  run_thread_ranks(2, [](Communicator& world) {
+    constexpr std::size_t kCount = 200'000;
+    for (int round = 0; round < 200; ++round) {
+      auto first = world.allocate(kCount, DataType::f32);
+      auto second = world.allocate(kCount, DataType::f32);
+      auto const& used = world.rank() == 0 ? first : second;
+      auto& left = world.rank() == 0 ? second : first;
+      std::fill_n(used.as<float>().data(), kCount, 1.0F);
+      std::thread releases([&] { left = Buffer(); });
+      world.all_reduce(used.view(), used.view(), ReduceOp::sum);
+      releases.join();
+      ASSERT_EQ(2.0F, used.as<float>()[kCount / 3]);
     }
   });
 }

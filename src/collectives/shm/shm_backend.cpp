@@ -274,7 +274,7 @@ kernels::Store ShmBackend::store_for(std::size_t bytes, bool in_place) const noe
 }
 
 Placement ShmBackend::place(void const* data, std::size_t bytes) const noexcept {
-  if (bytes == 0) return {heap_.living(), Placement::kAnywhere};
+  if (bytes == 0) return {0, Placement::kAnywhere};
   if (peer_heaps_.contains(data, bytes)) return {peer_heaps_.offset(data), Placement::kSharedHeap};
   return heap_.find(data, bytes);
 }
@@ -285,9 +285,13 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
     Placement send;
     Placement recv;
     std::uint64_t address;  ///< of what this rank lends
+    std::uint64_t held;     ///< symmetric segments
   };
   static_assert(sizeof(Offer) <= kScaleOffset);
+  Symmetric buffers;
+  buffers.pins.reset(&heap_);
   Offer offer;
+  offer.held = heap_.pin();
   if (needs == Needs::nothing) offer.send.offset = Placement::kBusy;
   offer.address = needs == Needs::nothing ? 0 : reinterpret_cast<std::uintptr_t>(lent != nullptr ? lent : call.send);
   if (needs == Needs::send || needs == Needs::both) offer.send = place(call.send, send_bytes);
@@ -295,73 +299,68 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
   announce(call, &offer, sizeof offer);
   await_announcements();
 
-  std::array<Placement, kMaxRanks> sends;
-  std::array<Placement, kMaxRanks> recvs;
+  std::array<std::uint64_t, kMaxRanks> held;
+  Placements sends{.at = {}, .held = held};
+  Placements recvs{.at = {}, .held = held};
   for (int peer = 0; peer < size(); ++peer) {
     Offer theirs = offer;
     if (peer != rank()) std::memcpy(&theirs, channel_.payload(peer), sizeof theirs);
-    sends[peer] = theirs.send;
-    recvs[peer] = theirs.recv;
+    sends.at[peer] = theirs.send;
+    recvs.at[peer] = theirs.recv;
     lent_[peer] = theirs.address;
+    held[peer] = theirs.held;
   }
-  Symmetric buffers;
-  if (needs != Needs::recv && !resolve(sends, buffers.send, buffers.send_hold)) {
+  if (needs != Needs::recv && !resolve(sends, buffers.send)) {
     call.route = why_copied(sends, Route::How::private_send);
     return std::nullopt;
   }
-  if ((needs == Needs::recv || needs == Needs::both) && !resolve(recvs, buffers.recv, buffers.recv_hold)) {
+  if ((needs == Needs::recv || needs == Needs::both) && !resolve(recvs, buffers.recv)) {
     call.route = why_copied(recvs, Route::How::private_recv);
     return std::nullopt;
   }
   return buffers;
 }
 
-/// All ranks decide from the same placements: direct only when every rank uses the same segment, or has no buffer and
-/// still holds that segment. The ranks' shared heaps are one segment that all hold.
-bool ShmBackend::resolve(std::array<Placement, kMaxRanks> const& placements, Addresses& addresses,
-                         std::shared_ptr<Mapping>& hold) const {
-  auto segment = Placement::kAnywhere;
+int ShmBackend::who_released(std::uint32_t number, Placements const& placements) const noexcept {
   for (int peer = 0; peer < size(); ++peer) {
-    if (placements[peer].segment == Placement::kAnywhere) continue;
-    if (segment == Placement::kAnywhere) segment = placements[peer].segment;
-    if (placements[peer].segment == 0 || placements[peer].segment != segment) return false;
+    if (placements.at[peer].segment != number && !heap_.is_held(number, placements.held[peer])) return peer;
   }
-  if (segment == Placement::kAnywhere) return false;
-  auto const in_heaps = segment == Placement::kSharedHeap;
+  return -1;
+}
+
+/// All ranks decide from the same placements: direct only when every rank holds every other's segment, be they one or
+/// several. All hold all shared heaps.
+bool ShmBackend::resolve(Placements const& placements, Addresses& addresses) const {
+  std::uint32_t held_by_all = 0;  // the last segment that was found to be; mostly there is one
   for (int peer = 0; peer < size(); ++peer) {
-    auto const& placement = placements[peer];
-    if (placement.segment == Placement::kAnywhere && !in_heaps && !heap_.is_held(segment, placement.offset))
-      return false;
+    auto const& placement = placements.at[peer];
+    addresses[peer] = nullptr;
+    if (placement.segment == Placement::kAnywhere) continue;
+    if (placement.segment == 0) return false;
+    if (placement.segment == Placement::kSharedHeap) {
+      addresses[peer] = peer_heaps_.address(peer, placement.offset);
+      continue;
+    }
+    if (placement.segment != held_by_all && who_released(placement.segment, placements) >= 0) return false;
+    held_by_all = placement.segment;
+    addresses[peer] = heap_.address(peer, placement);
   }
-  if (!in_heaps) hold = heap_.hold(segment);
-  for (int peer = 0; peer < size(); ++peer) {
-    auto const placement = placements[peer];
-    addresses[peer] = placement.segment == Placement::kAnywhere ? nullptr
-                      : in_heaps                                ? peer_heaps_.address(peer, placement.offset)
-                                                                : heap_.address(*hold, peer, placement);
-  }
-  return true;
+  return std::any_of(addresses.begin(), addresses.begin() + size(), [](void const* each) { return each != nullptr; });
 }
 
 /// The first rank that keeps the others from it.
-Route ShmBackend::why_copied(std::array<Placement, kMaxRanks> const& placements, Route::How private_how) const {
-  auto segment = Placement::kAnywhere;
+Route ShmBackend::why_copied(Placements const& placements, Route::How private_how) const {
   for (int peer = 0; peer < size(); ++peer) {
-    auto const& placement = placements[peer];
+    auto const& placement = placements.at[peer];
     auto const number = static_cast<std::uint8_t>(peer);
-    if (placement.segment == Placement::kAnywhere) continue;
+    if (placement.segment == Placement::kAnywhere || placement.segment == Placement::kSharedHeap) continue;
     if (placement.segment == 0) {
       if (placement.offset == Placement::kBusy) return {Route::How::in_place, number};
       if (peer_heaps_.missing_rank() < 0) return {private_how, number};
       return {Route::How::no_heap, static_cast<std::uint8_t>(peer_heaps_.missing_rank())};
     }
-    if (segment != Placement::kAnywhere && placement.segment != segment) return {Route::How::different_memory, number};
-    segment = placement.segment;
-  }
-  for (int peer = 0; peer < size(); ++peer) {
-    auto const& placement = placements[peer];
-    if (placement.segment == Placement::kAnywhere && !heap_.is_held(segment, placement.offset))
-      return {Route::How::released, static_cast<std::uint8_t>(peer)};
+    auto const without = who_released(placement.segment, placements);
+    if (without >= 0) return {Route::How::released, static_cast<std::uint8_t>(without)};
   }
   return {};  // nobody has a buffer
 }

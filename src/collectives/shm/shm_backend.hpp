@@ -98,12 +98,19 @@ class ShmBackend final : public Backend {
 
   /// Addresses of one symmetric buffer on every rank.
   using Addresses = std::array<void*, kMaxRanks>;
-  /// Send and receive buffers of a call on every rank; the holds keep them mapped.
+  struct Unpin {
+    void operator()(SymmetricHeap* heap) const noexcept { heap->unpin(); }
+  };
+  /// Send and receive buffers of a call on every rank, and what keeps them mapped.
   struct Symmetric {
     Addresses send{};
     Addresses recv{};
-    std::shared_ptr<Mapping> send_hold;
-    std::shared_ptr<Mapping> recv_hold;
+    std::unique_ptr<SymmetricHeap, Unpin> pins;
+  };
+  /// Where one of a call's buffers lies on every rank, and which segments each rank holds.
+  struct Placements {
+    std::array<Placement, kMaxRanks> at;
+    std::array<std::uint64_t, kMaxRanks> const& held;
   };
   /// Which buffers a direct algorithm reaches on the peers; nothing: this rank must not take part in one.
   enum class Needs { nothing, send, recv, both };
@@ -120,10 +127,11 @@ class ShmBackend final : public Backend {
                                                    Needs needs, void const* lent = nullptr);
   /// Where a buffer lies that peers may want to reach.
   [[nodiscard]] Placement place(void const* data, std::size_t bytes) const noexcept;
-  /// Whether all can be reached, and where; `hold` keeps what may be released meanwhile.
-  [[nodiscard]] bool resolve(std::array<Placement, kMaxRanks> const& placements, Addresses& addresses,
-                             std::shared_ptr<Mapping>& hold) const;
-  [[nodiscard]] Route why_copied(std::array<Placement, kMaxRanks> const& placements, Route::How private_how) const;
+  /// The first rank that no longer holds segment `number`; -1: all do.
+  [[nodiscard]] int who_released(std::uint32_t number, Placements const& placements) const noexcept;
+  /// Whether all can be reached, and where.
+  [[nodiscard]] bool resolve(Placements const& placements, Addresses& addresses) const;
+  [[nodiscard]] Route why_copied(Placements const& placements, Route::How private_how) const;
   /// Runs `call`, of `bytes` as Rules counts them, as the selector says: run(choice, buffers, announced). `buffers` are
   /// what negotiate(), which announces the call, has found; null where they do not matter or cannot be reached.
   template <typename Negotiate, typename Run>

@@ -24,22 +24,22 @@ Placement SymmetricHeap::find(void const* data, std::size_t bytes) const noexcep
   return {};
 }
 
-std::uint64_t SymmetricHeap::living() const noexcept {
+std::uint64_t SymmetricHeap::pin() {
   std::uint64_t mask = 0;
+  pinned_.clear();
   for (auto const& segment : segments_) {
-    if (count_ - segment.number < 64 && !segment.mapping.expired())
+    if (count_ - segment.number >= kRemembered) continue;
+    if (auto mapping = segment.mapping.lock()) {
       mask |= std::uint64_t{1} << (count_ - segment.number);
+      pinned_.push_back(std::move(mapping));
+    }
   }
   return mask;
 }
 
-std::shared_ptr<Mapping> SymmetricHeap::hold(std::uint32_t number) const noexcept {
-  auto const* const found = segment(number);
-  return found != nullptr ? found->mapping.lock() : nullptr;
-}
-
-std::byte* SymmetricHeap::address(Mapping const& mapping, int rank, Placement placement) const noexcept {
-  return mapping.data() + static_cast<std::size_t>(rank) * segment(placement.segment)->part_bytes + placement.offset;
+std::byte* SymmetricHeap::address(int rank, Placement placement) const noexcept {
+  auto const& in = *segment(placement.segment);
+  return in.data + static_cast<std::size_t>(rank) * in.part_bytes + placement.offset;
 }
 
 SymmetricHeap::Segment const* SymmetricHeap::segment(std::uint32_t number) const noexcept {

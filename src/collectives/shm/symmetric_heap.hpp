@@ -15,9 +15,7 @@ struct Placement {
   static constexpr std::uint32_t kSharedHeap = UINT32_MAX - 1;  ///< in the rank's SharedHeap
   static constexpr std::uint64_t kBusy = 1;  ///< offset of private memory that no peer may read where it lies
 
-  /// Bytes from the start of the owning rank's part, or heap; of kAnywhere: which segments the rank holds, see
-  /// living().
-  std::uint64_t offset = 0;
+  std::uint64_t offset = 0;   ///< bytes from the start of the owning rank's part, or heap
   std::uint32_t segment = 0;  ///< number of the allocation, from 1
 };
 
@@ -35,20 +33,20 @@ class SymmetricHeap {
   /// Bytes from one rank's part of living segment `number` to the next rank's.
   [[nodiscard]] std::size_t part_bytes(std::uint32_t number) const noexcept { return segment(number)->part_bytes; }
 
-  /// Which of the last 64 segments this rank still holds: bit i is that of the last but i.
-  [[nodiscard]] std::uint64_t living() const noexcept;
-  /// Whether a rank whose living() is `mask` holds segment `number`. False for those before the last 64.
+  /// Which of the last kRemembered segments this rank still holds, bit i being that of the last but i; they stay mapped
+  /// until unpin(), whoever releases them meanwhile.
+  [[nodiscard]] std::uint64_t pin();
+  void unpin() noexcept { pinned_.clear(); }
+  /// Whether a rank whose pin() gave `mask` holds segment `number`. False for those before the last kRemembered.
   [[nodiscard]] bool is_held(std::uint32_t number, std::uint64_t mask) const noexcept {
-    return count_ - number < 64 && (mask >> (count_ - number) & 1U) != 0;
+    return count_ - number < kRemembered && (mask >> (count_ - number) & 1U) != 0;
   }
 
-  /// The mapping of segment `number`, to hold while using address(); null once this rank has released it.
-  [[nodiscard]] std::shared_ptr<Mapping> hold(std::uint32_t number) const noexcept;
-
-  /// Address here of `placement` in rank `rank`'s part of `mapping`.
-  [[nodiscard]] std::byte* address(Mapping const& mapping, int rank, Placement placement) const noexcept;
+  /// Address here of `placement` in rank `rank`'s part of a segment that this rank holds.
+  [[nodiscard]] std::byte* address(int rank, Placement placement) const noexcept;
 
  private:
+  static constexpr std::uint32_t kRemembered = 64;
   struct Segment {
     std::weak_ptr<Mapping> mapping;
     std::byte* data = nullptr;
@@ -60,6 +58,7 @@ class SymmetricHeap {
   int rank_;
   std::uint32_t count_ = 0;
   std::vector<Segment> segments_;  // living ones; few, so searched in order
+  std::vector<std::shared_ptr<Mapping>> pinned_;
 };
 
 }  // namespace weft::shm
