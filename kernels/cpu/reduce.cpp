@@ -1,5 +1,7 @@
 #include "kernels/cpu/reduce.hpp"
 
+#include <unistd.h>
+
 #include "kernels/cpu/reduce_task.hpp"
 
 namespace weft::kernels {
@@ -36,6 +38,11 @@ bool keeps_one(DataType dtype, ReduceOp op) {
 }
 
 }  // namespace
+
+std::size_t pages_at_once() noexcept {
+  static std::size_t const pages = ::sysconf(_SC_LEVEL1_DCACHE_ASSOC) >= 12 ? 16 : 4;
+  return pages;
+}
 
 void reduce(std::span<void* const> dsts, std::span<void const* const> srcs, std::size_t count, DataType dtype,
             Reducer const& how, Store store) {

@@ -23,8 +23,6 @@ namespace weft::kernels::HWY_NAMESPACE {
 /// Vectors reduced together: enough independent chains to cover an addition's latency, few enough to stay in registers.
 constexpr std::size_t kBlockVectors = 4;
 constexpr std::size_t kPageBytes = 4096;
-/// Pages read at once, of all sources together; prefetchers of current processors follow 16 to 32 streams.
-constexpr std::size_t kReadStreams = 16;
 
 template <typename T>
 HWY_INLINE T const* at(void const* base, std::size_t index) {
@@ -79,7 +77,7 @@ class Kernel {
     }
     // Several pages at a time: hardware prefetchers stop at page ends, and follow several streams better than one.
     std::size_t const page = kPageBytes / sizeof(T);
-    std::size_t const pages = std::max<std::size_t>(1, kReadStreams / sources());
+    std::size_t const pages = std::max<std::size_t>(1, pages_at_once() / sources());
     for (; i + pages * page <= count; i += pages * page) {
       for (std::size_t j = i; j < i + page; j += kBlockVectors * lanes()) {
         for (std::size_t k = 0; k < pages; ++k) block<false>(j + k * page);
