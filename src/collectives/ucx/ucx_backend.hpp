@@ -47,6 +47,8 @@ class UcxBackend final : public Backend {
                                                            bool is_outer = false);
   /// ... and its second: what messages cost is measured, or known already. Collective.
   void find_costs(Bootstrap& bootstrap, CommunicatorOptions const& options, RankHosts const& hosts);
+  /// What p2p::measure_network() finds now. Collective.
+  [[nodiscard]] p2p::NetworkCosts measure(int distance) { return p2p::measure_network(transport_, distance); }
   [[nodiscard]] p2p::NetworkCosts const& costs() const noexcept { return network_; }
   UcxBackend(Bootstrap& bootstrap, CommunicatorOptions const& options, ChannelOptions const& channel, HostOrder hosts,
              bool is_outer);
