@@ -52,6 +52,7 @@ bool read_staging(Config& config, std::string const& value) {
 }
 
 bool read_torch_heap(Config& config, std::string const& value) {
+  if (value.empty() || value == "0") return true;  // none
   config.torch_heap = parse_bytes(value);
   return config.torch_heap.has_value();
 }
@@ -239,7 +240,8 @@ constexpr std::array kSettings{
     Setting{"WEFT_FLIGHT_DIR", "flight_directory", "the name of a folder", read_flight_directory,
             wrong_flight_directory},
     Setting{"WEFT_NCCL_LIBRARY", "nccl_library", "the path of a libnccl.so", read_nccl_library, wrong_nccl_library},
-    Setting{"WEFT_TORCH_HEAP", "torch_heap", "a size of at least 1M such as 4G", read_torch_heap, wrong_torch_heap},
+    Setting{"WEFT_TORCH_HEAP", "torch_heap", "a size of at least 1M such as 4G, or 0", read_torch_heap,
+            wrong_torch_heap},
     Setting{"WEFT_REPORT", "report", "0 or 1", read_switch<&Config::report>, never},
 };
 
@@ -381,6 +383,8 @@ std::optional<std::size_t> parse_bytes(std::string const& text) {
       case 'M': shift = 20; break;
       case 'g':
       case 'G': shift = 30; break;
+      case 't':
+      case 'T': shift = 40; break;
       default: return std::nullopt;
     }
   }

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <chrono>
 
+#include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -98,7 +100,8 @@ PYBIND11_MODULE(_C, module) {
       .def("get_error", &ProcessGroupWeft::getError, py::call_guard<py::gil_scoped_release>());
   module.def("emulate_link", &emulate_link);
   py::class_<ProcessGroupWeft::Options, c10::intrusive_ptr<ProcessGroupWeft::Options>, c10d::Backend::Options>(
-      module, "Options");
+      module, "Options")
+      .def(py::init<std::chrono::milliseconds>(), py::arg("timeout"));
   module.def("create", &create, py::call_guard<py::gil_scoped_release>(),
              "A process group for torch.distributed; collective over the group's ranks.");
   module.def(

@@ -1,6 +1,9 @@
 // What each of torch's collectives is in terms of Weft's.
 #include <algorithm>
+#include <functional>
 #include <numeric>
+
+#include <c10/util/SmallVector.h>
 
 #include "lists.hpp"
 #include "run.hpp"
@@ -27,11 +30,6 @@ constexpr Operation kAllToAllBase{OpType::ALLTOALL_BASE, "all_to_all_single", "w
 constexpr Operation kBarrier{OpType::BARRIER, "barrier", "weft:barrier"};
 
 using Tensors = std::vector<at::Tensor>;
-
-at::Tensor const& only(Tensors const& tensors, Place const& place) {
-  TORCH_CHECK_VALUE(tensors.size() == 1, place, ": expects one tensor, not ", tensors.size());
-  return tensors[0];
-}
 
 void check_one_per_rank(Tensors const& list, std::size_t ranks, Place const& place, char const* name) {
   TORCH_CHECK_VALUE(list.size() == ranks, place, ": the list of ", name, " tensors has ", list.size(),
@@ -106,6 +104,32 @@ struct Pairs {
   }
 };
 
+/// Tensors that each rank sends and receives as a whole, by the indices of their elements: ranks' strides may differ.
+/// The tensors' own memory where that is in row-major order, else copies, which land() brings back.
+class Wholes {
+ public:
+  Wholes(Tensors const& tensors, Place const& place) {
+    for (auto const& tensor : tensors) {
+      buffers_.push_back(view(tensor, place, "tensor"));
+      if (C10_LIKELY(tensor.is_contiguous())) continue;
+      copies_.emplace_back(Tensors{tensor}, place, "tensor").pack();
+      buffers_.back() = copies_.back().view();
+    }
+  }
+
+  [[nodiscard]] c10::SmallVector<BufferView, 1> const& buffers() const noexcept { return buffers_; }
+  [[nodiscard]] bool are_copied() const noexcept { return !copies_.empty(); }
+  [[nodiscard]] std::function<void()> landing() const {
+    return [copies = copies_] {
+      for (auto const& copy : copies) copy.unpack();
+    };
+  }
+
+ private:
+  c10::SmallVector<BufferView, 1> buffers_;
+  std::vector<FlatList> copies_;
+};
+
 /// How a tensor is divided among ranks: along its first dimension, by `splits`, or equally without them.
 struct Split {
   std::vector<std::size_t> counts;
@@ -133,46 +157,57 @@ struct Split {
 
 }  // namespace
 
+template <typename Issue>
+ProcessGroupWeft::WorkHandle ProcessGroupWeft::run_on_wholes(Operation const& what, How const& how,
+                                                             Tensors const& tensors, Issue&& issue) {
+  Wholes const wholes(tensors, place(what));
+  auto const call = [&](Communicator& communicator, CollectiveOptions const& options) {
+    return issue(communicator, wholes.buffers(), options);
+  };
+  if (C10_UNLIKELY(wholes.are_copied())) return run(what, how, tensors, tensors, call, wholes.landing());
+  return run(what, how, tensors, tensors, call);
+}
+
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::broadcast(Tensors& tensors, c10d::BroadcastOptions const& opts) {
-  auto const buffer = view(only(tensors, place(kBroadcast)), place(kBroadcast), "tensor");
-  return run(kBroadcast, {opts.asyncOp, opts.timeout}, tensors, tensors,
-             [&](Communicator& communicator, CollectiveOptions const& options) {
-               return communicator.broadcast(buffer, static_cast<int>(opts.rootRank), options);
-             });
+  static_cast<void>(only(tensors, place(kBroadcast)));
+  return run_on_wholes(kBroadcast, {opts.asyncOp, opts.timeout}, tensors,
+                       [&](Communicator& communicator, auto const& buffers, CollectiveOptions const& options) {
+                         return communicator.broadcast(buffers[0], static_cast<int>(opts.rootRank), options);
+                       });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::allreduce(Tensors& tensors, c10d::AllreduceOptions const& opts) {
   if (!tensors.empty() && C10_UNLIKELY(tensors[0].is_sparse())) return allreduce_sparse(tensors, opts);
-  auto const buffer = view(only(tensors, place(kAllReduce)), place(kAllReduce), "tensor");
-  return run(kAllReduce, {opts.asyncOp, opts.timeout}, tensors, tensors,
-             [&](Communicator& communicator, CollectiveOptions const& options) {
-               return communicator.all_reduce(buffer, buffer, reduction(opts.reduceOp, tensors[0], place(kAllReduce)),
-                                              options);
-             });
+  static_cast<void>(only(tensors, place(kAllReduce)));
+  return run_on_wholes(kAllReduce, {opts.asyncOp, opts.timeout}, tensors,
+                       [&](Communicator& communicator, auto const& buffers, CollectiveOptions const& options) {
+                         auto const how = reduction(opts.reduceOp, tensors[0], place(kAllReduce));
+                         return communicator.all_reduce(buffers[0], buffers[0], how, options);
+                       });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::allreduce_coalesced(Tensors& tensors,
                                                                    c10d::AllreduceCoalescedOptions const& opts) {
   auto const here = place(kAllReduceCoalesced);
-  std::vector<BufferView> buffers;
-  for (auto const& tensor : tensors) buffers.push_back(view(tensor, here, "tensor"));
-  return run(kAllReduceCoalesced, {opts.asyncOp, opts.timeout}, tensors, tensors,
-             [&](Communicator& communicator, CollectiveOptions const& options) {
-               return together(communicator, coalesced_ != nullptr, options, [&](CollectiveOptions const& each) {
-                 for (std::size_t i = 0; i < buffers.size(); ++i) {
-                   communicator.all_reduce(buffers[i], buffers[i], reduction(opts.reduceOp, tensors[i], here), each);
-                 }
-               });
-             });
+  return run_on_wholes(
+      kAllReduceCoalesced, {opts.asyncOp, opts.timeout}, tensors,
+      [&](Communicator& communicator, auto const& buffers, CollectiveOptions const& options) {
+        return together(communicator, coalesced_ != nullptr, options, [&](CollectiveOptions const& each) {
+          for (std::size_t i = 0; i < buffers.size(); ++i) {
+            communicator.all_reduce(buffers[i], buffers[i], reduction(opts.reduceOp, tensors[i], here), each);
+          }
+        });
+      });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::reduce(Tensors& tensors, c10d::ReduceOptions const& opts) {
-  auto const buffer = view(only(tensors, place(kReduce)), place(kReduce), "tensor");
-  return run(kReduce, {opts.asyncOp, opts.timeout}, tensors, tensors,
-             [&](Communicator& communicator, CollectiveOptions const& options) {
-               return communicator.reduce(buffer, buffer, reduction(opts.reduceOp, tensors[0], place(kReduce)),
-                                          static_cast<int>(opts.rootRank), options);
-             });
+  static_cast<void>(only(tensors, place(kReduce)));
+  return run_on_wholes(kReduce, {opts.asyncOp, opts.timeout}, tensors,
+                       [&](Communicator& communicator, auto const& buffers, CollectiveOptions const& options) {
+                         auto const how = reduction(opts.reduceOp, tensors[0], place(kReduce));
+                         return communicator.reduce(buffers[0], buffers[0], how, static_cast<int>(opts.rootRank),
+                                                    options);
+                       });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::allgather(TensorLists& outputs, Tensors& inputs,

@@ -8,9 +8,20 @@ constexpr Operation kSend{c10d::OpType::SEND, "send", "weft:send"};
 constexpr Operation kRecv{c10d::OpType::RECV, "recv", "weft:recv"};
 constexpr Operation kRecvAny{c10d::OpType::RECVANYSOURCE, "recv", "weft:recvAnySource"};
 
-BufferView message(std::vector<at::Tensor> const& tensors, Place const& place) {
-  TORCH_CHECK_VALUE(tensors.size() == 1, place, ": expects one tensor, not ", tensors.size());
-  return view(tensors[0], place, "tensor");
+/// Messages carry elements in row-major order, whatever the strides on either side.
+std::vector<at::Tensor> to_send(std::vector<at::Tensor> const& tensors, Place const& place) {
+  check_reachable(only(tensors, place), place, "tensor");
+  return {tensors[0].contiguous()};
+}
+
+BufferView where_to_receive(std::vector<at::Tensor> const& tensors, Place const& place) {
+  auto const& tensor = only(tensors, place);
+  check_reachable(tensor, place, "tensor");
+  TORCH_CHECK_VALUE(tensor.is_contiguous(), place, ": tensor of shape ", tensor.sizes(), " and strides ",
+                    tensor.strides(),
+                    " is not in row-major order, in which messages come; receive into "
+                    "torch.empty(shape) and copy_() from there");
+  return view(tensor, place, "tensor");
 }
 
 }  // namespace
@@ -49,17 +60,18 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::post_on_gpu(Operation const& what
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::send(Tensors& tensors, int to, int tag) {
-  auto const buffer = message(tensors, place(kSend));
+  auto const sent = to_send(tensors, place(kSend));
+  auto const buffer = view(sent[0], place(kSend), "tensor");
   if (auto const device = gpu_of(tensors, {})) {
-    return post_on_gpu(kSend, *device, tensors, to, [&](Line const& line, CollectiveOptions const& options) {
+    return post_on_gpu(kSend, *device, sent, to, [&](Line const& line, CollectiveOptions const& options) {
       return line.communicator.send(buffer, line.peer, options);
     });
   }
-  return post(kSend, tensors, [&](Messenger& messenger) { return messenger.send(buffer, to, tag, options_->timeout); });
+  return post(kSend, sent, [&](Messenger& messenger) { return messenger.send(buffer, to, tag, options_->timeout); });
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::recv(Tensors& tensors, int from, int tag) {
-  auto const buffer = message(tensors, place(kRecv));
+  auto const buffer = where_to_receive(tensors, place(kRecv));
   TORCH_CHECK_VALUE(from >= 0 && from < getSize(), place(kRecv), ": ", from, " is not a rank; ranks are 0 to ",
                     getSize() - 1);
   if (auto const device = gpu_of(tensors, {})) {
@@ -72,7 +84,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::recv(Tensors& tensors, int from, 
 }
 
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::recvAnysource(Tensors& tensors, int tag) {
-  auto const buffer = message(tensors, place(kRecvAny));
+  auto const buffer = where_to_receive(tensors, place(kRecvAny));
   TORCH_CHECK_NOT_IMPLEMENTED(!gpu_of(tensors, {}), place(kRecvAny),
                               ": on a GPU there are no messages from any rank, as NCCL has none; name the rank");
   return post(kRecvAny, tensors, [&](Messenger& messenger) {

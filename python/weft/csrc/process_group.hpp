@@ -135,6 +135,10 @@ class ProcessGroupWeft final : public c10d::Backend {
                  Land&& land);
   template <typename Issue>
   WorkHandle run(Operation const& what, How const& how, at::TensorList inputs, at::TensorList results, Issue&& issue);
+  /// run() of `issue(communicator, buffers, options)` on `tensors` where they are, or on copies in row-major order.
+  template <typename Issue>
+  WorkHandle run_on_wholes(Operation const& what, How const& how, std::vector<at::Tensor> const& tensors,
+                           Issue&& issue);
 
   // The same on a GPU.
   [[nodiscard]] static std::optional<c10::Device> gpu_of(at::TensorList inputs, at::TensorList results) {

@@ -89,6 +89,11 @@ DataType data_type(at::Tensor const& tensor, Place const& place) {
   return *type;
 }
 
+at::Tensor const& only(std::vector<at::Tensor> const& tensors, Place const& place) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, place, ": expects one tensor, not ", tensors.size());
+  return tensors[0];
+}
+
 void check_reachable(at::Tensor const& tensor, Place const& place, char const* name) {
   if (C10_UNLIKELY(!is_reachable(tensor))) refuse(tensor, place, name, false);
 }

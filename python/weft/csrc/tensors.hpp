@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ostream>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -20,6 +21,9 @@ std::ostream& operator<<(std::ostream& out, Place const& place);
 /// Weft's element type of a tensor; for dtypes that Weft does not reduce (8-bit scales, complex halves) the unsigned
 /// integer of the same size, which moves them. @throws c10::TypeError naming a dtype that has no such size.
 [[nodiscard]] DataType data_type(at::Tensor const& tensor, Place const& place);
+
+/// The tensor of a call that torch passes a list. @throws c10::ValueError unless there is just one.
+[[nodiscard]] at::Tensor const& only(std::vector<at::Tensor> const& tensors, Place const& place);
 
 /// The memory of a tensor whose elements lie without gaps, in whatever order of dimensions. @throws c10::ValueError
 /// saying what is wrong with this one (device, layout, strides) and what to do.

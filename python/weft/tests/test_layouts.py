@@ -156,8 +156,46 @@ def check_coalesced_overlap(rank):
             assert flat[offset * n : (offset + 1) * n].equal(wanted), (offset, n)
 
 
+def check_wholes(rank):
+    """Calls on one tensor match elements by their indices, also where the ranks' tensors lie differently."""
+    ranks = dist.get_world_size()
+    everyones = [numbers(r) for r in range(ranks)]
+    total = torch.stack(everyones).sum(0)
+    for number in range(2 * ranks):
+        layout = rows if (rank + number) % 2 == 0 else transposed
+        mine, root = layout(everyones[rank]), number % ranks
+        start = mine.clone(memory_format=torch.preserve_format)
+        again = lambda output: output.copy_(start)  # noqa: B023, E731
+        both_ways(lambda later: dist.broadcast(mine, root, async_op=later), [mine], [everyones[root]], again)  # noqa: B023
+        both_ways(lambda later: dist.all_reduce(mine, async_op=later), [mine], [total], again)  # noqa: B023
+        assert mine.stride() == start.stride()
+        reduced = total if rank == root else everyones[rank]
+        both_ways(lambda later: dist.reduce(mine, root, async_op=later), [mine], [reduced], again)  # noqa: B023
+        several = [layout(everyones[rank]), rows(everyones[rank]), transposed(everyones[rank])]
+        dist.all_reduce_coalesced(several)
+        with dist._coalescing_manager():
+            dist.all_reduce(again(mine))
+        for got in (mine, *several):
+            assert got.equal(total), number
+
+
+def check_messages(rank):
+    """So do messages, which are received in row-major order."""
+    ranks = dist.get_world_size()
+    for layout in (rows, transposed, columns, every_second):
+        got = torch.zeros(SHAPE)
+        sent = dist.isend(layout(numbers(rank)), (rank + 1) % ranks)
+        dist.recv(got, (rank - 1) % ranks)
+        sent.wait()
+        assert got.equal(numbers((rank - 1) % ranks)), layout
+    with pytest.raises(ValueError, match="recv: tensor of shape .* is not in row-major order"):
+        dist.recv(torch.zeros(4, 3).t(), (rank - 1) % ranks)
+
+
 BOTH = [check_gathered_lists, check_overlap, check_coalesced_overlap]
 ONLY_WEFT = {
+    check_wholes: "gloo sends what lies in memory, not what the tensor holds",
+    check_messages: "gloo refuses to send what is not in row-major order",
     check_scattered_lists: "gloo sends what lies in memory, not what the tensor holds",
     check_leaves_that_require_gradients: "gloo sends what lies in memory, not what the tensor holds",
     check_overlap_of_lists: "gloo gathers tensors of one shape, and reads of a list what it has overwritten",

@@ -243,6 +243,18 @@ def test_ranks_forked_from_a_process_with_a_heap_have_their_own():
     assert "all_reduce, symmetric memory: direct" in ran.stderr, ran.stderr
 
 
+@pytest.mark.parametrize("size", ["", "0"])
+def test_no_size_in_the_environment_is_no_heap(size):
+    ran = subprocess.run(
+        [sys.executable, "-c", "import weft; weft._autoload(); print(weft.backend.extension().heap_usage())"],
+        env={**os.environ, "WEFT_TORCH_HEAP": size, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.stdout.strip() == "None", ran.stderr
+
+
 def test_bad_sizes_in_the_environment_are_named():
     ran = subprocess.run(
         [sys.executable, "-c", "import weft; weft._autoload()"],

@@ -44,7 +44,7 @@ def shared_heap(size: int | str | None = None) -> dict:
     ``size`` is the most the heap may take, in bytes or as "4G"; absent: half of the machine's memory. Memory is taken
     as it is used. A full heap says so once; further tensors are ordinary ones. Every rank calls it, before it makes the
     process groups that are to profit: gradients, buckets and parameters made earlier stay where they are.
-    WEFT_TORCH_HEAP=4G does the same without a change to the program. Returns what the heap holds, in bytes.
+    WEFT_TORCH_HEAP=4G does the same without a change to the program (0: no heap). Returns what the heap holds, in bytes.
     """
     from weft import heap
 
