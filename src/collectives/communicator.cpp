@@ -12,6 +12,7 @@
 #include "collectives/communicator_impl.hpp"
 #include "collectives/create_backend.hpp"
 #include "collectives/emulated_link.hpp"
+#include "collectives/flight/communicators_begun.hpp"
 #include "collectives/flight/flight_recorder.hpp"
 #include "collectives/subset_bootstrap.hpp"
 #include "collectives/validation.hpp"
@@ -26,6 +27,7 @@ Communicator Communicator::create(std::shared_ptr<Bootstrap> bootstrap, Communic
   if (!resolved.config) resolved.config = Config::from_environment();
   resolved.config->check();
   if (resolved.emulated_link) check(*resolved.emulated_link);
+  BeginningOfCommunicator const beginning(resolved.name, bootstrap->rank(), bootstrap->size());
   auto backend = create_backend(*bootstrap, resolved);
   auto recorder = FlightRecorder::create(*bootstrap, *resolved.config, resolved.name);
   auto impl =

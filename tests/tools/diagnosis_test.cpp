@@ -225,6 +225,28 @@ TEST(Diagnosis, TwoCommunicatorsThatWaitForEachOther) {
   EXPECT_NE(verdicts[1].sentence.find("call 5 of communicator a"), std::string::npos);
 }
 
+TEST(Diagnosis, RanksThatWaitToMakeACommunicator) {
+  std::vector<Dump> dumps;
+  for (int rank = 0; rank < 4; ++rank) dumps.push_back(dump(rank, 4, {finished(1, kBarrier)}));
+  auto const begin = [&](int of, int rank, double ago) {
+    dumps[static_cast<std::size_t>(of)].begun = {{"pairs", rank, 3, kNow - static_cast<std::int64_t>(ago * kSecond)}};
+  };
+  begin(1, 0, 4);
+  EXPECT_EQ(diagnose(dumps, {.least_wait = std::chrono::seconds(5)}).size(), 1U) << "they have not waited for long";
+  begin(2, 1, 7);
+  auto const verdicts = diagnose(dumps, {.least_wait = std::chrono::seconds(5)});
+  ASSERT_EQ(verdicts.size(), 2U);
+  EXPECT_EQ(verdicts[0].finding, Finding::nothing);
+  EXPECT_EQ(verdicts[1].name, "pairs");
+  EXPECT_EQ(verdicts[1].size, 3);
+  expect(verdicts[1], Finding::unmade, {2}, "rank 2 never came to make it, ranks 0 and 1 wait since 7.0 s");
+  begin(3, 2, 1);
+  EXPECT_EQ(diagnose(dumps).size(), 1U) << "all have come";
+  dumps.push_back(dump(1, 4, {finished(1, kBarrier)}));  // this process wrote again, and waits no more
+  dumps.back().written_ns += kSecond;
+  expect(diagnose(dumps).back(), Finding::unmade, {0}, "rank 0 never came to make it, ranks 1 and 2 wait since 7.0 s");
+}
+
 TEST(Diagnosis, RanksOfOneProcessAreKeptApart) {
   auto const verdicts =
       diagnose({dump(0, 2, {started(5, kSum, 9)}, "a", 7), dump(1, 2, {finished(4, kSum)}, "a", 7),

@@ -65,6 +65,26 @@ TEST(HangingJob, SignalToEveryRankNamesTheOneThatIsBusyElsewhere) {
   expect_says(run_doctor("--least-wait 100 " + folder.path()), 0, "nothing is missing");
 }
 
+TEST(HangingJob, ARankThatDoesNotComeToMakeACommunicatorIsNamed) {
+  DumpFolder const folder;
+  auto const exits = run_forked_ranks(3,
+                                      [&](Communicator& world) {
+                                        FlightDumpSignal const dump_on_signal;
+                                        auto const pids = exchange_pids(world);
+                                        bool dumped = true;
+                                        auto const waits = "rank 2 never came to make it, ranks 0 and 1 wait since";
+                                        if (world.rank() == 2)
+                                          dumped = folder.dump_until([&] { signal_all(pids); }, 3, waits);
+                                        auto again = world.duplicate({.name = "the second one"});
+                                        sum(again);
+                                        return dumped ? 0 : 1;
+                                      },
+                                      {.config = folder.config()});
+  expect_all_succeeded(exits);
+  expect_says(run_doctor("--least-wait 0.2 " + folder.path()), 1,
+              "communicator the second one, not made yet (3 ranks): ");
+}
+
 TEST(HangingJob, SignalToTheLauncherReachesEveryRank) {
   DumpFolder const folder;
   Tally dumped;

@@ -19,13 +19,14 @@ enum class Finding {
   behind,        ///< some rank never reached a call in which others wait or failed
   late,          ///< some rank came to a call after the others had given it up
   failed,        ///< a call failed, and no rank stands out
+  unmade,        ///< some rank never came to make it
 };
 
 [[nodiscard]] char const* to_string(Finding finding) noexcept;
 
 struct Verdict {
-  std::string communicator;
-  std::string name{};  ///< the application's for it; may be empty
+  std::string communicator;  ///< "not made yet": one that ranks are making
+  std::string name{};        ///< the application's for it; may be empty
   int size = 1;
   Finding finding = Finding::nothing;
   std::vector<int> culprits{};          ///< ranks to look at, ascending
@@ -38,7 +39,8 @@ struct DiagnosisOptions {
   std::chrono::nanoseconds least_wait = std::chrono::seconds(1);
 };
 
-/// One verdict per communicator, by its identity. Pure: the dumps are all that is looked at.
+/// One verdict per communicator, by its identity, then one per communicator that some ranks wait to make. Pure: the
+/// dumps are all that is looked at.
 /// @throws BadInput for no dumps, contradictory ones, or those of several jobs.
 [[nodiscard]] std::vector<Verdict> diagnose(std::vector<Dump> const& dumps, DiagnosisOptions const& options = {});
 

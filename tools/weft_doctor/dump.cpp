@@ -64,6 +64,17 @@ RecordedMessage parse_message(json const& from) {
   return message;
 }
 
+BegunCommunicator parse_begun(json const& from) {
+  BegunCommunicator begun{.name = from.at("name").get<std::string>(),
+                          .rank = from.at("rank").get<int>(),
+                          .size = from.at("size").get<int>(),
+                          .since_ns = from.at("since_ns").get<std::int64_t>()};
+  if (begun.size < 1 || begun.rank < 0 || begun.rank >= begun.size) {
+    throw BadInput(fmt::format("it says rank {} of {} of a communicator that was begun", begun.rank, begun.size));
+  }
+  return begun;
+}
+
 Dump parse_fields(json const& from) {
   if (from.at("weft_flight").get<int>() != kSchema) {
     throw BadInput(fmt::format("its format is {}, this weft-doctor reads {}", from["weft_flight"].get<int>(), kSchema));
@@ -83,6 +94,9 @@ Dump parse_fields(json const& from) {
   for (auto const& call : from.at("calls")) dump.calls.push_back(parse_call(call));
   if (from.contains("messages")) {  // they came later than the format
     for (auto const& message : from["messages"]) dump.messages.push_back(parse_message(message));
+  }
+  if (from.contains("begun")) {
+    for (auto const& begun : from["begun"]) dump.begun.push_back(parse_begun(begun));
   }
   for (auto const& message : dump.messages) {
     if (message.peer >= 0 && message.peer < dump.size) continue;

@@ -41,6 +41,14 @@ struct RecordedMessage {
   std::string error_text{};
 };
 
+/// A communicator that the rank's process was making when it wrote: other ranks had yet to come.
+struct BegunCommunicator {
+  std::string name;  ///< may be empty
+  int rank = 0;
+  int size = 1;
+  std::int64_t since_ns = 0;
+};
+
 /// What one rank of one communicator wrote down; the file's format is in docs/debugging-hangs.md.
 struct Dump {
   std::string file;
@@ -53,6 +61,7 @@ struct Dump {
   std::int64_t written_ns = 0;
   std::vector<RecordedCall> calls;          ///< by sequence
   std::vector<RecordedMessage> messages{};  ///< by start
+  std::vector<BegunCommunicator> begun{};
 };
 
 /// `file` is for messages. @throws BadInput

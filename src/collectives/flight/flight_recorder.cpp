@@ -12,6 +12,7 @@
 #include <span>
 #include <system_error>
 
+#include "collectives/flight/communicators_begun.hpp"
 #include "collectives/flight/flight_registry.hpp"
 #include "core/host_identity.hpp"
 #include "core/log.hpp"
@@ -199,13 +200,17 @@ std::string FlightRecorder::to_json(std::string const& reason) const {
     messages.push_back(weft::to_json(entry, clock));
     add_failure(messages.back(), entry.state, true, entry.record);
   }
-  json const file{{"weft_flight", kSchema},         {"communicator", fmt::format("{:016x}", identity_.communicator)},
-                  {"name", identity_.name},         {"rank", identity_.rank},
-                  {"size", identity_.size},         {"pid", identity_.pid},
-                  {"host", identity_.host},         {"reason", reason},
-                  {"written_ns", clock.now()},      {"issued", std::max(issued, ring_.issued())},
-                  {"ended", ring_.ended()},         {"calls", std::move(calls)},
-                  {"messages", std::move(messages)}};
+  auto begun = json::array();
+  for (auto const& one : begun_communicators()) {
+    begun.push_back({{"name", one.name}, {"rank", one.rank}, {"size", one.size}, {"since_ns", clock.at(one.since)}});
+  }
+  json const file{{"weft_flight", kSchema},          {"communicator", fmt::format("{:016x}", identity_.communicator)},
+                  {"name", identity_.name},          {"rank", identity_.rank},
+                  {"size", identity_.size},          {"pid", identity_.pid},
+                  {"host", identity_.host},          {"reason", reason},
+                  {"written_ns", clock.now()},       {"issued", std::max(issued, ring_.issued())},
+                  {"ended", ring_.ended()},          {"calls", std::move(calls)},
+                  {"messages", std::move(messages)}, {"begun", std::move(begun)}};
   return file.dump(1, ' ', false, json::error_handler_t::replace);
 }
 
