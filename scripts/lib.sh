@@ -12,7 +12,23 @@ passed=0
 failed=0
 failures=()
 
-say() { printf '\n== %s\n' "$*"; }
+stages=()  # "second since the start, what began then"
+
+# Says what begins now.
+say() {
+  stages+=("$SECONDS $*")
+  printf '\n== %s\n' "$*"
+}
+
+# How long each took that was said, in seconds.
+tell_times() {
+  local i end
+  for i in "${!stages[@]}"; do
+    end=$SECONDS
+    if [[ $((i + 1)) -lt ${#stages[@]} ]]; then end=${stages[i + 1]%% *}; fi
+    echo "took $((end - ${stages[i]%% *}))s: ${stages[i]#* }"
+  done
+}
 
 # check LABEL COMMAND…: one check, counted.
 check() {
@@ -109,9 +125,10 @@ run_distributed_test() {
   add_results "$label" "$status" "$results"
 }
 
-# Prints the closing line and exits.
+# Prints what took how long, what failed and the closing line, and exits.
 finish() {
   local failure
+  tell_times
   for failure in "${failures[@]}"; do echo "FAILED: $failure"; done
   echo "$passed passed, $failed failed"
   [[ $failed -eq 0 ]]
