@@ -279,7 +279,7 @@ class Examination {
       return fmt::format("is in {}, message {}{}", message.text, message.number,
                          comma(since(message.started_ns, dump)));
     }
-    if (auto const elsewhere = describe_elsewhere(dump); !elsewhere.empty()) return elsewhere;
+    if (auto elsewhere = describe_elsewhere(dump); !elsewhere.empty()) return elsewhere;
     auto const pending = std::find_if(dump.calls.begin(), dump.calls.end(),
                                       [](auto const& call) { return call.state == State::enqueued; });
     if (pending != dump.calls.end()) {
