@@ -13,9 +13,9 @@ all with weft.optim.AdamW:
   gloo              torch's DDP on gloo, which no link slows down
 "hidden" is the part of what the link takes for a side's collectives that its step is not longer than computing by; zero3 and fsdp2 send 1.5 times
 as much. But a collective is work for the core that computes, too, which nothing can hide: weft's sides are also timed on a group without link ("bare"),
-and "of what could be" is hidden of what the link takes beside that work: 1 - (step - bare) / (sent - max(0, bare - compute)). torch's groups are on
+and "of what could be" is hidden of what the link takes beside that work: 1 - (step - bare) / (sent - max(0, bare - compute)); no bar is on it. torch's groups are on
 weft's back end but for gloo's, which no emulated link slows down; a step cannot be faster than computing, which is the most that any side could be faster than
-gloo. Exit 1: a bar is missed (90 % hidden of what could be, 5 % faster than torch's side, 1.5 times gloo); FAIL names which.
+gloo. Exit 1: a bar is missed (hidden >= 90 %, 5 % faster than torch's side, 1.5 times gloo); FAIL names which.
 """
 import argparse
 import json
@@ -159,7 +159,7 @@ def tell(options, times, sides, link_ms):
             gain, over_gloo = medians[PAIRS[name]] / step, medians["gloo"] / step
             bare = medians[f"{name} bare"]
             could = 1 - (step - bare) / (sent - max(0, bare - medians["compute"]))
-            bars = {"hidden": could >= LEAST_HIDDEN, PAIRS[name]: gain >= LEAST_GAIN, "gloo": over_gloo >= LEAST_OVER_GLOO}
+            bars = {"hidden": hidden >= LEAST_HIDDEN, PAIRS[name]: gain >= LEAST_GAIN, "gloo": over_gloo >= LEAST_OVER_GLOO}
             missed = [bar for bar, holds in bars.items() if not holds]
             good = good and not missed
             words = [f"{100 * could:5.1f}%  {PAIRS[name]} {gain:.3f} x, gloo {over_gloo:.3f} x (at most {medians['gloo'] / medians['compute']:.3f} x), "
