@@ -56,8 +56,10 @@ TEST_F(WeftSchedule, PlansOfTransformersOfEveryStrategyAreConfirmed) {
            {"ddp", "zero1", "zero2", "zero3", "hsdp --shard-ranks 8"}, {"zero2", "hsdp --shard-ranks 8"})) {
     for (std::string const more : {"", " --contention 0.2 --micro-batches 2 --clipping --unmerged",
                                    " --tensor-ranks 2 --pipeline-stages 2 --stage 1 --micro-batches 3"}) {
-      expect_checked("--model gpt2-small --data-ranks 32 --cluster a100-100g --memory 1.3x --policy weft --strategy " +
-                     strategy + more);
+      expect_checked(
+          "--model gpt2-small --data-ranks 32 --cluster a100-100g --memory 1.3x --policy weft --time-limit 2 "
+          "--strategy " +
+          strategy + more);
     }
   }
 }

@@ -125,6 +125,29 @@ TEST(LaunchBound, ManyLaunchesTakeLongWhereTheLinkIsTheLimit) {
   EXPECT_DOUBLE_EQ(shortest(graph, model, kEnough), 48);
 }
 
+TEST(LaunchBound, CountsWhatIsSentBeforeAPlaceThatMemoryDivides) {
+  // The four gathers of above; then what they bring is used for 60 s more, while 30 s of sending for an operator after
+  // that could be done, if there was room for more than a sixth of it (10 of 60 bytes) beside four shards of 10 bytes,
+  // the 20 last gathered and two activations. So 22 + 40 + 60 s pass until then, and 25 more.
+  OpGraph graph = gathers(4, 20, 10);
+  TensorId const middle = graph.add(OpTensor{.name = "middle", .bytes = 1});
+  auto const& use = graph.ops.back();
+  OpNode again{.name = "again", .flops = 60, .reads = {use.writes.front(), use.reads.back()}, .writes = {middle}};
+  graph.add(std::move(again));
+  OpNode last{.name = "last", .flops = 10, .reads = {middle}};
+  for (int i = 0; i < 3; ++i) {
+    TensorId const weight = graph.add(OpTensor{.name = "v" + std::to_string(i), .bytes = 20});
+    graph.add(OpNode{.name = "more" + std::to_string(i),
+                     .kind = OpKind::collective,
+                     .collective = {CollectiveKind::all_gather, 20, 0},
+                     .writes = {weight}});
+    last.reads.push_back(weight);
+  }
+  graph.add(std::move(last));
+  CostModel const model(unit_cluster(3));
+  EXPECT_NEAR(lower_bound(Problem(graph, model), 0, 40 + 20 + 2 + 10).memory_s, 22 + 40 + 60 + 25, 1e-9);
+}
+
 TEST(LaunchBound, IsNoneWithoutLatency) {
   EXPECT_EQ(lower_bound(Problem(gathers(4, 20, 10), CostModel(unit_cluster(0))), 0, kEnough).launches_s, 0);
 }

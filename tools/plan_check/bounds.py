@@ -1,7 +1,7 @@
 """What no schedule can beat, however collectives are merged (the formulas are those of docs/plan-file.md)."""
 import heapq
 
-from .launches import launch_bound
+from .launches import Link, computing_of, growth_from_both_ends, launch_bound
 
 LINKS = ("between_hosts", "within_host")
 RELATIVE = 1e-9  # sums of the same seconds may differ in the last bits
@@ -211,7 +211,7 @@ class Exposed:
         return self.head[0] + self.tail[0] if between else max(self.head[0], self.tail[0])
 
 
-FEW_CUTS, OPERATORS_CUT = 48, 1_000_000
+FEW_CUTS, OPERATORS_CUT, LAUNCH_CUTS = 48, 1_000_000, 2
 
 
 class MemoryBound:
@@ -226,10 +226,15 @@ class MemoryBound:
                 self.made[storage.first].append(storage)
         busy = {name: sum(body for body, on in zip(bounds.bodies, bounds.resource) if on == name) for name in LINKS}
         self.link = max(LINKS, key=lambda name: busy[name])
-        self.sent = busy[self.link]
 
     def run(self):
-        return max((self._at(cut) for cut in self._cuts()), default=0)
+        cuts = sorted(((self._at(cut), cut) for cut in self._cuts()), key=lambda each: -each[0])
+        best = cuts[0][0] if cuts else 0
+        link = Link(self.bounds, self.link)
+        if link.has_launches():
+            ends = growth_from_both_ends(self.bounds, self.path, link, computing_of(self.bounds))
+            best = max([best, *(self._with_launches(cut, link, *ends) for _, cut in cuts[:LAUNCH_CUTS])])
+        return best
 
     def _cuts(self):
         """Computing on the longest path, back from its end, evenly chosen."""
@@ -248,37 +253,56 @@ class MemoryBound:
         return reached
 
     def _at(self, cut):
+        head = self.exposed.head[0] if self.exposed.behind_head(cut) else 0.0
+        tail = self.exposed.tail[0] if self.exposed.before_tail(cut) else 0.0
+        sent, computed, rest, left, early = self._around(cut, self.bounds.bodies)
+        return self._best_split((sent, computed, head), (rest, left, tail), early)
+
+    def _with_launches(self, cut, link, first, last):
+        """With so many launches as what is sent before the cut and after it takes at the least, and the waiting for them."""
+        sent, computed, rest, left, early = self._around(cut, link.bodies)
+        after = last.choices(last.needed[cut])
+        return min(self._best_split((sent + launches * link.latency, computed + idle, 0.0),
+                                    (rest + more * link.latency, left + waits, 0.0), early)
+                   for launches, idle in first.choices(first.needed[cut]) for more, waits in after)
+
+    def _around(self, cut, bodies):
+        """Seconds sent and computed of what the cut needs; all else that is sent, and what is computed of what needs the cut; what of
+        that sending can be done before the cut."""
         done = self._reached(cut, self.bounds.before) | {cut}
         to_do = self._reached(cut, self.bounds.after)
-        sent = computed = left = free = held = 0.0
+        sent = computed = rest = left = early = held = 0.0
         least_rate = float("inf")  # bytes held for each second of sending
-        for op, (body, on) in enumerate(zip(self.bounds.bodies, self.bounds.resource)):
+        for op, (body, seconds, on) in enumerate(zip(bodies, self.bounds.seconds, self.bounds.resource)):
             if on == "compute":
-                computed += body if op in done else 0
-                left += body if op in to_do else 0
+                computed += seconds if op in done else 0
+                left += seconds if op in to_do else 0
             if on != self.link:
                 continue
             if op in done:
                 sent += body
-            elif op not in to_do and body > 0:
+                continue
+            rest += body
+            if op not in to_do and body > 0:
                 size = sum(s.bytes for s in self.made[op] if len(s.users) > 1 and s.users - {op} <= to_do)
                 if size > 0:
                     held, least_rate = held + body, min(least_rate, size / body)
                 else:
-                    free += body
-        room = max(0, self.bounds.capacity - self._live(done, to_do))
-        early = free + (min(held, room / least_rate) if held > 0 else 0)
+                    early += body
+        room = max(0, self.bounds.capacity - self._live(done, to_do | {cut}))
+        early += min(held, room / least_rate) if held > 0 else 0
+        return sent, computed, rest, left, early
+
+    def _best_split(self, before, after, early):
+        (sent, computed, head), (rest, left, tail) = before, after
         slow = 1 + self.bounds.contention
-        head = self.exposed.head[0] if self.exposed.behind_head(cut) else 0.0
-        tail = self.exposed.tail[0] if self.exposed.before_tail(cut) else 0.0
-        rest = self.sent - sent
         splits = (0.0, early, computed * slow - (sent - head), rest - tail - left * slow)
         return min(self._takes(sent + split, computed, head) + self._takes(rest - split, left, tail)
                    for split in (min(max(each, 0.0), early) for each in splits))
 
-    def _live(self, done, to_do):
+    def _live(self, done, users):
         return sum(s.bytes for s in self.storages
-                   if (s.first is None or s.first in done) and (s.kept or not s.users.isdisjoint(to_do)))
+                   if (s.first is None or s.first in done) and (s.kept or not s.users.isdisjoint(users)))
 
     def _takes(self, sent, computed, exposed):
         slow, beside = 1 + self.bounds.contention, sent - exposed

@@ -92,6 +92,9 @@ class Link:
         self.tasks = sum(self.sends)
         self.latency = min((seconds - body for seconds, body, sends in zip(bounds.seconds, self.bodies, self.sends) if sends), default=0.0)
 
+    def has_launches(self):
+        return self.tasks > 0 and self.latency > 0
+
 
 def needed(order, path, before, bodies):
     """Seconds that are sent before each operator at the least: before those of the path all that they need, before others the most on
@@ -112,19 +115,27 @@ def needed(order, path, before, bodies):
     return least
 
 
+def computing_of(bounds):
+    return [(op, bounds.seconds[op]) for op in bounds.order if bounds.resource[op] == "compute"]
+
+
+def growth_from_both_ends(bounds, path, link, computing):
+    ways = ((bounds.order, bounds.before, path), (bounds.order[::-1], bounds.after, path[::-1]))
+    return [Growth(link, needed(order, way, before, link.bodies), only_collective(order, before, link.sends), computing)
+            for order, before, way in ways]
+
+
 def launch_bound(bounds, path, links):
-    computing = [(op, bounds.seconds[op]) for op in bounds.order if bounds.resource[op] == "compute"]
+    computing = computing_of(bounds)
     on_path = [op for op in path if bounds.resource[op] == "compute"]
     places = {on_path[i * len(on_path) // (PLACES + 1)] for i in range(1, PLACES + 1)} if on_path else set()
     return max((_on_link(bounds, path, Link(bounds, name), computing, places) for name in links), default=0.0)
 
 
 def _on_link(bounds, path, link, computing, places):
-    if link.tasks == 0 or link.latency <= 0:
+    if not link.has_launches():
         return 0.0
-    ends = []
-    for order, before, way in ((bounds.order, bounds.before, path), (bounds.order[::-1], bounds.after, path[::-1])):
-        ends.append(Growth(link, needed(order, way, before, link.bodies), only_collective(order, before, link.sends), computing))
+    ends = growth_from_both_ends(bounds, path, link, computing)
     computed, bytes_sent, slow = sum(seconds for _, seconds in computing), sum(link.bodies), link.contention / (1 + link.contention)
     best = 0.0
     for place in places:

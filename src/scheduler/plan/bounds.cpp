@@ -47,6 +47,7 @@ class Bounds {
     bounds.launches_s = launch_bound(problem_, path, contention);
     bounds.memory_s = memory_bound(problem_, {.bodies = bodies_.seconds,
                                               .exposed = exposed,
+                                              .path = path,
                                               .cuts = cuts(path),
                                               .contention = contention,
                                               .capacity = capacity});

@@ -27,23 +27,6 @@ std::vector<TaskId> places(Problem const& problem, std::vector<TaskId> const& pa
   return some;
 }
 
-LinkTerms terms_of(Problem const& problem, Resource link, double contention) {
-  auto const tasks = problem.tasks().size();
-  LinkTerms terms{.bodies = std::vector<double>(tasks, 0),
-                  .sends = std::vector<bool>(tasks, false),
-                  .latency_s = std::numeric_limits<double>::infinity(),
-                  .contention = contention};
-  for (std::size_t i = 0; i < tasks; ++i) {
-    Task const& task = problem.tasks()[i];
-    if (task.resource != link || task.seconds <= 0) continue;
-    terms.sends[i] = true;
-    ++terms.tasks;
-    terms.bodies[i] = task.seconds - task.latency_s;
-    terms.latency_s = std::min(terms.latency_s, task.latency_s);
-  }
-  return terms;
-}
-
 class StepTime {
  public:
   StepTime(Problem const& problem, LinkTerms const& link) : link_(link) {
@@ -74,8 +57,8 @@ class StepTime {
 double launch_bound(Problem const& problem, std::vector<TaskId> const& path, double contention) {
   double bound = 0;
   for (Resource const resource : {Resource::between_hosts, Resource::within_host}) {
-    LinkTerms const link = terms_of(problem, resource, contention);
-    if (link.tasks == 0 || link.latency_s <= 0) continue;
+    LinkTerms const link = LinkTerms::of(problem, resource, contention);
+    if (!link.has_launches()) continue;
     LaunchGrowth const first(problem, link, path, false);
     LaunchGrowth const last(problem, link, path, true);
     StepTime const step(problem, link);

@@ -1,6 +1,7 @@
 #include "scheduler/plan/launch_growth.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "scheduler/graph/at.hpp"
@@ -36,6 +37,23 @@ std::vector<TaskId> only_collective(Problem const& problem, std::vector<bool> co
 }
 
 }  // namespace
+
+LinkTerms LinkTerms::of(Problem const& problem, Resource link, double contention) {
+  auto const tasks = problem.tasks().size();
+  LinkTerms terms{.bodies = std::vector<double>(tasks, 0),
+                  .sends = std::vector<bool>(tasks, false),
+                  .latency_s = std::numeric_limits<double>::infinity(),
+                  .contention = contention};
+  for (std::size_t i = 0; i < tasks; ++i) {
+    Task const& task = problem.tasks()[i];
+    if (task.resource != link || task.seconds <= 0) continue;
+    terms.sends[i] = true;
+    ++terms.tasks;
+    terms.bodies[i] = task.seconds - task.latency_s;
+    terms.latency_s = std::min(terms.latency_s, task.latency_s);
+  }
+  return terms;
+}
 
 LaunchGrowth::LaunchGrowth(Problem const& problem, LinkTerms const& link, std::vector<TaskId> const& path,
                            bool from_end)

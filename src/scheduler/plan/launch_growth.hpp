@@ -14,6 +14,11 @@ struct LinkTerms {
   std::size_t tasks = 0;         ///< that do
   double latency_s = 0;          ///< the least of any of them
   double contention = 0;
+
+  /// What `link` has to do in `problem`.
+  [[nodiscard]] static LinkTerms of(Problem const& problem, Resource link, double contention);
+  /// Whether there is anything to count.
+  [[nodiscard]] bool has_launches() const { return tasks > 0 && latency_s > 0; }
 };
 
 /// So many launches, or some more, and for how long nothing can be computed then (at full speed).

@@ -4,12 +4,17 @@
 #include <array>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 #include "scheduler/graph/at.hpp"
+#include "scheduler/plan/launch_growth.hpp"
 
 namespace weft {
 
 namespace {
+
+/// So many cuts are looked at with launches.
+constexpr std::size_t kLaunchCuts = 2;
 
 /// What a task has to do with a cut.
 enum class Side : unsigned char { neither, before, after };
@@ -24,43 +29,73 @@ class CutBound {
     auto const between = busy[static_cast<std::size_t>(Resource::between_hosts)];
     auto const within = busy[static_cast<std::size_t>(Resource::within_host)];
     link_ = between >= within ? Resource::between_hosts : Resource::within_host;
-    sent_ = std::max(between, within);
   }
 
-  double at_cut(TaskId cut) const {
-    auto const side = sides(cut);
+  /// With the latencies that no merging saves.
+  [[nodiscard]] double at_cut(TaskId cut) const {
+    Cut const here = around(cut, terms_.bodies);
+    double const head = terms_.exposed.behind_head(cut) ? terms_.exposed.head.seconds : 0;
+    double const tail = terms_.exposed.before_tail(cut) ? terms_.exposed.tail.seconds : 0;
+    return best_split({here.sent_before, here.computed_before, head}, {here.sent_after, here.computed_after, tail},
+                      here.early);
+  }
+
+  /// With so many launches as there are at the least before the cut and after it, and the waiting for them.
+  [[nodiscard]] double with_launches(TaskId cut, LinkTerms const& link, LaunchGrowth const& first,
+                                     LaunchGrowth const& last) const {
+    Cut const here = around(cut, link.bodies);
+    double least = std::numeric_limits<double>::infinity();
+    auto const after = last.choices(last.needed(cut));
+    for (LaunchChoice const& a : first.choices(first.needed(cut))) {
+      for (LaunchChoice const& b : after) {
+        Work const before_cut{here.sent_before + a.launches * link.latency_s, here.computed_before + a.idle_s, 0};
+        Work const after_cut{here.sent_after + b.launches * link.latency_s, here.computed_after + b.idle_s, 0};
+        least = std::min(least, best_split(before_cut, after_cut, here.early));
+      }
+    }
+    return least;
+  }
+
+  [[nodiscard]] Resource link() const { return link_; }
+
+ private:
+  /// Seconds that what the cut needs takes, that all else takes, and what of the latter can be sent before it.
+  struct Cut {
     double sent_before = 0;
+    double sent_after = 0;
     double computed_before = 0;
     double computed_after = 0;
-    double free = 0;                                              // sent at any time, without holding anything
+    double early = 0;
+  };
+
+  [[nodiscard]] Cut around(TaskId cut, std::vector<double> const& bodies) const {
+    auto const side = sides(cut);
+    Cut here;
     double held = 0;                                              // sent before only if what it brings is held
     double least_rate = std::numeric_limits<double>::infinity();  // bytes held per second of sending
     for (std::size_t i = 0; i < side.size(); ++i) {
       Task const& task = problem_.tasks()[i];
-      double const body = terms_.bodies[i];
       if (task.resource == Resource::compute) {
-        if (side[i] == Side::before) computed_before += body;
-        if (side[i] == Side::after) computed_after += body;
+        if (side[i] == Side::before) here.computed_before += task.seconds;
+        if (side[i] == Side::after) here.computed_after += task.seconds;
       }
       if (task.resource != link_) continue;
-      if (side[i] == Side::before) sent_before += body;
+      double const body = bodies[i];
+      (side[i] == Side::before ? here.sent_before : here.sent_after) += body;
       if (side[i] != Side::neither || body <= 0) continue;
       auto const bytes = static_cast<double>(brings(static_cast<TaskId>(i), side));
       if (bytes > 0) {
         held += body;
         least_rate = std::min(least_rate, bytes / body);
       } else {
-        free += body;
+        here.early += body;
       }
     }
-    auto const room = static_cast<double>(std::max<std::int64_t>(0, terms_.capacity - certainly_live(side)));
-    double const early = free + (held > 0 ? std::min(held, room / least_rate) : 0);
-    double const head = terms_.exposed.behind_head(cut) ? terms_.exposed.head.seconds : 0;
-    double const tail = terms_.exposed.before_tail(cut) ? terms_.exposed.tail.seconds : 0;
-    return best_split({sent_before, computed_before, head}, {sent_ - sent_before, computed_after, tail}, early);
+    auto const room = static_cast<double>(std::max<std::int64_t>(0, terms_.capacity - certainly_live(cut, side)));
+    if (held > 0) here.early += std::min(held, room / least_rate);
+    return here;
   }
 
- private:
   std::vector<Side> sides(TaskId cut) const {
     std::vector<Side> side(terms_.bodies.size(), Side::neither);
     auto const spread = [&](Side to, auto const& neighbours) {
@@ -94,12 +129,14 @@ class CutBound {
     return bytes;
   }
 
-  [[nodiscard]] std::int64_t certainly_live(std::vector<Side> const& side) const {
+  /// Just before the cut's end: what the cut itself uses is still there.
+  [[nodiscard]] std::int64_t certainly_live(TaskId cut, std::vector<Side> const& side) const {
     std::int64_t bytes = 0;
     for (auto const& storage : problem_.storages()) {
       bool const there = storage.first == kNone || side[at(storage.first)] == Side::before;
-      bool const needed = storage.kept || std::any_of(storage.users.begin(), storage.users.end(),
-                                                      [&](TaskId user) { return side[at(user)] == Side::after; });
+      bool const needed = storage.kept || std::any_of(storage.users.begin(), storage.users.end(), [&](TaskId user) {
+                            return user == cut || side[at(user)] == Side::after;
+                          });
       if (there && needed) bytes += storage.bytes;
     }
     return bytes;
@@ -135,15 +172,23 @@ class CutBound {
   Problem const& problem_;
   MemoryBoundTerms const& terms_;
   Resource link_ = Resource::between_hosts;
-  double sent_ = 0;
 };
 
 }  // namespace
 
 double memory_bound(Problem const& problem, MemoryBoundTerms const& terms) {
   CutBound const bound(problem, terms);
-  double best = 0;
-  for (TaskId const cut : terms.cuts) best = std::max(best, bound.at_cut(cut));
+  std::vector<std::pair<double, TaskId>> cuts;
+  cuts.reserve(terms.cuts.size());
+  for (TaskId const cut : terms.cuts) cuts.emplace_back(bound.at_cut(cut), cut);
+  std::stable_sort(cuts.begin(), cuts.end(), [](auto const& a, auto const& b) { return a.first > b.first; });
+  double best = cuts.empty() ? 0 : cuts.front().first;
+  LinkTerms const link = LinkTerms::of(problem, bound.link(), terms.contention);
+  if (!link.has_launches()) return best;
+  LaunchGrowth const first(problem, link, terms.path, false);
+  LaunchGrowth const last(problem, link, terms.path, true);
+  cuts.resize(std::min(cuts.size(), kLaunchCuts));
+  for (auto const& [seconds, cut] : cuts) best = std::max(best, bound.with_launches(cut, link, first, last));
   return best;
 }
 

@@ -11,12 +11,14 @@ namespace weft {
 struct MemoryBoundTerms {
   std::vector<double> const& bodies;  ///< seconds of each task that no merging saves
   ExposedSending const& exposed;
-  std::vector<TaskId> cuts{};  ///< tasks at which to cut
+  std::vector<TaskId> path{};  ///< the longest through all tasks, in its order
+  std::vector<TaskId> cuts{};  ///< tasks of it at which to cut
   double contention = 0;
   std::int64_t capacity = 0;
 };
 
-/// LowerBound::memory_s (bounds.hpp has the formula): the highest over all cuts. O(cuts x (tasks + edges)).
+/// LowerBound::memory_s (bounds.hpp has the formulas): the highest over all cuts; with launches counted, over the few
+/// cuts that are highest without them. O(cuts x (tasks + edges)), and what the launches that are looked at take.
 [[nodiscard]] double memory_bound(Problem const& problem, MemoryBoundTerms const& terms);
 
 }  // namespace weft
