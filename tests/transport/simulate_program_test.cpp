@@ -67,6 +67,24 @@ TEST(SimulateProgram, AStragglerAndOversubscriptionCost) {
   EXPECT_NE(time("--jitter 5us --seed 4"), time("--jitter 5us --seed 5"));
 }
 
+TEST(SimulateProgram, ALostRankFailsThoseThatNeedIt) {
+  auto const ended = [](std::string const& arguments) {
+    return report("--ranks 16 --bytes 64M " + arguments)["rows"][0]["algorithms"][0];
+  };
+  double const well = ended("--algorithm ring")["time_s"];
+  // Everybody of a ring needs everybody; all others are told after the detection's time.
+  auto const ring = ended("--algorithm ring --lose 7@100us --detection 3ms");
+  EXPECT_EQ(ring["failed_ranks"], 15);
+  EXPECT_NEAR(ring["time_s"], 3.1e-3, 1e-9);
+  EXPECT_NE(ring["error"].get<std::string>().find("rank 7 was lost"), std::string::npos) << ring;
+  // After the end of all nothing is lost.
+  auto const late = ended("--algorithm ring --lose 7@1s");
+  EXPECT_FALSE(late.contains("failed_ranks"));
+  EXPECT_EQ(late["time_s"], well);
+  auto const row = report("--ranks 16 --bytes 1M --algorithm ring,double_tree --lose 0@1us")["rows"][0];
+  EXPECT_TRUE(row["best"].is_null()) << row;
+}
+
 TEST(SimulateProgram, AStepHidesWhatItCan) {
   auto const hidden = report("--step 10x1M@4ms --bucket 1M --ranks 4 --topology flat");
   EXPECT_NEAR(hidden["compute_ms"], 60, 1e-3);
@@ -135,6 +153,11 @@ TEST(SimulateProgram, BadInputIsExplained) {
                                         {"--straggler 99:2", "straggler 99"},
                                         {"--straggler 1:0.5", "not like 17:2"},
                                         {"--jitter 5", "no time"},
+                                        {"--lose 3", "not like 17@5ms"},
+                                        {"--lose 3:2@1ms", "not like 17@5ms"},
+                                        {"--lose 99@1ms", "no rank 99; ranks are 0 to"},
+                                        {"--lose 1@1ms --plot a.png", "leave out --lose"},
+                                        {"--detection 1ms", "--lose"},
                                         {"--chunk none", "no size"},
                                         {"--plot a.jpg", "has to end in .png"},
                                         {"--json /nowhere/a.json", "cannot be written"},

@@ -93,6 +93,19 @@ std::vector<sim::Straggler> parse_stragglers(std::string const& text) {
   return all;
 }
 
+std::vector<sim::Loss> parse_losses(std::string const& text) {
+  std::vector<sim::Loss> all;
+  for (auto const& part : parts_of(text)) {
+    auto const at = part.find('@');
+    auto const [rank, rest] = split(part.substr(0, at));
+    if (at == std::string::npos || !rest.empty() || !(rank >= 0 && rank < 1e9) || std::floor(rank) != rank) {
+      refuse(fmt::format("--lose: \"{}\" is not like 17@5ms", part));
+    }
+    all.push_back({static_cast<int>(rank), sim::from_seconds(parse_seconds(part.substr(at + 1)))});
+  }
+  return all;
+}
+
 TrainingStep parse_step(std::string const& text) {
   constexpr double kMostLayers = 10'000;
   auto const by = text.find('x');

@@ -33,6 +33,8 @@ struct Texts {
   std::string sizes = "1K-64M";
   std::string chunk = "best";
   std::string stragglers;
+  std::string losses;
+  std::string detection;
   std::string jitter;
   std::string step;
   std::string forward;
@@ -135,6 +137,16 @@ void finish(Settings& settings, Texts const& texts) {
   if (texts.chunk != "best") settings.chunk = parse_bytes(texts.chunk);
   if (!texts.stragglers.empty()) settings.stragglers = parse_stragglers(texts.stragglers);
   static_cast<void>(sim::Network(settings.topology, settings.stragglers));  // refuses stragglers that are not there
+  if (!texts.losses.empty()) settings.losses = parse_losses(texts.losses);
+  for (auto const& loss : settings.losses) {
+    if (loss.rank < settings.topology.ranks) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--lose: there is no rank {}; ranks are 0 to {}", loss.rank, settings.topology.ranks - 1));
+  }
+  if (!settings.losses.empty() && !settings.picture.empty()) {
+    throw Error(ErrorCode::invalid_argument, "--plot draws what ends well; leave out --lose");
+  }
+  if (!texts.detection.empty()) settings.detection_s = parse_seconds(texts.detection);
   if (!texts.step.empty()) {
     settings.step = parse_step(texts.step);
     if (settings.step->layer_bytes > kMostLayerBytes) {
@@ -177,6 +189,9 @@ Arguments parse_arguments(int argc, char const* const* argv) {
   app.add_option("--chunk", texts.chunk, "bytes of a pipeline's chunks; best: by the algorithm's formula")
       ->capture_default_str();
   app.add_option("--straggler", texts.stragglers, "17:2 is twice as slow, 17@5ms begins later; several between commas");
+  auto* const lose = app.add_option("--lose", texts.losses,
+                                    "17@5ms: rank 17 vanishes then; several between commas. Who fails, and when");
+  app.add_option("--detection", texts.detection, "until all know of a lost rank; 1ms otherwise")->needs(lose);
   app.add_option("--jitter", texts.jitter, "each message is up to so much later, by chance: 5us");
   app.add_option("--reduction", settings.reduction_bytes_per_s, "bytes/s that a rank combines; 0: at once")
       ->check(kFinite)
@@ -186,7 +201,7 @@ Arguments parse_arguments(int argc, char const* const* argv) {
   auto* const step = app.add_option("--step", texts.step,
                                     "a data-parallel training step instead: 24x12M@8ms, layers, bytes of f32 gradients "
                                     "and time of backward of each");
-  step->excludes("--op")->excludes("--algorithm")->excludes("--bytes")->excludes("--chunk");
+  step->excludes("--op")->excludes("--algorithm")->excludes("--bytes")->excludes("--chunk")->excludes(lose);
   app.add_option("--forward", texts.forward, "time of a layer's forward; half of backward's otherwise")->needs(step);
   app.add_option("--bucket", texts.bucket, "bytes that are sent together at most")->needs(step)->capture_default_str();
   app.add_flag("!--no-overlap", texts.overlap, "send when all is computed")->needs(step);

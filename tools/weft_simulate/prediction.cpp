@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <limits>
 #include <memory>
 
@@ -87,8 +88,20 @@ Call call_of(Settings const& settings, std::size_t bytes, std::byte* memory) {
   return call;
 }
 
-void take(Point& point, sim::Outcome const& outcome) {
-  outcome.rethrow();
+std::string message_of(std::exception_ptr const& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (std::exception const& found) {
+    return found.what();
+  }
+}
+
+void take(Point& point, Settings const& settings, sim::Outcome const& outcome) {
+  if (settings.losses.empty()) outcome.rethrow();
+  for (auto const& error : outcome.errors) {
+    if (!error) continue;
+    if (point.failed_ranks++ == 0) point.error = message_of(error);
+  }
   point.seconds = sim::to_seconds(outcome.elapsed);
   point.messages = outcome.messages;
   point.bytes = outcome.bytes;
@@ -117,6 +130,8 @@ sim::Options options_of(Settings const& settings, std::shared_ptr<sim::StackPool
   options.seed = settings.seed;
   options.jitter = sim::from_seconds(settings.jitter_s);
   options.stragglers = settings.stragglers;
+  options.losses = settings.losses;
+  options.detection = sim::from_seconds(settings.detection_s);
   options.stacks = stacks;
   if (settings.reduction_bytes_per_s > 0) options.reduction_s_per_byte = 1 / settings.reduction_bytes_per_s;
   return options;
@@ -131,7 +146,7 @@ Point simulate(Settings const& settings, p2p::Algorithm const& algorithm, std::s
   question.chunk_bytes = static_cast<double>(point.chunk);
   point.formula_s = algorithm.cost_s(question);
   refuse_to_overflow(bytes, point.formula_s);
-  take(point, sim::simulate(settings.topology, options, [&](Transport& rank) {
+  take(point, settings, sim::simulate(settings.topology, options, [&](Transport& rank) {
          p2p::run(algorithm, rank, call_of(settings, bytes, rank.phantom()), {.chunk_bytes = point.chunk});
        }));
   return point;
@@ -155,10 +170,20 @@ void run(Backend& backend, Call const& call) {
 
 Point simulate_by_hosts(Settings const& settings, std::size_t bytes, sim::Options const& options) {
   Point point;
-  take(point, sim::simulate_by_hosts(settings.topology, options, WireFormat::f32, [&](Backend& hosts, Transport& rank) {
+  take(point, settings,
+       sim::simulate_by_hosts(settings.topology, options, WireFormat::f32, [&](Backend& hosts, Transport& rank) {
          run(hosts, call_of(settings, bytes, rank.phantom()));
        }));
   return point;
+}
+
+std::size_t best_of(std::vector<Point> const& points) {
+  std::size_t best = points.size();
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (points[i].failed_ranks > 0) continue;
+    if (best == points.size() || points[i].seconds < points[best].seconds) best = i;
+  }
+  return best;
 }
 
 }  // namespace
@@ -187,10 +212,7 @@ std::vector<Row> predict(Settings const& settings, std::function<void(Row const&
       row.points.push_back(algorithm == nullptr ? simulate_by_hosts(settings, row.bytes, options)
                                                 : simulate(settings, *algorithm, row.bytes, options));
     }
-    row.best =
-        static_cast<std::size_t>(std::min_element(row.points.begin(), row.points.end(),
-                                                  [](auto const& a, auto const& b) { return a.seconds < b.seconds; }) -
-                                 row.points.begin());
+    row.best = best_of(row.points);
     tell(row);
     rows.push_back(row);
   }
@@ -202,6 +224,7 @@ std::vector<Crossover> crossovers(std::vector<Row> const& rows) {
   std::sort(sorted.begin(), sorted.end(), [](auto const& a, auto const& b) { return a.bytes < b.bytes; });
   std::vector<Crossover> found;
   for (auto const& row : sorted) {
+    if (row.best >= row.points.size()) continue;
     if (found.empty() || found.back().candidate != row.best) found.push_back({row.bytes, row.best});
   }
   return found;

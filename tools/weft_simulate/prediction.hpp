@@ -15,13 +15,15 @@ struct Point {
   std::size_t chunk = 0;  ///< by hosts has its own
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;  ///< on the wire, of all ranks
+  int failed_ranks = 0;     ///< with Settings::losses: those that end with an error, the last of them after `seconds`
+  std::string error{};      ///< what the first of them says
 };
 
 struct Row {
   std::size_t bytes = 0;
   double bound_s = 0;         ///< nothing can take less on this network
   std::vector<Point> points;  ///< of Settings::candidates
-  std::size_t best = 0;
+  std::size_t best = 0;       ///< of those in which no rank fails; points.size() where there is none
 };
 
 /// From this size on, up to the next crossover's, one of Settings::candidates is the best.

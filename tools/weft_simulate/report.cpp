@@ -29,6 +29,18 @@ std::string padded(std::string const& text, std::size_t columns) {
   return std::string(shown < columns ? columns - shown : 0, ' ') + text;
 }
 
+/// What the first rank that fails says, of the first row in which one does.
+void print_failure(std::FILE* out, Settings const& settings, std::vector<Row> const& rows) {
+  for (auto const& row : rows) {
+    for (std::size_t i = 0; i < row.points.size(); ++i) {
+      if (row.points[i].failed_ranks == 0) continue;
+      fmt::print(out, "# {} bytes by {} end with: {}\n", size_text(row.bytes), settings.candidates[i].name(),
+                 row.points[i].error);
+      return;
+    }
+  }
+}
+
 }  // namespace
 
 void print_network(std::FILE* out, Settings const& settings, std::string_view what) {
@@ -47,6 +59,10 @@ void print_network(std::FILE* out, Settings const& settings, std::string_view wh
   for (auto const& slow : settings.stragglers) {
     fmt::print(out, "; rank {} {:g}× slower, {} late", slow.rank, slow.factor, time_text(sim::to_seconds(slow.delay)));
   }
+  for (auto const& loss : settings.losses) {
+    fmt::print(out, "; rank {} lost after {}", loss.rank, time_text(sim::to_seconds(loss.at)));
+  }
+  if (!settings.losses.empty()) fmt::print(out, ", known {} later", time_text(settings.detection_s));
   if (settings.jitter_s > 0)
     fmt::print(out, "; up to {} later by seed {}", time_text(settings.jitter_s), settings.seed);
   if (settings.reduction_bytes_per_s > 0)
@@ -58,6 +74,8 @@ void print_heading(std::FILE* out, Settings const& settings) {
   print_network(out, settings, to_string(settings.operation));
   fmt::print(out,
              "# simulated times (times the bound); bound: no algorithm takes less without stragglers; *: the best\n");
+  if (!settings.losses.empty())
+    fmt::print(out, "# N fail: so many ranks end with an error, the last after that time\n");
   fmt::print(out, "{:>10} {}", "bytes", padded("bound", kBoundColumn));
   for (auto const& candidate : settings.candidates)
     fmt::print(out, " {}", padded(std::string(candidate.name()), kColumn));
@@ -69,15 +87,19 @@ void print_row(std::FILE* out, Row const& row) {
   fmt::print(out, "{:>10} {}", size_text(row.bytes), padded(time_text(row.bound_s), kBoundColumn));
   for (std::size_t i = 0; i < row.points.size(); ++i) {
     auto const seconds = row.points[i].seconds;
+    auto const failed = row.points[i].failed_ranks;
     auto const over = row.bound_s > 0 ? fmt::format("{:.2f}", seconds / row.bound_s) : "-";
     fmt::print(out, " {}",
-               padded(fmt::format("{}{} ({})", i == row.best ? "*" : "", time_text(seconds), over), kColumn));
+               padded(fmt::format("{}{} ({})", i == row.best ? "*" : "", time_text(seconds),
+                                  failed > 0 ? fmt::format("{} fail", failed) : over),
+                      kColumn));
   }
   fmt::print(out, "\n");
   std::fflush(out);
 }
 
 void print_crossovers(std::FILE* out, Settings const& settings, std::vector<Row> const& rows) {
+  print_failure(out, settings, rows);
   if (settings.candidates.size() < 2) return;
   for (auto const& crossover : crossovers(rows)) {
     fmt::print(out, "# from {} bytes: {}\n", size_text(crossover.from_bytes),
@@ -115,9 +137,13 @@ nlohmann::ordered_json report_json(Settings const& settings, std::vector<Row> co
     report["stragglers"].push_back(
         {{"rank", slow.rank}, {"factor", slow.factor}, {"delay_s", sim::to_seconds(slow.delay)}});
   }
+  for (auto const& loss : settings.losses) {
+    report["losses"].push_back({{"rank", loss.rank}, {"at_s", sim::to_seconds(loss.at)}});
+  }
+  if (!settings.losses.empty()) report["detection_s"] = settings.detection_s;
   for (auto const& row : rows) {
-    nlohmann::ordered_json line{
-        {"bytes", row.bytes}, {"bound_s", row.bound_s}, {"best", settings.candidates[row.best].name()}};
+    nlohmann::ordered_json line{{"bytes", row.bytes}, {"bound_s", row.bound_s}, {"best", nullptr}};
+    if (row.best < row.points.size()) line["best"] = settings.candidates[row.best].name();
     for (std::size_t i = 0; i < row.points.size(); ++i) {
       auto const& point = row.points[i];
       nlohmann::ordered_json entry{{"name", settings.candidates[i].name()},
@@ -125,6 +151,10 @@ nlohmann::ordered_json report_json(Settings const& settings, std::vector<Row> co
                                    {"over_bound", nullptr},
                                    {"messages", point.messages},
                                    {"bytes_on_wire", point.bytes}};
+      if (point.failed_ranks > 0) {
+        entry["failed_ranks"] = point.failed_ranks;
+        entry["error"] = point.error;
+      }
       if (row.bound_s > 0) entry["over_bound"] = point.seconds / row.bound_s;
       if (settings.candidates[i].algorithm != nullptr) {
         entry["formula_s"] = point.formula_s;

@@ -41,6 +41,8 @@ struct Settings {
   std::vector<std::size_t> sizes;    ///< bytes of the whole buffer, as nccl-tests count them
   std::optional<std::size_t> chunk;  ///< of pipelines; none: what is best by their formula
   std::vector<sim::Straggler> stragglers;
+  std::vector<sim::Loss> losses;
+  double detection_s = 1e-3;  ///< until all know of a lost rank
   double jitter_s = 0;
   double reduction_bytes_per_s = 0;  ///< 0: reductions take no time
   std::uint64_t seed = 1;
@@ -63,6 +65,8 @@ struct Arguments {
 [[nodiscard]] std::vector<std::size_t> parse_sizes(std::string const& text);
 /// "17:2" (twice as slow), "17@5ms" (begins later), "17:2@5ms"; several between commas.
 [[nodiscard]] std::vector<sim::Straggler> parse_stragglers(std::string const& text);
+/// "17@5ms" (is lost then); several between commas.
+[[nodiscard]] std::vector<sim::Loss> parse_losses(std::string const& text);
 /// "24x12M@8ms": layers, bytes of gradients and time of backward of each, forward half of it.
 [[nodiscard]] TrainingStep parse_step(std::string const& text);
 /// "5us", "3ms", "20ns", "1s". @throws Error{invalid_argument} naming it
