@@ -67,21 +67,26 @@ if(WEFT_BUILD_TESTS)
   add_custom_target(cuda_tests)
 endif()
 
-# weft_test(NAME SOURCES…): a GoogleTest program that may also include src/ and tests/harness.
+# weft_test(NAME SOURCES… [HALVES N] [SHARDS N]): a GoogleTest program that may also include src/ and tests/harness.
 function(weft_test name)
-  add_executable(${name} ${ARGN})
+  cmake_parse_arguments(test "" "HALVES;SHARDS" "" ${ARGN})
+  add_executable(${name} ${test_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE weft::weft weft_flags weft_dependencies weft_test_harness)
   target_compile_options(${name} PRIVATE ${WEFT_TEST_FLAGS})
   target_precompile_headers(${name} REUSE_FROM weft_test_harness)
-  weft_register_test(${name})
+  weft_register_test(${name} HALVES ${test_HALVES} SHARDS ${test_SHARDS})
 endfunction()
 
-# weft_register_test(NAME): lets ctest run a program. Its folder's name is its label, and "cuda" where its name says so; or
-# "fake_cuda", for tests that need CUDA's headers and no GPU. What it reports lands in test-results/, for scripts/count_tests.py.
+# weft_register_test(NAME [HALVES N] [SHARDS N]): lets ctest run a program, as N tests that share its cases out where that is said.
+# Its folder's name is its label, and "cuda" where its name says so; or "fake_cuda", for tests that need CUDA's headers and no GPU.
+# What it reports lands in test-results/, for scripts/count_tests.py.
+# HALVES: of a processor, which is what ctest calls one here (scripts/lib.sh starts it with --parallel twice the processors). Ranks
+# want two processors, and so the machine to themselves where it has no more; a program of one thread wants one, and so does what
+# waits for mpirun half of the time; what mostly waits for time to pass wants half of one.
 function(weft_register_test name)
+  cmake_parse_arguments(test "" "HALVES;SHARDS" "" ${ARGN})
   add_dependencies(weft_tests ${name})
-  add_test(NAME ${name} COMMAND ${name})
   get_filename_component(labels ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   if(name MATCHES "fake_cuda")
     set(labels fake_cuda)
@@ -97,11 +102,12 @@ function(weft_register_test name)
     endif()
     add_dependencies(weft_tests_${label} ${name})
   endforeach()
-  # Two programs of one thread may run side by side (ctest --parallel 2); ranks want the machine to themselves.
-  if(labels MATCHES "^(docs|fuzz|importers|kernels|optim|p2p|scheduler|tools|transport)")
-    set(processors 1)
-  else()
-    set(processors 2)
+  if(NOT test_HALVES)
+    if(labels MATCHES "^(docs|fake_cuda|fuzz|importers|kernels|optim|p2p|scheduler|tools|transport)")
+      set(test_HALVES 2)
+    else()
+      set(test_HALVES 4)
+    endif()
   endif()
   # Seconds for the program, and for each of its tests; instrumented code is up to 15 times slower.
   if(WEFT_SANITIZE)
@@ -111,11 +117,24 @@ function(weft_register_test name)
   endif()
   list(GET limits 0 program_limit)
   list(GET limits 1 test_limit)
-  set(environment "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml" WEFT_TEST_LIMIT_S=${test_limit} WEFT_TUNING_CACHE=0)
+  set(environment WEFT_TEST_LIMIT_S=${test_limit} WEFT_TUNING_CACHE=0)
   if(WEFT_SANITIZE MATCHES "thread")
     # UCX overwrites the first instructions of mmap() and its like, which ThreadSanitizer has replaced already: a crash.
     list(APPEND environment UCX_MEM_MMAP_HOOK_MODE=none)
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${program_limit} PROCESSORS ${processors} LABELS "${labels}"
-    ENVIRONMENT "${environment}")
+  if(NOT test_SHARDS)
+    set(test_SHARDS 1)
+  endif()
+  math(EXPR last "${test_SHARDS} - 1")
+  foreach(shard RANGE ${last})
+    set(test ${name})
+    set(part)
+    if(test_SHARDS GREATER 1)
+      set(test ${name}_${shard})
+      set(part GTEST_TOTAL_SHARDS=${test_SHARDS} GTEST_SHARD_INDEX=${shard})
+    endif()
+    add_test(NAME ${test} COMMAND ${name})
+    set_tests_properties(${test} PROPERTIES TIMEOUT ${program_limit} PROCESSORS ${test_HALVES} LABELS "${labels}"
+      ENVIRONMENT "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test-results/${test}.xml;${environment};${part}")
+  endforeach()
 endfunction()

@@ -83,7 +83,7 @@ run_tests() {
   say "tests ($preset)"
   rm -rf "build/$preset/test-results"
   mkdir -p "build/$preset/test-results"
-  ${WEFT_TEST_LAUNCHER:-} ctest --test-dir "build/$preset" --parallel 2 --output-on-failure --no-tests=error \
+  ${WEFT_TEST_LAUNCHER:-} ctest --test-dir "build/$preset" --parallel $((2 * jobs)) --output-on-failure --no-tests=error \
     --output-junit "$PWD/build/$preset/test-results/ctest.junit" "$@" || status=$?
   add_results "tests ($preset)" "$status" "build/$preset/test-results"
 }

@@ -17,8 +17,8 @@ source scripts/test_python.sh
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
 if [[ -n $nvcc ]]; then
   if build cuda weft cuda_tests; then
-    # Streams, NCCL and errors, on a GPU in host memory. More than fit the cores: they mostly wait.
-    run_tests cuda --parallel 4 -L '^fake_cuda$'
+    # Streams, NCCL and errors, on a GPU in host memory.
+    run_tests cuda -L '^fake_cuda$'
     # Without a GPU the other programs have been compiled and linked; that is all that can be checked here.
     if nvidia-smi -L >/dev/null 2>&1; then run_tests cuda -L '^cuda$'; fi
   fi
