@@ -9,9 +9,10 @@ figure is the median of the rounds. In each, the median over calls of the slower
                itself: inputs are written before it, the ranks meet at a barrier of no library's, outputs are read after
                it. Bytes are those of the larger tensor. weft: tensors in ordinary memory; heap: in weft.shared_heap();
                gloo; fake: torch's back end that does nothing, so what torch costs; c++: OP_perf, started by rank 0 in the
-               same round, in private memory up to 4 KB, in symmetric memory from 1 MB. heap/c++ can hardly fall below
-               floor, fake and c++ over c++ (not for all_gather, where fake copies). Weft's ranks are bound to a core
-               each; gloo's are not, since it is slower when bound.
+               same round, in private memory up to 4 KB, in symmetric memory from 1 MB. single: weft in a group of one
+               rank (no bar is on it): what over is without a pair's waiting for the later of the two. heap/c++ can hardly
+               fall below floor, fake and c++ over c++ (not for all_gather, where fake copies). Weft's ranks are bound to a
+               core each; gloo's are not, since it is slower when bound.
   small        150 all_reduces of 256 floats, written before and checked after: one blocking call after the other; all
                asynchronous, then waited for; in torch's coalescing manager, where gloo makes one call as well, and torch by itself
                (fake) takes more than a twentieth of gloo's time: there both are judged less that.
@@ -123,9 +124,9 @@ def judge_collectives(lines, bars):
         def of(size, side, op=op):
             return table.get((op, size, side), math.nan)
 
-        print(f"\n# {op}, f32, 2 ranks; times in us; over: weft less fake less c++")
+        print(f"\n# {op}, f32, 2 ranks; times in us; over: weft less fake less c++; single: weft in a group of one, less fake")
         print(f"# {'bytes':>10} {'weft':>10} {'heap':>10} {'gloo':>10} {'fake':>7} {'c++':>10} {'gloo/weft':>9} "
-              f"{'gloo/heap':>9} {'over':>6} {'heap/c++':>8} {'floor':>6}")
+              f"{'gloo/heap':>9} {'over':>6} {'single':>6} {'heap/c++':>8} {'floor':>6}")
         ratios, heap_ratios, over, against, floor = {}, {}, {}, {}, {}
         for size in sizes:
             weft, heap = of(size, "weft"), of(size, "weft_heap")
@@ -139,6 +140,7 @@ def judge_collectives(lines, bars):
                 floor[size] = math.nan if op == "all_gather" else 1 + of(size, "fake") / native
             print(f"{size:>12} {weft:10.2f} {heap:10.2f} {of(size, 'gloo'):10.2f} {of(size, 'fake'):7.2f} {native:10.2f} "
                   f"{ratios[size]:9.2f} {heap_ratios[size]:9.2f} {over.get(size, math.nan):6.2f} "
+                  f"{of(size, 'weft_single') - of(size, 'fake'):6.2f} "
                   f"{against.get(size, math.nan):8.2f} {floor.get(size, math.nan):6.2f}".replace("nan", "  -"))
         for name, found in (("ordinary memory", ratios), ("shared heap", heap_ratios)):
             bars.at_least(f"{op}, {name}: gloo over weft, geometric mean", geometric_mean(found.values()), 5)

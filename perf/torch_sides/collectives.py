@@ -12,6 +12,7 @@ from torch_sides.ranks import slowest, time_calls
 OPERATIONS = {"all_reduce": "all_reduce_perf", "all_gather": "all_gather_perf", "reduce_scatter": "reduce_scatter_perf",
               "all_to_all": "alltoall_perf"}
 HEAP_FROM = 64 << 10  # bytes: smaller tensors never lie in the shared heap
+SINGLE_UP_TO = 4 << 10  # bytes: beyond, copies are what a call costs
 
 
 def ordinary(count):
@@ -56,7 +57,7 @@ class Collectives:
         """side → microseconds, of one round."""
         found = {}
         for side, group, memory in self._sides(size):
-            send, recv = make_tensors(op, size, self.ranks, memory)
+            send, recv = make_tensors(op, size, 1 if group == "single" else self.ranks, memory)
             call = make_call(op, send, recv, self.groups[group])
             (self.core.free if group == "gloo" else self.core.bind)()
             iterations = iterations_of(size, self.most)
@@ -71,6 +72,8 @@ class Collectives:
         sides = [("weft", "weft", ordinary), ("fake", "fake", ordinary), ("gloo", "gloo", ordinary)]
         if size >= HEAP_FROM:
             sides.insert(1, ("weft_heap", "weft", in_heap))
+        if size <= SINGLE_UP_TO:
+            sides.insert(1, ("weft_single", "single", ordinary))
         return sides
 
 

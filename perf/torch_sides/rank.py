@@ -22,6 +22,8 @@ class Rank:
         dist.init_process_group("gloo", init_method=f"file://{options['store']}", rank=self.rank, world_size=self.ranks)
         from torch.testing._internal.distributed import fake_pg  # noqa: F401  registers "fake"
         self.groups = {side: dist.new_group(backend=side) for side in ("weft", "gloo", "fake")}
+        single = [dist.new_group([rank], backend="weft") for rank in range(self.ranks)]
+        self.groups["single"] = single[self.rank]
 
     def say(self, **line):
         if self.rank == 0:
