@@ -1,7 +1,6 @@
 // Compares the AdamW kernel's bandwidth with that of the same loads and stores without arithmetic, in interleaved
 // rounds.
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -16,11 +15,11 @@
 #include <thread>
 #include <vector>
 
+#include "common/command_line.hpp"
 #include "common/median.hpp"
 #include "core/topology.hpp"
 #include "kernels/cpu/optim/update.hpp"
 #include "weft/buffer.hpp"
-#include "weft/version.hpp"
 
 namespace {
 
@@ -198,27 +197,18 @@ int run(Options const& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Bandwidth of the CPU AdamW kernel against a kernel with the same loads and stores and no arithmetic");
-  app.set_version_flag("--version", std::string("adamw_perf " WEFT_VERSION_STRING));
-  app.add_option("-n,--counts", options.counts, "parameters, one or several")->delimiter(',')->capture_default_str();
-  app.add_option("-t,--threads", options.threads, "threads that share the parameters")->check(CLI::Range(1, 1024));
-  app.add_option("--rounds", options.rounds, "interleaved rounds")->check(CLI::Range(1, 10000))->capture_default_str();
-  app.add_option("--round-ms", options.round_ms, "least milliseconds a kernel runs per round")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--min-ratio", options.min_ratio, "exit with 1 when a ratio of medians is lower; 0: never")
-      ->check(CLI::Range(0.0, 10.0))
-      ->capture_default_str();
-  app.add_option("--judge-from", options.judge_from,
-                 "smallest count that --min-ratio applies to (default: what L2 cannot hold)");
-  app.add_option("--json", options.json, "file to append one JSON line per size to");
-  try {
-    app.parse(argc, argv);
-  } catch (CLI::Success const& done) {
-    return app.exit(done);
-  } catch (CLI::ParseError const& error) {
-    std::fprintf(stderr, "adamw_perf: %s\n", error.what());
-    return 2;
-  }
+  weft::perf::CommandLine line(
+      "adamw_perf",
+      "Bandwidth of the CPU AdamW kernel against a kernel with the same loads and stores and no arithmetic");
+  line.add("-n,--counts", options.counts, "parameters, one or several");
+  line.add("-t,--threads", options.threads, "threads that share the parameters", {1, 1024});
+  line.add("--rounds", options.rounds, "interleaved rounds", {1, 10000});
+  line.add("--round-ms", options.round_ms, "least milliseconds a kernel runs per round", {1e-6, 1e6});
+  line.add("--min-ratio", options.min_ratio, "exit with 1 when a ratio of medians is lower; 0: never", {0, 10});
+  line.add("--judge-from", options.judge_from,
+           "smallest count that --min-ratio applies to (default: what L2 cannot hold)");
+  line.add("--json", options.json, "file to append one JSON line per size to");
+  if (auto const code = line.parse(argc, argv)) return *code;
   if (std::ranges::any_of(options.counts,
                           [&](std::size_t n) { return n < static_cast<std::size_t>(options.threads); })) {
     std::fprintf(stderr, "adamw_perf: --counts must be at least --threads (%d)\n", options.threads);

@@ -1,6 +1,5 @@
 // A barrier beside one exchange of flags between the same ranks, the least it can take, and beside MPI's: interleaved
 // rounds in one run.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -11,13 +10,13 @@
 #include <vector>
 
 #include "common/board.hpp"
+#include "common/command_line.hpp"
 #include "common/limit.hpp"
 #include "common/median.hpp"
 #include "common/mpi_peer.hpp"
 #include "common/results.hpp"
 #include "common/weft_calls.hpp"
 #include "weft/error.hpp"
-#include "weft/version.hpp"
 #include "weft/weft.hpp"
 
 namespace weft::perf {
@@ -119,27 +118,15 @@ int run(Communicator& world, Settings const& settings, std::function<void()> con
 int main(int argc, char** argv) {
   using namespace weft;
   perf::Settings settings;
-  CLI::App app("A barrier beside one exchange of flags between the same ranks");
-  app.set_version_flag("--version", std::string("barrier_perf " WEFT_VERSION_STRING));
-  app.add_option("-t,--ranks", settings.ranks, "local ranks, unless mpirun or torchrun started them")
-      ->check(CLI::Range(1, kMostLocalRanks))
-      ->capture_default_str();
-  app.add_option("--rounds", settings.rounds, "interleaved rounds")->check(CLI::Range(1, 10000))->capture_default_str();
-  app.add_option("-n,--iterations", settings.iterations, "barriers a round; a tenth with more ranks than processors")
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
-  app.add_option("--at-most", settings.at_most, "bar: the barrier's time over the flags'; 0: none")
-      ->capture_default_str();
-  app.add_option("--compare", settings.compare, "'mpi': also MPI_Barrier")->check(CLI::IsMember({"mpi"}));
-  app.add_option("--json", settings.json, "file to append one JSON line to");
-  try {
-    app.parse(argc, argv);
-  } catch (CLI::Success const& done) {
-    return app.exit(done);
-  } catch (CLI::Error const& error) {
-    std::fprintf(stderr, "barrier_perf: %s\n", error.what());
-    return 2;
-  }
+  perf::CommandLine line("barrier_perf", "A barrier beside one exchange of flags between the same ranks");
+  line.add("-t,--ranks", settings.ranks, "local ranks, unless mpirun or torchrun started them", {1, kMostLocalRanks});
+  line.add("--rounds", settings.rounds, "interleaved rounds", {1, 10000});
+  line.add("-n,--iterations", settings.iterations, "barriers a round; a tenth with more ranks than processors",
+           {1, 1e7});
+  line.add("--at-most", settings.at_most, "bar: the barrier's time over the flags'; 0: none");
+  line.add("--compare", settings.compare, "'mpi': also MPI_Barrier", {"mpi"});
+  line.add("--json", settings.json, "file to append one JSON line to");
+  if (auto const code = line.parse(argc, argv)) return *code;
   try {
     std::unique_ptr<perf::MpiPeer> peer;
     if (!settings.compare.empty()) peer = std::make_unique<perf::MpiPeer>();

@@ -1,7 +1,6 @@
 // Asynchronous saves of a model that all ranks have whole: how fast, how long the caller is held up, and what training
 // steps lose while a save is under way.
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -9,8 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "common/command_line.hpp"
 #include "common/median.hpp"
-#include "weft/version.hpp"
 #include "weft/weft.hpp"
 
 namespace weft::perf {
@@ -143,26 +142,14 @@ int run(Communicator& world, Options const& options) {
 
 int main(int argc, char** argv) {
   weft::perf::Options options;
-  CLI::App app("Asynchronous checkpoint saves: their speed, and what they cost training");
-  app.set_version_flag("--version", std::string("checkpoint_perf " WEFT_VERSION_STRING));
-  app.add_option("--mib", options.mib, "MiB of f32 parameters")->check(CLI::Range(4, 1 << 20))->capture_default_str();
-  app.add_option("-t,--ranks", options.ranks, "local ranks, unless mpirun started them")
-      ->check(CLI::Range(1, weft::kMostLocalRanks))
-      ->capture_default_str();
-  app.add_option("--rounds", options.rounds, "saves alone, and as many beside steps")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  app.add_option("--folder", options.folder, "where to save; what is left there is a checkpoint")
-      ->capture_default_str();
-  app.add_option("--json", options.json, "file to append a JSON line to");
-  try {
-    app.parse(argc, argv);
-  } catch (CLI::Success const& done) {
-    return app.exit(done);
-  } catch (CLI::Error const& error) {
-    std::fprintf(stderr, "checkpoint_perf: %s\n", error.what());
-    return 2;
-  }
+  weft::perf::CommandLine line("checkpoint_perf",
+                               "Asynchronous checkpoint saves: their speed, and what they cost training");
+  line.add("--mib", options.mib, "MiB of f32 parameters", {4, 1 << 20});
+  line.add("-t,--ranks", options.ranks, "local ranks, unless mpirun started them", {1, weft::kMostLocalRanks});
+  line.add("--rounds", options.rounds, "saves alone, and as many beside steps", {1, 10000});
+  line.add("--folder", options.folder, "where to save; what is left there is a checkpoint");
+  line.add("--json", options.json, "file to append a JSON line to");
+  if (auto const code = line.parse(argc, argv)) return *code;
   weft::LaunchOptions launch;
   launch.ranks = options.ranks;
   return weft::launch(launch, [&](weft::Communicator& world) { return weft::perf::run(world, options); });

@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -18,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/command_line.hpp"
 #include "executor/stage_model.hpp"
 #include "weft/weft.hpp"
 
@@ -240,23 +240,20 @@ void pin(int rank) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Plans of a data-parallel step beside program order and buckets of one size, on an emulated link",
-               "executor_perf");
-  app.add_option("--ranks", options.ranks)->check(CLI::Range(2, 64))->capture_default_str();
-  app.add_option("--layers", options.shape.layers)->check(CLI::Range(1, 1000))->capture_default_str();
-  app.add_option("--width", options.shape.width)->check(CLI::Range(1, 1 << 14))->capture_default_str();
-  app.add_option("--stage-ms", options.stage_ms, "what a stage computes at least")
-      ->check(CLI::Range(0.1, 1e4))
-      ->capture_default_str();
-  app.add_option("--ratios", options.ratios, "communication over compute")->capture_default_str();
-  app.add_option("--caps-mb", options.caps_mb, "sizes of buckets")->capture_default_str();
-  app.add_option("--latency-us", options.latency_us, "of the link, for each step of a ring")->capture_default_str();
-  app.add_option("--profile-steps", options.profile_steps)->check(CLI::Range(1, 1000))->capture_default_str();
-  app.add_option("--steps", options.steps, "that count, after those")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  app.add_option("--json", options.json, "append every row as a line of JSON");
-  CLI11_PARSE(app, argc, argv);
+  weft::perf::CommandLine line(
+      "executor_perf",
+      "Plans of a data-parallel step beside program order and buckets of one size, on an emulated link");
+  line.add("--ranks", options.ranks, "local ranks", {2, 64});
+  line.add("--layers", options.shape.layers, "of the model", {1, 1000});
+  line.add("--width", options.shape.width, "of its layers", {1, 1 << 14});
+  line.add("--stage-ms", options.stage_ms, "what a stage computes at least", {0.1, 1e4});
+  line.add("--ratios", options.ratios, "communication over compute");
+  line.add("--caps-mb", options.caps_mb, "sizes of buckets");
+  line.add("--latency-us", options.latency_us, "of the link, for each step of a ring");
+  line.add("--profile-steps", options.profile_steps, "that are measured first", {1, 1000});
+  line.add("--steps", options.steps, "that count, after those", {1, 10000});
+  line.add("--json", options.json, "append every row as a line of JSON");
+  if (auto const code = line.parse(argc, argv)) return *code;
   if (options.stage_ms < kLeastStageMs) fmt::print("# stages of less than {} ms\n", kLeastStageMs);
   try {
     return weft::launch({.ranks = options.ranks}, [&](weft::Communicator& world) {

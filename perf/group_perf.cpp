@@ -1,6 +1,5 @@
 // Many small collectives, in a Group or on a fused stream, beside one flat call of the same bytes and beside the same
 // calls one by one: interleaved rounds in one run.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -13,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "common/command_line.hpp"
 #include "common/median.hpp"
-#include "weft/version.hpp"
 #include "weft/weft.hpp"
 
 namespace {
@@ -229,46 +228,24 @@ int run(weft::Communicator& world, Options const& options) {
   return report.passed() ? 0 : 1;
 }
 
-/// "4K" as "4096".
-std::string to_bytes(std::string const& text) {
-  auto const bytes = weft::parse_bytes(text);
-  if (!bytes) throw CLI::ValidationError("'" + text + "' is no size (a number, K, M or G may follow)");
-  return std::to_string(*bytes);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Many small collectives, grouped or fused, beside one flat call of the same bytes");
-  app.set_version_flag("--version", std::string("group_perf " WEFT_VERSION_STRING));
-  app.add_option("-t,--ranks", options.ranks, "local ranks, unless mpirun or torchrun started them")
-      ->check(CLI::Range(1, weft::kMostLocalRanks))
-      ->capture_default_str();
-  app.add_option("--rounds", options.rounds, "interleaved rounds")->check(CLI::Range(1, 10000))->capture_default_str();
-  app.add_option("-n,--calls", options.calls, "reduce_scatters in a group")->check(CLI::Range(1, 100000));
-  app.add_option("--parts", options.parts, "bytes of a rank's part (K M G), one or several; multiples of 4")
-      ->delimiter(',')
-      ->transform(to_bytes);
-  app.add_option("--fuse-bytes", options.fuse_bytes, "bytes up to which a fused stream merges (K M G)")
-      ->transform(to_bytes)
-      ->capture_default_str();
-  app.add_option("--min-grouped", options.min_grouped, "bar of the groups; 0: none")->capture_default_str();
-  app.add_option("--min-fused", options.min_fused, "bar of the fused streams; 0: none")->capture_default_str();
-  app.add_option("--judge-from", options.judge_from, "smallest part that --min-grouped applies to (K M G)")
-      ->transform(to_bytes)
-      ->capture_default_str();
-  app.add_option("--gradients", options.gradients, "0/1: also all_reduces of two networks' gradients, fused")
-      ->capture_default_str();
-  app.add_option("--json", options.json, "file to append one JSON line per row to");
-  try {
-    app.parse(argc, argv);
-  } catch (CLI::Success const& done) {
-    return app.exit(done);
-  } catch (CLI::Error const& error) {
-    std::fprintf(stderr, "group_perf: %s\n", error.what());
-    return 2;
-  }
+  weft::perf::CommandLine line("group_perf",
+                               "Many small collectives, grouped or fused, beside one flat call of the same bytes");
+  line.add("-t,--ranks", options.ranks, "local ranks, unless mpirun or torchrun started them",
+           {1, weft::kMostLocalRanks});
+  line.add("--rounds", options.rounds, "interleaved rounds", {1, 10000});
+  line.add("-n,--calls", options.calls, "reduce_scatters in a group", {1, 100000});
+  line.add_bytes("--parts", options.parts, "bytes of a rank's part (K M G), one or several; multiples of 4");
+  line.add_bytes("--fuse-bytes", options.fuse_bytes, "bytes up to which a fused stream merges (K M G)");
+  line.add("--min-grouped", options.min_grouped, "bar of the groups; 0: none");
+  line.add("--min-fused", options.min_fused, "bar of the fused streams; 0: none");
+  line.add_bytes("--judge-from", options.judge_from, "smallest part that --min-grouped applies to (K M G)");
+  line.add_choice("--gradients", options.gradients, "0/1: also all_reduces of two networks' gradients, fused");
+  line.add("--json", options.json, "file to append one JSON line per row to");
+  if (auto const code = line.parse(argc, argv)) return *code;
   for (auto const part : options.parts) {
     if (part != 0 && part % sizeof(float) == 0) continue;
     std::fprintf(stderr, "group_perf: --parts %zu is not a multiple of 4 above 0\n", part);

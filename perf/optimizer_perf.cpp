@@ -1,16 +1,15 @@
 // A whole optimizer step on one rank beside its loads and stores without arithmetic, and every optimizer's update
 // alone, in interleaved rounds.
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "common/command_line.hpp"
 #include "common/median.hpp"
 #include "optimizer/work.hpp"
-#include "weft/version.hpp"
 
 namespace weft::perf {
 namespace {
@@ -110,27 +109,15 @@ int run(Options const& options) {
 
 int main(int argc, char** argv) {
   weft::perf::Options options;
-  CLI::App app("An optimizer step beside its memory traffic, and every optimizer's update");
-  app.set_version_flag("--version", std::string("optimizer_perf " WEFT_VERSION_STRING));
-  app.add_option("-n,--count", options.count, "parameters")
-      ->check(CLI::Range(1000, 1'000'000'000))
-      ->capture_default_str();
-  app.add_option("-t,--threads", options.threads, "threads that share them")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  app.add_option("--rounds", options.rounds, "interleaved rounds")->check(CLI::Range(1, 10000))->capture_default_str();
-  app.add_option("--min-ratio", options.min_ratio, "bar of the step's speed over its traffic's; 0: none")
-      ->capture_default_str();
-  app.add_option("--others", options.others, "0/1: also every optimizer's update alone")->capture_default_str();
-  app.add_option("--json", options.json, "file to append JSON lines to");
-  try {
-    app.parse(argc, argv);
-  } catch (CLI::Success const& done) {
-    return app.exit(done);
-  } catch (CLI::Error const& error) {
-    std::fprintf(stderr, "optimizer_perf: %s\n", error.what());
-    return 2;
-  }
+  weft::perf::CommandLine line("optimizer_perf",
+                               "An optimizer step beside its memory traffic, and every optimizer's update");
+  line.add("-n,--count", options.count, "parameters", {1000, 1e9});
+  line.add("-t,--threads", options.threads, "threads that share them", {1, 1024});
+  line.add("--rounds", options.rounds, "interleaved rounds", {1, 10000});
+  line.add("--min-ratio", options.min_ratio, "bar of the step's speed over its traffic's; 0: none");
+  line.add_choice("--others", options.others, "0/1: also every optimizer's update alone");
+  line.add("--json", options.json, "file to append JSON lines to");
+  if (auto const code = line.parse(argc, argv)) return *code;
   try {
     return weft::perf::run(options);
   } catch (std::exception const& error) {

@@ -1,7 +1,6 @@
 // What lies between backward and the next forward of a ZeRO-1 step, three ways in one run: fused, as separate passes,
 // and as blocking MPI calls around a scalar AdamW.
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -10,8 +9,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "common/command_line.hpp"
 #include "common/median.hpp"
-#include "weft/version.hpp"
 #include "zero_step/sides.hpp"
 
 namespace weft::perf {
@@ -173,31 +172,17 @@ int run(Communicator& world, Options const& options) {
 int main(int argc, char** argv) {
   weft::perf::Options options;
   weft::perf::Workload& workload = options.workload;
-  CLI::App app(
+  weft::perf::CommandLine line(
+      "zero_step_perf",
       "Reductions, update and gathers of a ZeRO-1 step: fused, in separate passes, and with blocking MPI calls");
-  app.set_version_flag("--version", std::string("zero_step_perf " WEFT_VERSION_STRING));
-  app.add_option("-t,--ranks", options.ranks, "local ranks, unless mpirun started them")
-      ->check(CLI::Range(1, weft::kMostLocalRanks))
-      ->capture_default_str();
-  app.add_option("--tensors", workload.tensors, "tensors of a million parameters")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  app.add_option("--bucket-mib", workload.bucket_mib, "MiB of gradients in a bucket")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--rounds", options.rounds, "interleaved rounds")->check(CLI::Range(1, 10000))->capture_default_str();
-  app.add_option("--min-passes", options.min_passes, "bar of the separate passes' time over the fused; 0: none")
-      ->capture_default_str();
-  app.add_option("--min-mpi", options.min_mpi, "bar of MPI's; 0: none")->capture_default_str();
-  app.add_option("--json", options.json, "file to append a JSON line to");
-  try {
-    app.parse(argc, argv);
-  } catch (CLI::Success const& done) {
-    return app.exit(done);
-  } catch (CLI::Error const& error) {
-    std::fprintf(stderr, "zero_step_perf: %s\n", error.what());
-    return 2;
-  }
+  line.add("-t,--ranks", options.ranks, "local ranks, unless mpirun started them", {1, weft::kMostLocalRanks});
+  line.add("--tensors", workload.tensors, "tensors of a million parameters", {1, 10000});
+  line.add("--bucket-mib", workload.bucket_mib, "MiB of gradients in a bucket", {1, 1 << 20});
+  line.add("--rounds", options.rounds, "interleaved rounds", {1, 10000});
+  line.add("--min-passes", options.min_passes, "bar of the separate passes' time over the fused; 0: none");
+  line.add("--min-mpi", options.min_mpi, "bar of MPI's; 0: none");
+  line.add("--json", options.json, "file to append a JSON line to");
+  if (auto const code = line.parse(argc, argv)) return *code;
   weft::LaunchOptions launch;
   launch.ranks = options.ranks;
   return weft::launch(launch, [&](weft::Communicator& world) { return weft::perf::run(world, options); });

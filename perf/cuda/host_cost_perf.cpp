@@ -2,7 +2,6 @@
 // of it beside NCCL's own call, on the same stream and communicator, in interleaved rounds.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -15,6 +14,7 @@
 #include "collectives/device_access.hpp"
 #include "collectives/nccl/nccl_backend.hpp"
 #include "collectives/nccl/nccl_factory.hpp"
+#include "common/command_line.hpp"
 #include "common/median.hpp"
 #include "common/weft_calls.hpp"
 #include "cuda/gpu.hpp"
@@ -23,7 +23,6 @@
 #include "weft/error.hpp"
 #include "weft/group.hpp"
 #include "weft/launch.hpp"
-#include "weft/version.hpp"
 
 namespace {
 
@@ -197,24 +196,15 @@ int run(Settings const& settings, Communicator& world) {
 
 int main(int argc, char** argv) {
   Settings settings;
-  CLI::App app("Host time of calls on a GPU: Weft's own, and with --gpu beside NCCL's own calls",
-               "cuda_host_cost_perf");
-  app.set_version_flag("--version", std::string("cuda_host_cost_perf " WEFT_VERSION_STRING));
-  app.add_option("-t,--ranks", settings.ranks, "local ranks")->check(CLI::Range(1, kMostLocalRanks));
-  app.add_option("--rounds", settings.rounds, "interleaved rounds; the median counts")->check(CLI::Range(1, 10'000));
-  app.add_option("--calls", settings.calls, "calls a round, fewer than a GPU's queue holds")
-      ->check(CLI::Range(kGrouped, 1000));
-  app.add_flag("--gpu", settings.on_gpu, "measure on a GPU; without: over tables that do nothing");
-  app.add_flag("--share-gpus", settings.share_gpus, "ranks may outnumber GPUs");
-  app.add_option("--json", settings.json, "file to append one JSON line per row to");
-  try {
-    app.parse(argc, argv);
-  } catch (CLI::Success const& done) {
-    return app.exit(done);
-  } catch (CLI::ParseError const& error) {
-    report_failure(fmt::format("cuda_host_cost_perf: {}", error.what()));
-    return 2;
-  }
+  perf::CommandLine line("cuda_host_cost_perf",
+                         "Host time of calls on a GPU: Weft's own, and with --gpu beside NCCL's own calls");
+  line.add("-t,--ranks", settings.ranks, "local ranks", {1, kMostLocalRanks});
+  line.add("--rounds", settings.rounds, "interleaved rounds; the median counts", {1, 10'000});
+  line.add("--calls", settings.calls, "calls a round, fewer than a GPU's queue holds", {kGrouped, 1000});
+  line.add_flag("--gpu", settings.on_gpu, "measure on a GPU; without: over tables that do nothing");
+  line.add_flag("--share-gpus", settings.share_gpus, "ranks may outnumber GPUs");
+  line.add("--json", settings.json, "file to append one JSON line per row to");
+  if (auto const code = line.parse(argc, argv)) return *code;
   LaunchOptions options;
   options.ranks = settings.ranks;
   return launch(options, [&](Communicator& world) { return run(settings, world); });

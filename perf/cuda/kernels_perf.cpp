@@ -2,7 +2,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -11,12 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "common/command_line.hpp"
 #include "common/median.hpp"
 #include "cuda/cases.hpp"
 #include "runtime/cuda/check.hpp"
 #include "weft/error.hpp"
 #include "weft/event.hpp"
-#include "weft/version.hpp"
 
 namespace {
 
@@ -138,24 +137,16 @@ bool run(Options const& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Bandwidth of the CUDA kernels, and the device-to-device copy's in the same rounds");
-  app.set_version_flag("--version", std::string("cuda_kernels_perf " WEFT_VERSION_STRING));
-  app.add_option("-n,--giga-parameters", options.giga_parameters, "1e9 parameters an optimizer has, or what fits")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--tensors", options.tensors, "small tensors of the step that measures launches")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--rounds", options.rounds, "interleaved rounds")->check(CLI::Range(1, 1000));
-  app.add_option("--calls", options.calls, "calls a round")->check(CLI::Range(1, 100'000));
-  app.add_option("--filter", options.filter, "only cases whose name has this in it");
-  app.add_option("--json", options.json, "file to append one JSON line per case to");
-  try {
-    app.parse(argc, argv);
-  } catch (CLI::Success const& done) {
-    return app.exit(done);
-  } catch (CLI::ParseError const& error) {
-    std::fprintf(stderr, "cuda_kernels_perf: %s\n", error.what());
-    return 2;
-  }
+  weft::perf::CommandLine line("cuda_kernels_perf",
+                               "Bandwidth of the CUDA kernels, and the device-to-device copy's in the same rounds");
+  line.add("-n,--giga-parameters", options.giga_parameters, "1e9 parameters an optimizer has, or what fits",
+           {1e-6, 1e6});
+  line.add("--tensors", options.tensors, "small tensors of the step that measures launches", {1, 1e9});
+  line.add("--rounds", options.rounds, "interleaved rounds", {1, 1000});
+  line.add("--calls", options.calls, "calls a round", {1, 100'000});
+  line.add("--filter", options.filter, "only cases whose name has this in it");
+  line.add("--json", options.json, "file to append one JSON line per case to");
+  if (auto const code = line.parse(argc, argv)) return *code;
   try {
     return run(options) ? 0 : 1;
   } catch (std::exception const& error) {
