@@ -25,6 +25,7 @@ nlohmann::ordered_json tell(Settings const& settings) {
   }
   print_heading(out, settings);
   auto const rows = predict(settings, [&](Row const& row) { print_row(out, row); });
+  print_failure(out, settings, rows);
   print_crossovers(out, settings, rows);
   return report_json(settings, rows);
 }

@@ -29,18 +29,6 @@ std::string padded(std::string const& text, std::size_t columns) {
   return std::string(shown < columns ? columns - shown : 0, ' ') + text;
 }
 
-/// What the first rank that fails says, of the first row in which one does.
-void print_failure(std::FILE* out, Settings const& settings, std::vector<Row> const& rows) {
-  for (auto const& row : rows) {
-    for (std::size_t i = 0; i < row.points.size(); ++i) {
-      if (row.points[i].failed_ranks == 0) continue;
-      fmt::print(out, "# {} bytes by {} end with: {}\n", size_text(row.bytes), settings.candidates[i].name(),
-                 row.points[i].error);
-      return;
-    }
-  }
-}
-
 }  // namespace
 
 void print_network(std::FILE* out, Settings const& settings, std::string_view what) {
@@ -98,8 +86,18 @@ void print_row(std::FILE* out, Row const& row) {
   std::fflush(out);
 }
 
+void print_failure(std::FILE* out, Settings const& settings, std::vector<Row> const& rows) {
+  for (auto const& row : rows) {
+    for (std::size_t i = 0; i < row.points.size(); ++i) {
+      if (row.points[i].failed_ranks == 0) continue;
+      fmt::print(out, "# {} bytes by {} end with: {}\n", size_text(row.bytes), settings.candidates[i].name(),
+                 row.points[i].error);
+      return;
+    }
+  }
+}
+
 void print_crossovers(std::FILE* out, Settings const& settings, std::vector<Row> const& rows) {
-  print_failure(out, settings, rows);
   if (settings.candidates.size() < 2) return;
   for (auto const& crossover : crossovers(rows)) {
     fmt::print(out, "# from {} bytes: {}\n", size_text(crossover.from_bytes),

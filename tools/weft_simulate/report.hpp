@@ -13,9 +13,11 @@ namespace weft::simulate_tool {
 void print_network(std::FILE* out, Settings const& settings, std::string_view what);
 [[nodiscard]] nlohmann::ordered_json topology_json(Settings const& settings);
 
-/// A table of all sizes and algorithms, row by row, and where one overtakes another.
+/// A table of all sizes and algorithms, row by row; what the first rank that fails says, where one does; and where one
+/// algorithm overtakes another.
 void print_heading(std::FILE* out, Settings const& settings);
 void print_row(std::FILE* out, Row const& row);
+void print_failure(std::FILE* out, Settings const& settings, std::vector<Row> const& rows);
 void print_crossovers(std::FILE* out, Settings const& settings, std::vector<Row> const& rows);
 [[nodiscard]] nlohmann::ordered_json report_json(Settings const& settings, std::vector<Row> const& rows);
 
