@@ -7,7 +7,7 @@ Two ranks on two cores, everything in one run and in interleaved rounds: a round
 figure is the median of the rounds. In each, the median over calls of the slower rank's time.
   collectives  all_reduce, all_gather_into_tensor, reduce_scatter_tensor, all_to_all_single of f32, blocking, each call by
                itself: inputs are written before it, the ranks meet at a barrier of no library's, outputs are read after
-               it. Bytes are those of the larger tensor. weft: tensors in ordinary memory; heap: in weft.shared_heap();
+               it. Up to 4 KB weft, single and fake take turns call by call. Bytes are those of the larger tensor. weft: tensors in ordinary memory; heap: in weft.shared_heap();
                gloo; fake: torch's back end that does nothing, so what torch costs; c++: OP_perf, started by rank 0 in the
                same round, in private memory up to 4 KB, in symmetric memory from 1 MB. single: weft in a group of one
                rank (no bar is on it): what over is without a pair's waiting for the later of the two. heap/c++ can hardly

@@ -52,15 +52,19 @@ def slowest(nanoseconds):
     return statistics.median(times.tolist()) / 1e3
 
 
-def time_calls(meet, call, iterations, before, after):
-    """Nanoseconds of each call alone: both ranks have met before it, having written what it reads, and read after it
-    what it wrote."""
-    times = []
+def time_calls(meet, calls, iterations):
+    """Of each of `calls`, a list of (call, before, after): nanoseconds of each of its calls alone. Both ranks have met
+    before it, having written what it reads, and read after it what it wrote. They take turns call by call, and in who
+    begins: whatever state the machine is in, each meets it."""
+    times = [[] for _ in calls]
     for turn in range(iterations):
-        before(turn)
-        meet()
-        begin = perf_counter_ns()
-        call()
-        times.append(perf_counter_ns() - begin)
-        after()
+        for place in range(len(calls)):
+            which = (turn + place) % len(calls)
+            call, before, after = calls[which]
+            before(turn)
+            meet()
+            begin = perf_counter_ns()
+            call()
+            times[which].append(perf_counter_ns() - begin)
+            after()
     return times
