@@ -38,7 +38,19 @@ void Aftermath::rethrow(Error const& error) {
     auto none = c10d::ErrorType::SUCCESS;
     error_.compare_exchange_strong(none, error_type(error.code()));
   }
-  throw_as_torch(error);
+  auto const description = this->description();
+  if (description.empty()) throw_as_torch(error);
+  throw_as_torch(Error(error.code(), c10::str(error.what(), " (group_desc ", description, ")")));
+}
+
+void Aftermath::set_description(std::string const& description) {
+  std::lock_guard const lock(mutex_);
+  description_ = description;
+}
+
+std::string Aftermath::description() {
+  std::lock_guard const lock(mutex_);
+  return description_;
 }
 
 std::exception_ptr Aftermath::translated(std::exception_ptr const& error) {

@@ -6,6 +6,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -23,12 +24,16 @@ namespace weft::torch_backend {
 /// thread.
 class Aftermath : public std::enable_shared_from_this<Aftermath> {
  public:
-  /// Throws torch's equivalent, and remembers failures of the group for error().
+  /// Throws torch's equivalent, which tells the group's description too, and remembers failures of the group for
+  /// error().
   [[noreturn]] void rethrow(Error const& error);
   /// The same for what was caught; null stays null, and what is not Weft's stays as it is.
   [[nodiscard]] std::exception_ptr translated(std::exception_ptr const& error);
   /// The first failure so far.
   [[nodiscard]] c10d::ErrorType error() const noexcept { return error_.load(); }
+
+  /// What the program calls the group, which torch says only once the group is made.
+  void set_description(std::string const& description);
 
   void run(std::function<void()> task);
   /// Waits for what runs, and ends the threads. Not from one of them.
@@ -40,9 +45,11 @@ class Aftermath : public std::enable_shared_from_this<Aftermath> {
     bool busy = true;
   };
   [[nodiscard]] Thread& take();
+  [[nodiscard]] std::string description();
 
   std::atomic<c10d::ErrorType> error_{c10d::ErrorType::SUCCESS};
   std::mutex mutex_;
+  std::string description_;
   std::list<Thread> threads_;
 };
 

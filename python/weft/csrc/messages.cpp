@@ -27,6 +27,7 @@ BufferView where_to_receive(std::vector<at::Tensor> const& tensors, Place const&
 }  // namespace
 
 std::shared_ptr<Messenger> ProcessGroupWeft::messenger(Operation const& what) {
+  describe();
   std::lock_guard const lock(state_mutex_);
   if (messenger_) return messenger_;
   C10_THROW_ERROR(DistBackendError, c10::str(place(what), ": this process group was shut down; make a new one"));

@@ -233,7 +233,14 @@ uint64_t ProcessGroupWeft::getSequenceNumberForGroup() {
   return sequence_;
 }
 
+void ProcessGroupWeft::describe() {
+  if (C10_LIKELY(described_.load(std::memory_order_relaxed))) return;
+  if (getGroupDesc() != "undefined") aftermath_->set_description(getGroupDesc());
+  described_ = true;
+}
+
 Communicator& ProcessGroupWeft::communicator(Operation const& what) {
+  describe();
   if (C10_LIKELY(communicator_ != nullptr)) return *communicator_;
   C10_THROW_ERROR(DistBackendError, c10::str(place(what), ": this process group was shut down; make a new one"));
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -124,6 +125,9 @@ class ProcessGroupWeft final : public c10d::Backend {
   [[nodiscard]] Place place(Operation const& what) const noexcept { return {getRank(), what.name}; }
   [[nodiscard]] bool is_parents() const;
   void leave_to_parent() noexcept;
+  /// Tells errors what the program calls this group, which torch sets after making it, by a function it does not let
+  /// one override. What runs calls comes by here first.
+  void describe();
   [[nodiscard]] Communicator& communicator(Operation const& what);
   [[nodiscard]] Stream& stream();
   [[nodiscard]] CollectiveOptions collective_options(How const& how);
@@ -193,6 +197,7 @@ class ProcessGroupWeft final : public c10d::Backend {
   std::unique_ptr<Coalesced> coalesced_;
   std::shared_ptr<TensorPool> const pool_ = std::make_shared<TensorPool>();
   std::uint64_t sequence_ = 0;
+  std::atomic<bool> described_{false};
 
   std::mutex state_mutex_;
   std::shared_ptr<Communicator> communicator_;          ///< null once shut down; changes under both mutexes

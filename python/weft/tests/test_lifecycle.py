@@ -157,6 +157,20 @@ def check_mismatch(rank):
     assert tensor[0] == 2
 
 
+def check_description(rank):
+    group = dist.new_group(group_desc="tensor_parallel")
+    other = dist.new_group()
+    for call in (lambda: dist.all_reduce(torch.ones(3 + rank), group=group),
+                 lambda: dist.all_reduce(torch.ones(3 + rank), group=group, async_op=True).wait()):
+        with pytest.raises(dist.DistBackendError, match=r"differs between ranks.*\(group_desc tensor_parallel\)"):
+            call()
+    with pytest.raises(dist.DistBackendError, match="differs between ranks") as caught:
+        dist.all_reduce(torch.ones(3 + rank), group=other)
+    assert "group_desc" not in str(caught.value)
+    with pytest.raises(dist.DistBackendError, match=r"\(group_desc default_pg\)"):
+        dist.all_reduce(torch.ones(3 + rank))
+
+
 def check_refusals(rank):
     with pytest.raises(ValueError, match=f"rank {rank}: all_reduce: tensor.*strides.*has gaps or overlaps.*contiguous"):
         dist.all_reduce(torch.zeros(4, 4)[:, :2])
