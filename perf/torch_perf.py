@@ -17,7 +17,7 @@ figure is the median of the rounds. In each, the median over calls of the slower
                asynchronous, then waited for; in torch's coalescing manager, where gloo makes one call as well, and torch by itself
                (fake) takes more than a twentieth of gloo's time: there both are judged less that.
   ddp          forward and backward of 24 x Linear(1024, 1024), batch 16, under DistributedDataParallel with the shared
-               heap, nothing bound: with gradient_as_bucket_view=True (views) and without (buckets); on weft; idle: weft
+               heap, nothing bound, step by step in turns: with gradient_as_bucket_view=True (views) and without (buckets); on weft; idle: weft
                with a comm hook that returns the bucket as it is; gloo; no_sync. No optimizer, which would dilute it.
                divided: idle, its gradients divided by the ranks as soon as they are there; stock DDP does so to views in
                a pass of their own, and under no hook. alone: all_reduces of tensors as large as DDP's buckets, with

@@ -73,21 +73,22 @@ class Steps:
             taken.append(perf_counter_ns() - begin)
         return slowest(taken[2:])
 
+    def _timed_step(self, name, model):
+        with model.no_sync() if name == "no_sync" else contextlib.nullcontext():
+            self.meet()
+            begin = perf_counter_ns()
+            self._step(model)
+            return perf_counter_ns() - begin
+
     def measure(self, steps):
-        """side → microseconds of a step, of one round."""
-        found = {"alone": self._alone(steps)}
-        for name, model in self.models.items():
-            times = []
-            with model.no_sync() if name == "no_sync" else contextlib.nullcontext():
-                for turn in range(steps + 2):
-                    self.meet()
-                    begin = perf_counter_ns()
-                    self._step(model)
-                    if turn >= 2:
-                        times.append(perf_counter_ns() - begin)
-            found[name] = slowest(times)
+        """side → microseconds of a step, of one round, in which the sides take turns step by step."""
+        times = {name: [] for name in self.models}
+        for _ in range(steps + 1):
+            for name, model in self.models.items():
+                times[name].append(self._timed_step(name, model))
+        for model in self.models.values():
             model.zero_grad()
-        return found
+        return {"alone": self._alone(steps), **{name: slowest(taken[1:]) for name, taken in times.items()}}
 
 
 class Small:
