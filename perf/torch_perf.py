@@ -21,8 +21,8 @@ figure is the median of the rounds. In each, the median over calls of the slower
                with a comm hook that returns the bucket as it is; gloo; no_sync. No optimizer, which would dilute it.
                divided: idle, its gradients divided by the ranks as soon as they are there; stock DDP does so to views in
                a pass of their own, and under no hook. alone: all_reduces of tensors as large as DDP's buckets, with
-               nothing else on the machine: where no core is to spare for them, weft/idle can hardly fall below floor:
-               idle and alone over idle, or divided over idle, which sends nothing.
+               nothing else on the machine: where no core is to spare for them, weft can hardly fall below floor: divided
+               (idle, for buckets) and alone, over idle.
 Exit code: 0; 1 when a bar is missed; 2 when nothing could be measured.
 """
 import argparse
@@ -174,7 +174,7 @@ def judge_ddp(lines, bars):
         weft, idle, gloo, lonely, alone = (
             table[side,] / 1e3 for side in (f"weft {form}", f"idle {form}", f"gloo {form}", "no_sync", "alone"))
         divided = table["divided views",] / 1e3 if form == "views" else math.nan
-        floor = max(1 + alone / idle, 0 if math.isnan(divided) else divided / idle)
+        floor = ((idle if math.isnan(divided) else divided) + alone) / idle
         ratios[form] = weft / idle
         print(f"{form:>12} {weft:8.2f} {idle:8.2f} {gloo:8.2f} {lonely:8.2f} {weft / idle:9.2f} {weft / lonely:12.2f} "
               f"{gloo / weft:9.2f} {divided:8.2f} {alone:8.2f} {floor:6.2f}".replace("nan", "  -"))
