@@ -127,6 +127,7 @@ struct PackedContract {
   PackedContract(std::uint64_t first, std::uint64_t second) noexcept : count(first), rest(second) {}
 
   [[nodiscard]] Contract unpack() const noexcept;
+  [[nodiscard]] bool operator==(PackedContract const&) const = default;
 
  private:
   void pack(Contract::Group const& group) noexcept;

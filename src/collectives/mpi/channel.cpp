@@ -23,11 +23,6 @@ constexpr int kTellings = 8;
 /// For small messages to leave before nobody drives MPI any more.
 constexpr auto kLastWords = std::chrono::milliseconds(50);
 
-bool equal(PackedContract const& a, PackedContract const& b) noexcept {
-  static_assert(std::has_unique_object_representations_v<PackedContract>);
-  return std::memcmp(&a, &b, sizeof a) == 0;
-}
-
 std::string describe_leaver(Call const& call, int peer, RankHosts const& hosts) {
   return fmt::format(
       "rank {} left (its communicator was destroyed) before completing {}; every rank must make the same calls{}", peer,
@@ -111,9 +106,7 @@ void Channel::check_announcements(Call const& call) {
   for (int peer = 0; peer < size(); ++peer) {
     if (announcement_of(peer).sequence == 0) fail_with(ErrorCode::peer_lost, describe_leaver(call, peer, hosts_));
   }
-  auto const differs = [&](int peer) {
-    return !equal(announcement_of(peer).contract, announcement_of(rank()).contract);
-  };
+  auto const differs = [&](int peer) { return announcement_of(peer).contract != announcement_of(rank()).contract; };
   for (int peer = 0; peer < size(); ++peer) {
     if (!differs(peer)) continue;
     throw Error(ErrorCode::mismatch,

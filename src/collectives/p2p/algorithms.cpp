@@ -212,38 +212,41 @@ bool can_run(Algorithm const& algorithm, Call const& call) noexcept {
          (algorithm.keeps_order || call.contract.reduce != ReduceOp::user);
 }
 
-std::vector<Algorithm const*> algorithms_for(Call const& call) {
-  std::vector<Algorithm const*> found;
-  for (auto const& algorithm : kAlgorithms) {
-    if (can_run(algorithm, call)) found.push_back(&algorithm);
-  }
-  return found;
-}
-
 Choice choose(Call const& call, CostQuestion network, bool same_bits) {
   auto const& contract = call.contract;
   network.bytes = static_cast<double>(call.bytes());
   if (has_parts_in_common(contract.operation)) network.bytes /= network.n();  // about
-  auto candidates = algorithms_for(call);
-  auto const is_bitwise = [](Algorithm const* each) { return each->bitwise; };
-  // Operations that combine nothing have none.
-  auto const combines = std::any_of(candidates.begin(), candidates.end(), is_bitwise);
-  if (same_bits && combines && !is_exact(contract.dtype, contract.reduce)) {
-    std::erase_if(candidates, std::not_fn(is_bitwise));
+  // Every call comes by here: nothing is allocated.
+  struct Candidate {
+    Algorithm const* algorithm;
+    double takes;
+  };
+  std::array<Candidate, std::size(kAlgorithms)> candidates;
+  auto const begin = candidates.begin();
+  auto end = begin;
+  for (auto const& algorithm : kAlgorithms) {
+    if (can_run(algorithm, call)) *end++ = {&algorithm, 0};
   }
-  if (network.ranks == 1) return {*candidates.front(), 0};
-  auto const takes = [&](Algorithm const* each) { return each->cost_s(network); };
-  auto const by_time = [&](Algorithm const* a, Algorithm const* b) { return takes(a) < takes(b); };
-  auto const least = takes(*std::min_element(candidates.begin(), candidates.end(), by_time));
+  auto const is_bitwise = [](Candidate const& each) { return each.algorithm->bitwise; };
+  // Operations that combine nothing have none.
+  auto const combines = std::any_of(begin, end, is_bitwise);
+  if (same_bits && combines && !is_exact(contract.dtype, contract.reduce)) {
+    end = std::remove_if(begin, end, std::not_fn(is_bitwise));
+  }
+  if (network.ranks == 1 || end - begin == 1)
+    return {*begin->algorithm, network.ranks == 1 ? 0 : begin->algorithm->cost_s(network)};
+  for (auto each = begin; each != end; ++each) each->takes = each->algorithm->cost_s(network);
+  auto const by_time = [](Candidate const& a, Candidate const& b) { return a.takes < b.takes; };
+  auto const least = std::min_element(begin, end, by_time)->takes;
+  end = std::remove_if(begin, end, [&](Candidate const& each) { return each.takes > least * (1 + kAlike); });
   // Of those that are as good as equal the one that waits least often.
   auto without_bytes = network;
   without_bytes.bytes = 0;
-  auto const waits = [&](Algorithm const* each) { return each->cost_s(without_bytes); };
-  std::erase_if(candidates, [&](Algorithm const* each) { return takes(each) > least * (1 + kAlike); });
-  auto const* const best = *std::min_element(candidates.begin(), candidates.end(), [&](auto const* a, auto const* b) {
+  auto const waits = [&](Candidate const& each) { return each.algorithm->cost_s(without_bytes); };
+  auto const best = end - begin == 1 ? begin : std::min_element(begin, end, [&](auto const& a, auto const& b) {
     return waits(a) != waits(b) ? waits(a) < waits(b) : by_time(a, b);
   });
-  return {*best, takes(best)};
+  return {*best->algorithm, best->takes};
 }
 
 Algorithm const* find_algorithm(Operation operation, std::string_view name) noexcept {

@@ -2,7 +2,6 @@
 
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "collectives/call.hpp"
 #include "collectives/p2p/context.hpp"
@@ -27,8 +26,6 @@ struct Algorithm {
 
 /// All of them; those of one operation stand together.
 [[nodiscard]] std::span<Algorithm const> algorithms() noexcept;
-/// Those that can run `call`.
-[[nodiscard]] std::vector<Algorithm const*> algorithms_for(Call const& call);
 [[nodiscard]] bool can_run(Algorithm const& algorithm, Call const& call) noexcept;
 /// Null where there is none.
 [[nodiscard]] Algorithm const* find_algorithm(Operation operation, std::string_view name) noexcept;

@@ -6,14 +6,6 @@
 #include "collectives/host_order.hpp"
 
 namespace weft::ucx {
-namespace {
-
-bool equal(PackedContract const& a, PackedContract const& b) noexcept {
-  return a.count == b.count && a.rest == b.rest;
-}
-
-}  // namespace
-
 void Announcer::announce(Purpose const& purpose, Call const& call) {
   root_ = kNone;
   bytes_ = 0;
@@ -105,7 +97,7 @@ void Announcer::swap(Purpose const& purpose, int distance, std::size_t gives) {
 
 void Announcer::note(Header const& theirs) noexcept {
   if (header_.other != kNone) return;
-  if (!equal(theirs.contract, header_.contract)) {
+  if (theirs.contract != header_.contract) {
     header_.other = theirs.rank;
     header_.differing = theirs.contract;
   } else if (theirs.other != kNone) {

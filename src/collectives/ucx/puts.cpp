@@ -78,7 +78,7 @@ bool UcxBackend::run_puts(Call const& call, Purpose const& purpose) {
     std::memcpy(&place, announcer_.block_of(peer), sizeof place);
     if (receives(call, peer) && place.window == Windows::Place::kNone) return false;
   }
-  explain(call, "puts", "ranks write to one another's symmetric memory");
+  explain(call, "puts", [] { return "ranks write to one another's symmetric memory"; });
 
   auto const bytes = call.bytes();
   auto const scatters = call.contract.operation == Operation::scatter;

@@ -57,7 +57,7 @@ bool UcxBackend::is_small(Call const& call, double others_s) const noexcept {
 }
 
 void UcxBackend::run_small(Call const& call, Purpose const& purpose) {
-  explain(call, "inline", "buffers ride along with the announcement");
+  explain(call, "inline", [] { return "buffers ride along with the announcement"; });
   if (combines(call.contract.operation)) return combine_small(call, purpose);
   move_small(call, purpose);
 }
@@ -80,20 +80,20 @@ void UcxBackend::combine_small(Call const& call, Purpose const& purpose) {
   if (operation == Operation::exscan && rank() == 0) return;
   auto const contributors = is_scan ? rank() + (operation == Operation::scan ? 1 : 0) : size();
   auto const first = operation == Operation::reduce_scatter ? static_cast<std::size_t>(rank()) * call.bytes() : 0;
-  std::vector<void const*> sources;
-  std::vector<double> scales(static_cast<std::size_t>(contributors), 1);
+  sources_.clear();
+  scales_.assign(static_cast<std::size_t>(contributors), 1);
   for (int peer = 0; peer < contributors; ++peer) {
     auto const* const block = announcer_.block_of(peer);
-    if (before > 0) std::memcpy(&scales[static_cast<std::size_t>(peer)], block, before);
-    sources.push_back(block + before + first);
+    if (before > 0) std::memcpy(&scales_[static_cast<std::size_t>(peer)], block, before);
+    sources_.push_back(block + before + first);
   }
   auto const dtype = call.contract.dtype;
-  kernels::Reducer const how(call.contract.reduce, scales.data(), call.user);
+  kernels::Reducer const how(call.contract.reduce, scales_.data(), call.user);
   auto const count = call.bytes() / call.grain();
   if (!is_scan && hosts_.applies_to(dtype, call.contract.reduce)) {
-    return hosts_.reduce({&call.recv, 1}, sources, count, dtype, how);
+    return hosts_.reduce({&call.recv, 1}, sources_, count, dtype, how);
   }
-  kernels::reduce({&call.recv, 1}, sources, count, dtype, how);
+  kernels::reduce({&call.recv, 1}, sources_, count, dtype, how);
 }
 
 void UcxBackend::move_small(Call const& call, Purpose const& purpose) {

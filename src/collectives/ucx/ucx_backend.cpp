@@ -72,6 +72,7 @@ std::unique_ptr<UcxBackend> UcxBackend::connect(Bootstrap& bootstrap, Communicat
 
 void UcxBackend::find_costs(Bootstrap& bootstrap, CommunicatorOptions const& options, RankHosts const& hosts) {
   network_ = ucx::find_costs(bootstrap, transport_, options, devices_, hosts.numbers);
+  chosen_.fill({});
 }
 
 UcxBackend::UcxBackend(Bootstrap& bootstrap, CommunicatorOptions const& options, ChannelOptions const& channel,
@@ -96,10 +97,6 @@ void UcxBackend::leave_behind(std::shared_ptr<Leftover> leftover) {
   std::lock_guard const lock(leftovers_mutex_);
   std::erase_if(leftovers_, [](auto const& each) { return each->is_done(); });
   leftovers_.push_back(std::move(leftover));
-}
-
-void UcxBackend::explain(Call const& call, std::string_view algorithm, std::string const& why) const {
-  if (explainer_) explainer_->note(call.contract.operation, "any memory", algorithm, [&] { return why; });
 }
 
 void UcxBackend::run(Call const& call) {
@@ -131,22 +128,30 @@ void UcxBackend::look_around(Call const& inside, int peer, std::function<bool()>
 }
 
 void UcxBackend::run_checked(Call const& call, Purpose const& purpose) {
-  auto const& [algorithm, seconds] = choose(call);
-  if (is_small(call, seconds)) return run_small(call, purpose);
+  auto const choice = choose(call);
+  if (is_small(call, choice.seconds)) return run_small(call, purpose);
   if (wants_puts(call)) {
     if (run_puts(call, purpose)) return;
   } else {
     announcer_.announce(purpose, call);
   }
   if (has_private_parts(call.contract.operation)) agree_on_parts(call);
-  explain(
-      call, algorithm.name,
-      fmt::format("{:.3g} us by its formula, for {} where a message takes {:.3g} us and {:.3g} us a MiB", seconds * 1e6,
-                  describe_bytes(call.bytes()), network_.alpha_s * 1e6, network_.beta_s_per_byte * 1e6 * (1 << 20)));
-  p2p::run(algorithm, transport_, call, tuning_);
+  explain(call, choice.algorithm.name, [&] {
+    return fmt::format("{:.3g} us by its formula, for {} where a message takes {:.3g} us and {:.3g} us a MiB",
+                       choice.seconds * 1e6, describe_bytes(call.bytes()), network_.alpha_s * 1e6,
+                       network_.beta_s_per_byte * 1e6 * (1 << 20));
+  });
+  p2p::run(choice.algorithm, transport_, call, tuning_);
 }
 
-p2p::Choice UcxBackend::choose(Call const& call) const {
+p2p::Choice UcxBackend::choose(Call const& call) {
+  PackedContract const contract(call.contract);
+  auto const bytes = call.bytes();
+  static_assert(std::tuple_size_v<decltype(chosen_)> == 16);
+  auto& chosen = chosen_[(bytes * 0x9e3779b97f4a7c15U) >> 60U];
+  if (chosen.algorithm != nullptr && chosen.bytes == bytes && chosen.contract == contract) {
+    return {*chosen.algorithm, chosen.seconds};
+  }
   p2p::CostQuestion question;
   question.alpha_s = network_.alpha_s;
   question.beta_s_per_byte = network_.beta_s_per_byte;
@@ -154,7 +159,9 @@ p2p::Choice UcxBackend::choose(Call const& call) const {
   question.ranks = size();
   question.chunk_bytes = static_cast<double>(tuning_.chunk_bytes);
   question.message_s = p2p::kMessageSeconds;
-  return p2p::choose(call, question, true);
+  auto const choice = p2p::choose(call, question, true);
+  chosen = {contract, bytes, &choice.algorithm, choice.seconds};
+  return choice;
 }
 
 void UcxBackend::agree_on_parts(Call const& call) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -96,7 +97,7 @@ class UcxBackend final : public Backend {
 
   void run(Call const& call);
   void run_checked(Call const& call, Purpose const& purpose);
-  [[nodiscard]] p2p::Choice choose(Call const& call) const;
+  [[nodiscard]] p2p::Choice choose(Call const& call);
   /// Compares the parts of a call whose parts only some ranks know. @throws Error{mismatch} on every rank where what
   /// one gives is not what the other expects.
   void agree_on_parts(Call const& call);
@@ -118,13 +119,26 @@ class UcxBackend final : public Backend {
   /// Brings `bytes` of every rank together, in rank order.
   void gather(void const* send, void* recv, std::size_t bytes);
 
-  void explain(Call const& call, std::string_view algorithm, std::string const& why) const;
+  /// Nothing is made of `why()`, a text, unless somebody wants to read it.
+  template <typename Why>
+  void explain(Call const& call, std::string_view algorithm, Why const& why) const {
+    if (explainer_)
+      explainer_->note(call.contract.operation, "any memory", algorithm, [&] { return std::string(why()); });
+  }
   /// Ends messages of which one has failed: with all that others wait for, unless the communicator has failed.
   void give_up(Purpose const& purpose, std::span<Passage> passages) noexcept;
   /// Keeps what UCX still uses of an abandoned message until it does not any more.
   void leave_behind(std::shared_ptr<Leftover> leftover);
 
   p2p::NetworkCosts network_;  ///< what the formulas are asked with
+  /// The last answers of choose(), each at a place that its call's bytes say: small calls feel how long it takes.
+  struct Chosen {
+    PackedContract contract;
+    std::size_t bytes = 0;
+    p2p::Algorithm const* algorithm = nullptr;  ///< null: none yet
+    double seconds = 0;
+  };
+  std::array<Chosen, 16> chosen_{};
   double gamma_s_per_byte_ = 1 / 8e9;
   HostOrder hosts_;
   bool is_outer_;
@@ -133,7 +147,10 @@ class UcxBackend final : public Backend {
   std::unique_ptr<Explainer> explainer_;  // rank 0's
   p2p::Tuning tuning_{.chunk_bytes = Worker::kMostEager};
   std::vector<std::byte> contribution_;  // and its scale
-  std::vector<std::byte> flat_;          // buffers of merged calls, side by side
+  // Of small reductions, kept for their memory: one thread at a time calls.
+  std::vector<void const*> sources_;
+  std::vector<double> scales_;
+  std::vector<std::byte> flat_;  // buffers of merged calls, side by side
 
   std::shared_ptr<Windows> windows_;  // made with the channel, which goes before it
   Channel channel_;
