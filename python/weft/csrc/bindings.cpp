@@ -116,7 +116,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("heap_usage", &heap_usage, "The process's shared heap, or None.");
   module.def("parse_bytes", &heap_bytes, py::arg("text"));
   module.def("report_wanted", [] { return weft::Config::from_environment().report; });
-  module.def("record_overlap", [] { overlap_recorder().switch_on(); });
+  module.def("record_overlap", [] { overlap_recorder().start(); });
   module.def("end_step", [] { overlap_recorder().end_step(); });
   module.def("overlap_steps", &overlap_steps);
   module.def("format_step", &format_step, py::arg("index"), py::arg("title"));

@@ -88,6 +88,15 @@ OverlapRecorder& overlap_recorder() {
   return *recorder;
 }
 
+void OverlapRecorder::start() {
+  std::lock_guard const lock(mutex_);
+  began_ = std::chrono::steady_clock::now();
+  calls_.clear();
+  waits_.clear();
+  ends_.clear();
+  on_.store(true, std::memory_order_relaxed);
+}
+
 OverlapRecorder::Watch::Watch(OverlapRecorder& recorder, char const* name, at::TensorList inputs,
                               at::TensorList results, std::optional<Stream> const& stream)
     : recorder_(recorder) {
@@ -134,6 +143,7 @@ OverlapRecorder::Wait::~Wait() {
 
 void OverlapRecorder::add(RecordedCall const& call) {
   std::lock_guard const lock(mutex_);
+  if (call.ready.at < began_) return;
   calls_.push_back(call);
   if (calls_.size() > kMostCalls) calls_.pop_front();
 }

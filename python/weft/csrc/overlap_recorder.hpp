@@ -59,7 +59,8 @@ class OverlapRecorder {
  public:
   static constexpr std::size_t kMostCalls = 200'000;  ///< the last ones count
 
-  void switch_on() noexcept { on_.store(true, std::memory_order_relaxed); }
+  /// Records from now on, and forgets what was recorded; what is under way now is left out.
+  void start();
   [[nodiscard]] bool is_on() const noexcept { return on_.load(std::memory_order_relaxed); }
 
   /// The calling thread has ended a training step.
@@ -111,6 +112,7 @@ class OverlapRecorder {
 
   std::atomic<bool> on_{false};
   mutable std::mutex mutex_;
+  std::chrono::steady_clock::time_point began_{};
   std::deque<RecordedCall> calls_;
   std::deque<RecordedWait> waits_;
   std::deque<ThreadSample> ends_;  // of steps

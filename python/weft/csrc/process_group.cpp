@@ -50,6 +50,22 @@ std::optional<EmulatedLink>& emulated_link() {
   return link;
 }
 
+/// "group 1 of ranks 0, 2": torch's name, and who is in it where torch says so, of more than eight the first and last.
+std::string name_of(ProcessGroupWeft::Options const& opts) {
+  constexpr std::size_t kMostNamed = 8;
+  if (opts.group_name.empty()) return "";
+  auto name = "group " + opts.group_name;
+  auto const& ranks = opts.global_ranks_in_group;
+  if (ranks.empty()) return name;
+  name += ranks.size() == 1 ? " of rank " : " of ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks.size() > kMostNamed && i >= 3 && i + 1 < ranks.size()) continue;
+    if (i > 0) name += ranks.size() > kMostNamed && i + 1 == ranks.size() ? ", … " : ", ";
+    name += std::to_string(ranks[i]);
+  }
+  return name;
+}
+
 Communicator create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, ProcessGroupWeft::Options const& opts) {
   auto config = Config::from_environment();
   config.timeout = opts.timeout;
@@ -57,7 +73,7 @@ Communicator create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, P
   options.config = config;
   options.heap = installed_heap();
   options.emulated_link = emulated_link();
-  options.name = opts.group_name.empty() ? "" : "group " + opts.group_name;
+  options.name = name_of(opts);
   auto bootstrap = std::make_shared<StoreBootstrap>(std::move(store), rank, size, opts.timeout, options.name);
   try {
     return Communicator::create(std::move(bootstrap), options);

@@ -162,7 +162,7 @@ def check_description(rank):
     other = dist.new_group()
     for call in (lambda: dist.all_reduce(torch.ones(3 + rank), group=group),
                  lambda: dist.all_reduce(torch.ones(3 + rank), group=group, async_op=True).wait()):
-        with pytest.raises(dist.DistBackendError, match=r"differs between ranks.*\(group_desc tensor_parallel\)"):
+        with pytest.raises(dist.DistBackendError, match=r"differs between ranks.*of ranks 0, 1\) \(group_desc tensor_parallel\)"):
             call()
     with pytest.raises(dist.DistBackendError, match="differs between ranks") as caught:
         dist.all_reduce(torch.ones(3 + rank), group=other)

@@ -88,7 +88,7 @@ def test_fsdp2_gathers_and_scatters_are_told():
     for made in run_ranks(2, "weft", train_fsdp):
         operations = {one["operation"] for one in made["collectives"]}
         assert {"all_gather_into_tensor", "reduce_scatter_tensor"} <= operations, operations
-        step, _, sums = made["table"].partition("all ")
+        step, _, sums = made["table"].partition(f" {STEPS} steps")
         for operation in ("all_gather_into_tensor", "reduce_scatter_tensor"):
             calls = sum(one["operation"] == operation for one in made["steps"][made["typical_step"]]["collectives"])
             assert step.count(f"  {operation} ") == calls > 0 and operation in sums, made["table"]
@@ -131,6 +131,26 @@ def test_hidden_is_what_was_computed_meanwhile(cpu_seconds):
     computed = 1000 * cpu_seconds
     late = call["started_ms"] - call["ready_ms"]  # on a busy machine: what was computed before it began hides nothing
     assert computed - late - 15 <= call["hidden_ms"] <= computed + 15, call
+
+
+def record_twice(rank: int) -> tuple:
+    weft.record_overlap()
+    train(DDP(layers(), bucket_cap_mb=0.5))
+    first = weft.overlap_report()
+    weft.record_overlap()
+    dist.all_reduce(torch.ones(7))
+    second = weft.overlap_report()
+    return first.to_dict(), first.table(), second.collectives()
+
+
+def test_recording_again_forgets_and_set_up_is_told_apart():
+    for first, table, second in run_ranks(2, "weft", record_twice):
+        assert [(one["operation"], one["bytes"], one["calls"]) for one in second] == [("all_reduce", 28, 1)]
+        assert len(first["steps"]) == STEPS
+        # DDP compares its ranks' models when it is made: not what a step is like.
+        alike, _, others = table.partition("the other ")
+        assert f"of {STEPS} steps alike" in alike and ", in which models are set up" in others, table
+        assert "all_gather" not in alike.partition("steps alike")[2] and "all_gather" in others, table
 
 
 def inline(rank: int) -> dict:
@@ -220,5 +240,5 @@ def test_the_environment_asks_for_it_at_exit(tmp_path):
         timeout=120,
     )
     assert ran.returncode == 0, ran.stderr
-    assert ran.stderr.count("weft: rank 0 of 2, all") == 1, ran.stderr
+    assert ran.stderr.count("weft: rank 0 of 2, step") == 1, ran.stderr
     assert "weft: rank 1" not in ran.stderr

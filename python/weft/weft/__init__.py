@@ -69,7 +69,8 @@ def overlap_report():
 
 
 def record_overlap() -> None:
-    """Records collectives and training steps from now on, for ``overlap_report()``."""
+    """Records collectives and training steps from now on, for ``overlap_report()``; what was recorded before is
+    forgotten, so that a second call leaves out a warm-up."""
     from weft import overlap
 
     overlap.start()

@@ -19,14 +19,13 @@ _started = False
 
 
 def start() -> None:
-    """Records from now on; a step ends with every optimizer's step()."""
+    """Records from now on, forgetting what was recorded before; a step ends with every optimizer's step()."""
     global _started
-    if _started:
-        return
-    _started = True
     loaded = extension()
     loaded.record_overlap()
-    register_optimizer_step_post_hook(lambda *_: loaded.end_step())
+    if not _started:
+        register_optimizer_step_post_hook(lambda *_: loaded.end_step())
+    _started = True
 
 
 def start_from_environment() -> None:
@@ -60,7 +59,12 @@ class _Run:
 def report() -> Report:
     if dist.is_initialized():
         _Run.rank, _Run.ranks = dist.get_rank(), dist.get_world_size()
-    return Report(extension().overlap_steps(), _Run.rank, _Run.ranks)
+    made = Report(extension().overlap_steps(), _Run.rank, _Run.ranks)
+    which = made.typical()
+    if which is not None:  # now: recording may start afresh
+        title = f"{made.who}, step {which} (the first is 0), the median of those alike"
+        made.typical_step = extension().format_step(which, title)
+    return made
 
 
 def _print_at_exit() -> None:
@@ -83,16 +87,27 @@ class Report:
         self.steps = steps
         self.rank = rank
         self.ranks = ranks
+        self.who = f"weft: rank {rank} of {ranks}"
+        self.typical_step = ""  # call by call, for table()
+
+    def alike(self) -> list[int]:
+        """The numbers of the steps that make the calls most steps make. Others set up a model, whose ranks wait for one
+        another, or still arrange their buckets."""
+        shapes = [tuple((one["operation"], one["bytes"]) for one in step["collectives"]) for step in self.steps]
+        if not shapes:
+            return []
+        # Of shapes that are equally frequent the last.
+        shape, _ = max(Counter(reversed(shapes)).items(), key=lambda item: item[1])
+        return [index for index, one in enumerate(shapes) if one == shape]
 
     def typical(self) -> int | None:
-        """The number of the median step, by exposed time, of those that make the calls most steps make."""
-        if not self.steps:
-            return None
-        shapes = [tuple((one["operation"], one["bytes"]) for one in step["collectives"]) for step in self.steps]
-        # Of shapes that are equally frequent the last: the first steps still arrange their buckets.
-        shape, _ = max(Counter(reversed(shapes)).items(), key=lambda item: item[1])
-        alike = [index for index, one in enumerate(shapes) if one == shape]
-        return sorted(alike, key=lambda index: self.steps[index]["exposed_ms"])[len(alike) // 2]
+        """The number of the median step, by exposed time, of alike()."""
+        alike = self.alike()
+        return sorted(alike, key=lambda index: self.steps[index]["exposed_ms"])[len(alike) // 2] if alike else None
+
+    def of_steps(self, numbers: list[int]) -> Report:
+        """A report of some of the steps."""
+        return Report([self.steps[number] for number in numbers], self.rank, self.ranks)
 
     def totals(self) -> dict:
         """Sums over all steps."""
@@ -112,13 +127,24 @@ class Report:
         return [{"operation": name, "bytes": size, **sums} for (name, size), sums in sorted(kinds.items())]
 
     def table(self) -> str:
-        """For a terminal: a typical step call by call, then sums over all steps."""
-        which = self.typical()
-        if which is None:
+        """For a terminal: a typical step call by call, then sums over those alike, and over the others."""
+        if not self.steps:
             return f"weft: rank {self.rank} has recorded no collective: {_why_nothing()}\n"
-        title = f"weft: rank {self.rank} of {self.ranks}, step {which} of {len(self.steps)}, the median of those alike"
-        lines = [extension().format_step(which, title)]
-        lines.append(f"weft: rank {self.rank} of {self.ranks}, all {len(self.steps)} steps\n")
+        who, steps, alike = self.who, len(self.steps), self.alike()
+        lines = [self.typical_step]
+        lines.append(f"{who}, all {steps} steps\n" if len(alike) == steps else f"{who}, the {len(alike)} of {steps} steps alike\n")
+        lines += self.of_steps(alike)._sums()
+        others = [number for number in range(steps) if number not in alike]
+        if others:
+            lines.append(f"{who}, the other {len(others)}, in which models are set up or buckets arranged\n")
+            lines += self.of_steps(others)._sums()
+        return "".join(lines)
+
+    __str__ = table
+
+    def _sums(self) -> list[str]:
+        """Lines of table()."""
+        lines = []
         row = "  {:<24} {:>12} {:>8} {:>17} {:>12} {:>12}\n"
         lines.append(row.format("collective", "bytes", "calls", "communication ms", "hidden ms", "exposed ms"))
         kinds = self.collectives()
@@ -128,9 +154,7 @@ class Report:
         sums = self.totals()
         times = [f"{sums[name]:.3f}" for name in ("communication_ms", "hidden_ms", "exposed_ms")]
         lines.append(row.format("total", "", sum(kind["calls"] for kind in kinds), *times))
-        return "".join(lines)
-
-    __str__ = table
+        return lines
 
     def to_dict(self) -> dict:
         return {
@@ -146,7 +170,7 @@ class Report:
         return json.dumps(self.to_dict())
 
     def write_trace(self, path: str, group=None) -> None:
-        """Collective over `group`: all ranks' steps as one file for ui.perfetto.dev, which its rank 0 writes."""
+        """Collective over `group`: all ranks' steps, as recorded when this is called, as one file for ui.perfetto.dev, which its rank 0 writes."""
         backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
         if backend.name() != NAME:
             raise ValueError(f"weft: write_trace needs a group of the weft back end, not {backend.name()}")
