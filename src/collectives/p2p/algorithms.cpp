@@ -233,8 +233,7 @@ Choice choose(Call const& call, CostQuestion network, bool same_bits) {
   if (same_bits && combines && !is_exact(contract.dtype, contract.reduce)) {
     end = std::remove_if(begin, end, std::not_fn(is_bitwise));
   }
-  if (network.ranks == 1 || end - begin == 1)
-    return {*begin->algorithm, network.ranks == 1 ? 0 : begin->algorithm->cost_s(network)};
+  if (network.ranks == 1) return {*begin->algorithm, 0};
   for (auto each = begin; each != end; ++each) each->takes = each->algorithm->cost_s(network);
   auto const by_time = [](Candidate const& a, Candidate const& b) { return a.takes < b.takes; };
   auto const least = std::min_element(begin, end, by_time)->takes;
@@ -243,7 +242,7 @@ Choice choose(Call const& call, CostQuestion network, bool same_bits) {
   auto without_bytes = network;
   without_bytes.bytes = 0;
   auto const waits = [&](Candidate const& each) { return each.algorithm->cost_s(without_bytes); };
-  auto const best = end - begin == 1 ? begin : std::min_element(begin, end, [&](auto const& a, auto const& b) {
+  auto const best = std::min_element(begin, end, [&](auto const& a, auto const& b) {
     return waits(a) != waits(b) ? waits(a) < waits(b) : by_time(a, b);
   });
   return {*best->algorithm, best->takes};

@@ -6,6 +6,7 @@
 #include "collectives/host_order.hpp"
 
 namespace weft::ucx {
+
 void Announcer::announce(Purpose const& purpose, Call const& call) {
   root_ = kNone;
   bytes_ = 0;
