@@ -136,7 +136,7 @@ class Report:
         lines += self.of_steps(alike)._sums()
         others = [number for number in range(steps) if number not in alike]
         if others:
-            lines.append(f"{who}, the other {len(others)}, in which models are set up or buckets arranged\n")
+            lines.append(f"{who}, the other {len(others)}, which make other calls, as when models are set up\n")
             lines += self.of_steps(others)._sums()
         return "".join(lines)
 
