@@ -4,29 +4,37 @@
 #include <cstddef>
 
 #include "scheduler/graph/at.hpp"
+#include "scheduler/plan/serial_order.hpp"
 
 namespace weft {
+
+namespace {
+
+std::vector<std::int32_t> places_of(std::vector<TaskId> const& order) {
+  std::vector<std::int32_t> places(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) places[at(order[i])] = static_cast<std::int32_t>(i);
+  return places;
+}
+
+}  // namespace
 
 MemoryOutlook::MemoryOutlook(Problem const& problem, std::vector<TaskId> const& order)
     : problem_(problem),
       order_(order),
-      position_(order.size()),
+      position_(places_of(order)),
       started_(order.size(), false),
-      serial_(static_cast<std::int32_t>(order.size())) {
-  for (std::size_t i = 0; i < order.size(); ++i) position_[at(order[i])] = static_cast<std::int32_t>(i);
+      serial_(serial_live(problem, order)) {
   auto const& storages = problem.storages();
   by_position_.resize(storages.size());
   passed_.assign(storages.size(), 0);
   unended_.resize(storages.size());
-  auto const end = static_cast<std::int32_t>(order.size());
   for (std::size_t i = 0; i < storages.size(); ++i) {
     Storage const& storage = storages[i];
+    by_position_[i].reserve(storage.users.size());
     for (TaskId const user : storage.users) by_position_[i].push_back(position(user));
     std::sort(by_position_[i].rbegin(), by_position_[i].rend());
     unended_[i] = static_cast<std::int32_t>(storage.users.size());
     if (storage.users.empty() && !storage.kept) continue;
-    auto const begin = storage.first == kNone ? 0 : position(storage.first);
-    serial_.add(begin, storage.kept ? end : by_position_[i].front() + 1, storage.bytes);
     if (storage.first == kNone) live_ += storage.bytes;
   }
   peak_ = live_;
@@ -68,6 +76,13 @@ MemoryOutlook::Prospect MemoryOutlook::prospect(TaskId task) {
   std::int64_t const then = outlook();
   change(task, -1);
   return {live, then};
+}
+
+bool MemoryOutlook::is_safe(TaskId task, std::int64_t capacity) {
+  std::int64_t const made = problem_.made_by(task);
+  if (live_ + made > capacity) return false;
+  // What it makes is all that it can add anywhere.
+  return outlook() + made <= capacity || prospect(task).outlook <= capacity;
 }
 
 void MemoryOutlook::start(TaskId task) {

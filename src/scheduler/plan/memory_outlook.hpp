@@ -33,6 +33,8 @@ class MemoryOutlook {
     std::int64_t outlook;
   };
   [[nodiscard]] Prospect prospect(TaskId task);
+  /// Whether neither of them would be above the capacity.
+  [[nodiscard]] bool is_safe(TaskId task, std::int64_t capacity);
   void start(TaskId task);
   void end(TaskId task);
 

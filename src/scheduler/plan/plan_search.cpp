@@ -13,6 +13,7 @@
 #include "scheduler/graph/at.hpp"
 #include "scheduler/plan/launch_moves.hpp"
 #include "scheduler/plan/replay_tasks.hpp"
+#include "scheduler/plan/sequence_search.hpp"
 
 namespace weft {
 
@@ -28,13 +29,22 @@ constexpr std::size_t kOperatorsLookedAt = 4'800'000;
 constexpr std::size_t kLeastAttempts = 24;
 constexpr std::size_t kMostAttempts = 280;
 /// Likewise for the part of the search that sends what is ready.
-constexpr std::size_t kOperatorsSent = 600'000;
+constexpr std::size_t kOperatorsSent = 300'000;
 constexpr std::size_t kMostSent = 240;
 /// Likewise for the part of the search that moves single collectives.
-constexpr std::size_t kOperatorsMoved = 800'000;
+constexpr std::size_t kOperatorsMoved = 400'000;
+/// Likewise for orders of which the best launches are found.
+constexpr std::size_t kOperatorsSequenced = 60'000;
+constexpr std::size_t kMostOrders = 24;
 /// Of small graphs, in which more is to be gained than planning takes.
 constexpr std::size_t kFewOperators = 4'000;
 constexpr std::size_t kMostMoves = 1'500;
+/// Of larger ones none so near the bound is improved further, nor by a part of the search of which so many rounds
+/// together brought less than this share.
+constexpr double kEnough = 0.005;
+constexpr double kRoundedBound = 1e-4;
+constexpr std::size_t kPatience = 5;
+constexpr double kLeastGain = 2e-4;
 constexpr std::uint64_t kSampleSeed = 1;
 /// Choices of one round, and how many rounds may bring nothing that was not tried before (small graphs have few ways to
 /// merge).
@@ -168,7 +178,8 @@ bool PlanSearch::is_over() const {
 
 bool PlanSearch::has_ended() const {
   if (Clock::now() - began_ > options_.time_limit) return true;
-  return start_.best.run.makespan_s <= planner_.bound().within_memory_s() * (1 + 1e-4);
+  double const near = planner_.unmerged().tasks().size() <= kFewOperators ? kRoundedBound : kEnough;
+  return start_.best.run.makespan_s <= planner_.bound().within_memory_s() * (1 + near);
 }
 
 /// First, so that the search is never worse.
@@ -250,7 +261,14 @@ void PlanSearch::send_as_ready() {
 void PlanSearch::improve() {
   Chance chance(kSampleSeed + 1);
   double step = 4;
+  bool const patient = planner_.unmerged().tasks().size() <= kFewOperators;
+  std::vector<double> shortest_before;
   for (int repeats = 0; repeats < kMostRepeats && !is_over();) {
+    shortest_before.push_back(shortest_s());
+    std::size_t const rounds = shortest_before.size();
+    if (!patient && rounds > kPatience && shortest_s() > shortest_before[rounds - 1 - kPatience] * (1 - kLeastGain)) {
+      break;
+    }
     std::vector<PlanChoice> choices;
     for (std::size_t i = 0; i < kRound; ++i) {
       PlanChoice choice = start_.leaders[i % 2 == 0 ? 0 : (i / 2) % start_.leaders.size()];
@@ -274,6 +292,25 @@ void PlanSearch::improve() {
     if (start_.attempts == before) ++repeats;
     if (shortest_s() > shortest * (1 - 1e-3)) step = std::max(1.1, 1 + (step - 1) * 0.85);
   }
+}
+
+/// The best sequence of launches for what the best plan computes, in its order or another one.
+void PlanSearch::sequence() {
+  if (sent_bytes_ <= 0 || has_ended()) return;
+  Problem const& unmerged = planner_.unmerged();
+  std::vector<TaskId> order;
+  for (TaskId const task : start_.best.run.started) {
+    for (OpId const op : start_.best.problem->task(task).ops) order.push_back(unmerged.task_of(op));
+  }
+  auto found =
+      search_sequence(unmerged, order,
+                      {.capacity = planner_.capacity(),
+                       .contention = planner_.contention(),
+                       .below_s = shortest_s(),
+                       .most_orders = std::clamp<std::size_t>(kOperatorsSequenced / order.size(), 1, kMostOrders)});
+  if (!found) return;
+  auto const told = std::make_shared<Merged const>(std::move(found->merged));
+  try_all({{.merged = told}, {.rush = 0.01, .merged = told}});
 }
 
 /// From the best plan, a few collectives at a time sent with others than they were, launch by launch until that brings
@@ -339,7 +376,9 @@ Plan PlanSearch::best() {
   sample();
   improve();
   send_as_ready();
+  sequence();
   refine();
+  sequence();
   return steadiest(rival_s);
 }
 

@@ -57,6 +57,7 @@ class PlanSearch {
   void sample();
   void send_as_ready();
   void improve();
+  void sequence();
   void refine();
   [[nodiscard]] static Refined refined(PlanChoice choice, Plan const& plan);
   void rush();

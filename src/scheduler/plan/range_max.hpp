@@ -11,15 +11,28 @@ namespace weft {
 /// O(log size).
 class RangeMax {
  public:
-  explicit RangeMax(std::int32_t size) {
-    while (leaves_ < size) leaves_ *= 2;
-    most_.assign(static_cast<std::size_t>(leaves_) * 2, 0);
-    added_.assign(static_cast<std::size_t>(leaves_) * 2, 0);
-    add(size, leaves_, kGone);
+  explicit RangeMax(std::int32_t size) : RangeMax(std::vector<std::int64_t>(static_cast<std::size_t>(size), 0)) {}
+  /// O(size).
+  explicit RangeMax(std::vector<std::int64_t> const& values) {
+    while (static_cast<std::size_t>(leaves_) < values.size()) leaves_ *= 2;
+    auto const leaves = static_cast<std::size_t>(leaves_);
+    most_.assign(leaves * 2, kGone);
+    added_.assign(leaves, 0);
+    std::copy(values.begin(), values.end(), most_.begin() + leaves_);
+    for (std::size_t node = leaves; node-- > 1;) most_[node] = std::max(most_[2 * node], most_[2 * node + 1]);
   }
 
   void add(std::int32_t begin, std::int32_t end, std::int64_t value) {
-    if (begin < end) add(1, 0, leaves_, begin, end, value);
+    if (begin >= end) return;
+    auto const leaves = static_cast<std::size_t>(leaves_);
+    std::size_t const first = static_cast<std::size_t>(begin) + leaves;
+    std::size_t const last = static_cast<std::size_t>(end) + leaves;
+    for (std::size_t low = first, high = last; low < high; low /= 2, high /= 2) {
+      if (low % 2 == 1) add_to(low++, value);
+      if (high % 2 == 1) add_to(--high, value);
+    }
+    sum_above(first);
+    sum_above(last - 1);
   }
   [[nodiscard]] std::int64_t max() const { return most_[1]; }
   /// 0 where the range is empty.
@@ -31,17 +44,15 @@ class RangeMax {
   static constexpr std::int64_t kGone = -(std::int64_t{1} << 61);
 
  private:
-  void add(std::size_t node, std::int32_t low, std::int32_t high, std::int32_t begin, std::int32_t end,
-           std::int64_t value) {
-    if (begin <= low && high <= end) {
-      added_[node] += value;
-      most_[node] += value;
-      return;
+  void add_to(std::size_t node, std::int64_t value) {
+    most_[node] += value;
+    if (node < added_.size()) added_[node] += value;
+  }
+
+  void sum_above(std::size_t node) {
+    for (node /= 2; node > 0; node /= 2) {
+      most_[node] = std::max(most_[2 * node], most_[2 * node + 1]) + added_[node];
     }
-    std::int32_t const middle = low + (high - low) / 2;
-    if (begin < middle) add(2 * node, low, middle, begin, end, value);
-    if (end > middle) add(2 * node + 1, middle, high, begin, end, value);
-    most_[node] = added_[node] + std::max(most_[2 * node], most_[2 * node + 1]);
   }
 
   [[nodiscard]] std::int64_t max(std::size_t node, std::int32_t low, std::int32_t high, std::int32_t begin,
@@ -56,7 +67,7 @@ class RangeMax {
 
   std::int32_t leaves_ = 1;
   std::vector<std::int64_t> most_;   ///< of each half, what is added to it included
-  std::vector<std::int64_t> added_;  ///< to all of it
+  std::vector<std::int64_t> added_;  ///< to all of it; none of a single position
 };
 
 }  // namespace weft

@@ -115,12 +115,11 @@ class TaskRunner {
   bool may_start(TaskId task) {
     if (rules_.blocking || rules_.in_order) {
       bool const next = memory_.position(task) == static_cast<std::int32_t>(run_.started.size());
-      return next && memory_.prospect(task).live <= rules_.capacity;
+      return next && memory_.live() + problem_.made_by(task) <= rules_.capacity;
     }
     if (!rules_.gates.empty() && rules_.gates[at(task)] != kNone && !started_[at(rules_.gates[at(task)])]) return false;
     if (problem_.task(task).resource == Resource::compute && !within_window(task)) return false;
-    auto const [live, outlook] = memory_.prospect(task);
-    return live <= rules_.capacity && outlook <= rules_.capacity;
+    return memory_.is_safe(task, rules_.capacity);
   }
 
   void start(std::size_t slot, TaskId task) {

@@ -104,10 +104,7 @@ class Sender {
     }
   }
 
-  [[nodiscard]] bool fits(TaskId task) {
-    auto const [live, outlook] = memory_.prospect(task);
-    return live <= rules_.capacity && outlook <= rules_.capacity;
-  }
+  [[nodiscard]] bool fits(TaskId task) { return memory_.is_safe(task, rules_.capacity); }
 
   bool start_one(std::size_t slot) {
     int tries = 0;

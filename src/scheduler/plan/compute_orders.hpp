@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "scheduler/plan/problem.hpp"
+
+namespace weft {
+
+/// `order` (all tasks, each behind what it waits for) with what is computed for reductions alone, weights' gradients,
+/// right behind what it waits for.
+[[nodiscard]] std::vector<TaskId> gradients_first(Problem const& problem, std::vector<TaskId> const& order);
+
+/// `order` with `wanted` and all that it waits for, as far as they stand at `begin` or behind it, moved there.
+[[nodiscard]] std::vector<TaskId> pulled_forward(Problem const& problem, std::vector<TaskId> const& order,
+                                                 std::size_t begin, TaskId wanted);
+
+}  // namespace weft
