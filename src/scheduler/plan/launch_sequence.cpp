@@ -61,6 +61,7 @@ class Sequencer {
            ++gathers) {
         // Launches lead to larger sums only.
         for (std::int32_t const state : ways_to({gathers, sum - gathers})) extend(state);
+        if (launches_ > rules_.most_launches) return std::nullopt;
       }
     }
     if (best_ == kNone) return std::nullopt;
@@ -206,6 +207,7 @@ class Sequencer {
   }
 
   bool launch(std::int32_t from, Computing computing, Sendings const& after) {
+    ++launches_;
     State state{.sent = after, .from = from, .decided_s = computing.now};
     bool const computes = send(computing, states_[at(from)].sent, after);
     state.computing = computing;
@@ -314,6 +316,7 @@ class Sequencer {
   std::vector<State> states_;
   std::vector<std::vector<std::int32_t>> ways_;  ///< to have sent so many gathers and reductions
   std::int32_t best_ = kNone;
+  std::size_t launches_ = 0;               ///< that were tried
   std::vector<double>* starts_ = nullptr;  ///< to be told
 };
 

@@ -12,9 +12,10 @@ namespace weft {
 struct SequenceRules {
   std::int64_t capacity = 0;
   double contention = 0;
-  double below_s = 0;             ///< a sequence that takes as long as this is not looked for
-  std::size_t most_states = 24;   ///< of those that have sent the same, the best ones are followed
-  double size_growth = 1.2;       ///< sizes of a launch that are tried at one moment
+  double below_s = 0;                     ///< a sequence that takes as long as this is not looked for
+  std::size_t most_states = 24;           ///< of those that have sent the same, the best ones are followed
+  double size_growth = 1.2;               ///< sizes of a launch that are tried at one moment
+  std::size_t most_launches = 1'500'000;  ///< that are tried: the search is given up beyond, after about a second
   double memory_slack = 1. / 96;  ///< of the capacity: states that differ by no more take as much memory as each other
 };
 
@@ -43,7 +44,7 @@ struct LaunchSequence {
 /// computed less and takes as much memory. Computing goes on whenever what it needs is there and has room; launches
 /// start where there is room for what they make. It is a search all the same, and no proof: sizes and states are
 /// thinned, as the rules say. Deterministic.
-/// None where nothing shorter than rules.below_s was found.
+/// None where nothing shorter than rules.below_s was found, or not with rules.most_launches.
 [[nodiscard]] std::optional<LaunchSequence> best_launches(SendChain const& chain, SequenceRules const& rules);
 
 }  // namespace weft

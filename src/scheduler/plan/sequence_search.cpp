@@ -15,6 +15,7 @@ namespace weft {
 
 namespace {
 
+constexpr ChainLimits kCoarse{.gathers = 120, .reductions = 60};
 /// Where the link is idle longest; and so many reductions that could be sent first there.
 constexpr std::size_t kIdlePlaces = 2;
 constexpr std::size_t kPulled = 8;
@@ -31,6 +32,7 @@ class SequenceSearch {
   SequenceSearch(Problem const& problem, SequenceSearchRules const& rules) : problem_(problem), rules_(rules) {}
 
   std::optional<SequencePlan> run(std::vector<TaskId> const& order) {
+    attempt(order, kCoarse);  // what follows has to be shorter, and is looked for in less time
     attempt(order);
     attempt(gradients_first(problem_, order));
     while (found_ && pull()) {
@@ -40,9 +42,9 @@ class SequenceSearch {
   }
 
  private:
-  bool attempt(std::vector<TaskId> order) {
+  bool attempt(std::vector<TaskId> order, ChainLimits const& limits = {}) {
     if (orders_++ >= rules_.most_orders || serial_peak(problem_, order) > rules_.capacity) return false;
-    auto chain = send_chain(problem_, order);
+    auto chain = send_chain(problem_, order, limits);
     if (!chain) return false;
     auto sequence = best_launches(*chain, {.capacity = rules_.capacity,
                                            .contention = rules_.contention,
