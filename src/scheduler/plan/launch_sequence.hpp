@@ -15,7 +15,7 @@ struct SequenceRules {
   double below_s = 0;                     ///< a sequence that takes as long as this is not looked for
   std::size_t most_states = 24;           ///< of those that have sent the same, the best ones are followed
   double size_growth = 1.2;               ///< sizes of a launch that are tried at one moment
-  std::size_t most_launches = 1'500'000;  ///< that are tried: the search is given up beyond, after about a second
+  std::size_t most_launches = 3'000'000;  ///< that are tried: the search is given up beyond, after about 2 s
   double memory_slack = 1. / 96;  ///< of the capacity: states that differ by no more take as much memory as each other
 };
 

@@ -54,6 +54,7 @@ constexpr unsigned kMostThreads = 4;
 constexpr std::size_t kLeaders = 3;
 /// Plans longer than the best by this share are not looked at further, and how many others are.
 constexpr double kNear = 0.002;
+constexpr double kNearOfLarge = 0.005;
 constexpr std::size_t kMostNear = 40;
 
 /// Calls work(0) to work(count - 1), each once, on several threads.
@@ -136,7 +137,7 @@ std::vector<std::pair<std::size_t, double>> PlanSearch::try_all(std::vector<Plan
   std::vector<Plan> plans(choices.size());
   std::vector<std::pair<std::size_t, double>> complete;
   on_threads(choices.size(), [&](std::size_t i) {
-    if (drafts[i]) plans[i] = planner_.run(*std::move(drafts[i]), shortest * (1 + kNear));
+    if (drafts[i]) plans[i] = planner_.run(*std::move(drafts[i]), shortest * (1 + near()));
   });
   for (std::size_t i = 0; i < plans.size(); ++i) {
     if (!plans[i].problem) continue;
@@ -157,7 +158,7 @@ void PlanSearch::take(PlanChoice const& choice, Plan plan) {
     if (start_.leaders.size() > kLeaders) start_.leaders.pop_back();
   }
   if (near_.size() >= kMostNear) {
-    std::erase_if(near_, [&](Plan const& each) { return each.run.makespan_s > shortest_s() * (1 + kNear); });
+    std::erase_if(near_, [&](Plan const& each) { return each.run.makespan_s > shortest_s() * (1 + near()); });
   }
   if (plan.problem && plan.run.complete && near_.size() < kMostNear) near_.push_back(std::move(plan));
   if (options_.progress) options_.progress({Clock::now() - began_, shortest_s(), planner_.bound().within_memory_s()});
@@ -178,8 +179,8 @@ bool PlanSearch::is_over() const {
 
 bool PlanSearch::has_ended() const {
   if (Clock::now() - began_ > options_.time_limit) return true;
-  double const near = planner_.unmerged().tasks().size() <= kFewOperators ? kRoundedBound : kEnough;
-  return start_.best.run.makespan_s <= planner_.bound().within_memory_s() * (1 + near);
+  bool const all = !sampled_ || planner_.unmerged().tasks().size() <= kFewOperators;
+  return shortest_s() <= planner_.bound().within_memory_s() * (1 + (all ? kRoundedBound : kEnough));
 }
 
 /// First, so that the search is never worse.
@@ -374,6 +375,7 @@ Plan PlanSearch::best() {
   policies();
   double const rival_s = start_.best.run.makespan_s;
   sample();
+  sampled_ = true;
   improve();
   send_as_ready();
   sequence();
@@ -382,39 +384,59 @@ Plan PlanSearch::best() {
   return steadiest(rival_s);
 }
 
-/// Of the plans that are hardly longer than the best, that which suffers least when sending takes longer and computing
-/// shorter than planned, or the reverse; but none that is longer than another policy's.
+/// Of the plans that are hardly longer than the best, and no longer than another policy's: the shortest that no other
+/// policy's beats when sending takes longer and computing shorter than planned, or the reverse; where there is none,
+/// that which loses least.
 Plan PlanSearch::steadiest(double rival_s) {
-  constexpr std::array<Disturbance, 2> disturbances = {Disturbance{.compute = 0.8, .communication = 1.2},
-                                                       Disturbance{.compute = 1.2, .communication = 0.8}};
-  using Times = std::array<double, disturbances.size()>;
-  constexpr double never = std::numeric_limits<double>::infinity();
-  double const most = std::min(rival_s, start_.best.run.makespan_s * (1 + kNear));
-  near_.erase(std::remove_if(near_.begin(), near_.end(), [&](Plan const& plan) { return plan.run.makespan_s > most; }),
-              near_.end());
+  double const most = std::min(rival_s, shortest_s() * (1 + near()));
+  std::erase_if(near_, [&](Plan const& plan) { return plan.run.makespan_s > most; });
   near_.push_back(std::move(start_.best));
-  std::vector<Times> replayed(near_.size());
-  on_threads(near_.size(), [&](std::size_t i) {
-    for (std::size_t k = 0; k < disturbances.size(); ++k) {
-      replayed[i][k] = replay_tasks(*near_[i].problem, near_[i].run.started, planner_.capacity(), planner_.contention(),
-                                    disturbances[k]);
-    }
-  });
-  Times least;
-  least.fill(never);
-  for (Times const& times : replayed) {
-    for (std::size_t k = 0; k < times.size(); ++k) least[k] = std::min(least[k], times[k]);
+  std::stable_sort(near_.begin(), near_.end(),
+                   [](Plan const& a, Plan const& b) { return a.run.makespan_s < b.run.makespan_s; });
+  Replayed least;
+  least.fill(std::numeric_limits<double>::infinity());
+  for (Replayed const& rival : replayed(rivals())) {
+    for (std::size_t k = 0; k < least.size(); ++k) least[k] = std::min(least[k], rival[k]);
   }
-  auto const loss = [&](std::size_t plan) {
-    double worst = 0;
-    for (std::size_t k = 0; k < least.size(); ++k) worst = std::max(worst, replayed[plan][k] / least[k]);
-    return worst;
-  };
-  std::size_t steadiest = near_.size() - 1;
-  for (std::size_t plan = 0; plan < near_.size(); ++plan) {
-    if (loss(plan) < loss(steadiest)) steadiest = plan;
+  std::size_t steadiest = 0;
+  double least_loss = std::numeric_limits<double>::infinity();
+  auto const replays = replayed(near_);
+  for (std::size_t plan = 0; plan < near_.size() && least_loss > 1; ++plan) {
+    double loss = 0;
+    for (std::size_t k = 0; k < least.size(); ++k) loss = std::max(loss, replays[plan][k] / least[k]);
+    if (loss < least_loss) steadiest = plan;
+    least_loss = std::min(least_loss, loss);
   }
   return std::move(near_[steadiest]);
+}
+
+/// What the other policies plan.
+std::vector<Plan> PlanSearch::rivals() const {
+  std::vector<Plan> plans;
+  if (planner_.unmerged().tasks().size() > kAllPoliciesOperators) return plans;
+  for (auto const policy : {SchedulePolicy::asap, SchedulePolicy::prefetch1, SchedulePolicy::prefetch2,
+                            SchedulePolicy::alap, SchedulePolicy::xla, SchedulePolicy::inductor}) {
+    plans.emplace_back();
+    plans.back() = planner_.run(planner_.draft(choice_of(policy, options_.settings)));
+  }
+  return plans;
+}
+
+std::vector<PlanSearch::Replayed> PlanSearch::replayed(std::vector<Plan> const& plans) const {
+  constexpr std::array<Disturbance, 2> disturbances = {Disturbance{.compute = 0.8, .communication = 1.2},
+                                                       Disturbance{.compute = 1.2, .communication = 0.8}};
+  std::vector<Replayed> seconds(plans.size());
+  on_threads(plans.size(), [&](std::size_t i) {
+    for (std::size_t k = 0; k < disturbances.size(); ++k) {
+      seconds[i][k] = replay_tasks(*plans[i].problem, plans[i].run.started, planner_.capacity(), planner_.contention(),
+                                   disturbances[k]);
+    }
+  });
+  return seconds;
+}
+
+double PlanSearch::near() const {
+  return planner_.unmerged().tasks().size() <= kFewOperators ? kNear : kNearOfLarge;
 }
 
 }  // namespace weft

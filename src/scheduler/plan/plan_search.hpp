@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -63,6 +64,11 @@ class PlanSearch {
   void rush();
   void move(OpId front);
   [[nodiscard]] Plan steadiest(double rival_s);
+  /// Seconds that a plan takes where operators take other times, in two ways.
+  using Replayed = std::array<double, 2>;
+  [[nodiscard]] std::vector<Plan> rivals() const;
+  [[nodiscard]] std::vector<Replayed> replayed(std::vector<Plan> const& plans) const;
+  [[nodiscard]] double near() const;        ///< so much longer than the best is hardly longer
   [[nodiscard]] double shortest_s() const;  ///< of the present start; infinite before there is one
   [[nodiscard]] std::size_t most_attempts() const;
   [[nodiscard]] bool is_over() const;
@@ -75,6 +81,7 @@ class PlanSearch {
   double sent_bytes_ = 0;  ///< by all collectives
   Start start_;
   std::optional<Refined> refined_{};
+  bool sampled_ = false;    ///< until then the search goes on however near the bound it is: for steady plans to take
   std::vector<Plan> near_;  ///< others that were hardly longer when they were found, or the best before
 };
 

@@ -32,17 +32,18 @@ class SequenceSearch {
   SequenceSearch(Problem const& problem, SequenceSearchRules const& rules) : problem_(problem), rules_(rules) {}
 
   std::optional<SequencePlan> run(std::vector<TaskId> const& order) {
-    attempt(order, kCoarse);  // what follows has to be shorter, and is looked for in less time
-    attempt(order);
-    attempt(gradients_first(problem_, order));
-    while (found_ && pull()) {
+    // What is looked for finely has to be shorter: that takes less time. Where it brings nothing, the rest is coarse.
+    bool const coarse = attempt(order, kCoarse);
+    ChainLimits const limits = attempt(order, {}) || !coarse ? ChainLimits{} : kCoarse;
+    attempt(gradients_first(problem_, order), limits);
+    while (found_ && pull(limits)) {
     }
     if (!found_) return std::nullopt;
     return SequencePlan{merged(), found_->sequence.seconds};
   }
 
  private:
-  bool attempt(std::vector<TaskId> order, ChainLimits const& limits = {}) {
+  bool attempt(std::vector<TaskId> order, ChainLimits const& limits) {
     if (orders_++ >= rules_.most_orders || serial_peak(problem_, order) > rules_.capacity) return false;
     auto chain = send_chain(problem_, order, limits);
     if (!chain) return false;
@@ -55,7 +56,7 @@ class SequenceSearch {
   }
 
   /// Whether that brought anything.
-  bool pull() {
+  bool pull(ChainLimits const& limits) {
     Found const from = *found_;
     bool better = false;
     for (std::size_t const begin : idle_places(from)) {
@@ -63,7 +64,7 @@ class SequenceSearch {
       for (std::size_t i = begin; i < from.order.size() && pulled < kPulled; ++i) {
         if (!is_reduced(from.order[i])) continue;
         ++pulled;
-        better = attempt(pulled_forward(problem_, from.order, begin, from.order[i])) || better;
+        better = attempt(pulled_forward(problem_, from.order, begin, from.order[i]), limits) || better;
       }
     }
     return better;
