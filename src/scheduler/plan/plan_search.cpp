@@ -385,8 +385,8 @@ Plan PlanSearch::best() {
 }
 
 /// Of the plans that are hardly longer than the best, and no longer than another policy's: the shortest that no other
-/// policy's beats when sending takes longer and computing shorter than planned, or the reverse; where there is none,
-/// that which loses least.
+/// policy's beats when sending takes longer and computing shorter than planned, or the reverse, or each operator longer
+/// or shorter by chance; where there is none, that which loses least.
 Plan PlanSearch::steadiest(double rival_s) {
   double const most = std::min(rival_s, shortest_s() * (1 + near()));
   std::erase_if(near_, [&](Plan const& plan) { return plan.run.makespan_s > most; });
@@ -423,8 +423,10 @@ std::vector<Plan> PlanSearch::rivals() const {
 }
 
 std::vector<PlanSearch::Replayed> PlanSearch::replayed(std::vector<Plan> const& plans) const {
-  constexpr std::array<Disturbance, 2> disturbances = {Disturbance{.compute = 0.8, .communication = 1.2},
-                                                       Disturbance{.compute = 1.2, .communication = 0.8}};
+  constexpr std::array disturbances = {Disturbance{.compute = 0.8, .communication = 1.2},
+                                       Disturbance{.compute = 1.2, .communication = 0.8},
+                                       Disturbance{.noise = 0.2, .seed = 71}, Disturbance{.noise = 0.2, .seed = 72}};
+  static_assert(disturbances.size() == std::tuple_size_v<Replayed>);
   std::vector<Replayed> seconds(plans.size());
   on_threads(plans.size(), [&](std::size_t i) {
     for (std::size_t k = 0; k < disturbances.size(); ++k) {

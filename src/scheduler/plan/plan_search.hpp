@@ -64,8 +64,8 @@ class PlanSearch {
   void rush();
   void move(OpId front);
   [[nodiscard]] Plan steadiest(double rival_s);
-  /// Seconds that a plan takes where operators take other times, in two ways.
-  using Replayed = std::array<double, 2>;
+  /// Seconds that a plan takes where operators take other times, in several ways.
+  using Replayed = std::array<double, 4>;
   [[nodiscard]] std::vector<Plan> rivals() const;
   [[nodiscard]] std::vector<Replayed> replayed(std::vector<Plan> const& plans) const;
   [[nodiscard]] double near() const;        ///< so much longer than the best is hardly longer
