@@ -384,9 +384,9 @@ Plan PlanSearch::best() {
   return steadiest(rival_s);
 }
 
-/// Of the plans that are hardly longer than the best, and no longer than another policy's: the shortest that no other
-/// policy's beats when sending takes longer and computing shorter than planned, or the reverse, or each operator longer
-/// or shorter by chance; where there is none, that which loses least.
+/// Of the plans that are hardly longer than the best, and no longer than another policy's, that which loses least
+/// beside the other policies' where operators take other times; of few operators the shortest that loses nothing, if
+/// there is one.
 Plan PlanSearch::steadiest(double rival_s) {
   double const most = std::min(rival_s, shortest_s() * (1 + near()));
   std::erase_if(near_, [&](Plan const& plan) { return plan.run.makespan_s > most; });
@@ -398,10 +398,11 @@ Plan PlanSearch::steadiest(double rival_s) {
   for (Replayed const& rival : replayed(rivals())) {
     for (std::size_t k = 0; k < least.size(); ++k) least[k] = std::min(least[k], rival[k]);
   }
+  double const enough = planner_.unmerged().tasks().size() <= kFewOperators ? 1 : 0;
   std::size_t steadiest = 0;
   double least_loss = std::numeric_limits<double>::infinity();
   auto const replays = replayed(near_);
-  for (std::size_t plan = 0; plan < near_.size() && least_loss > 1; ++plan) {
+  for (std::size_t plan = 0; plan < near_.size() && least_loss > enough; ++plan) {
     double loss = 0;
     for (std::size_t k = 0; k < least.size(); ++k) loss = std::max(loss, replays[plan][k] / least[k]);
     if (loss < least_loss) steadiest = plan;
