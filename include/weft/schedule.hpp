@@ -114,8 +114,10 @@ struct ScheduleOptions {
 struct Disturbance {
   double compute = 1;        ///< times as long
   double communication = 1;  ///< times as long
-  double noise = 0;          ///< each operator besides by a factor from [1 - noise, 1 + noise], by chance
-  std::uint64_t seed = 1;    ///< of that
+  /// Each operator besides by a factor from [1 - noise, 1 + noise] by chance, the same one in all plans of the graph;
+  /// merged collectives by that of the first of them.
+  double noise = 0;
+  std::uint64_t seed = 1;  ///< of that
 };
 
 /// Seconds that a step takes which starts its operators in the order of `schedule`, each as soon as what it waits for

@@ -43,6 +43,20 @@ TEST(ReplaySchedule, TakesNoLongerThanPlannedWithoutDisturbance) {
   }
 }
 
+TEST(ReplaySchedule, AllPlansOfAGraphMeetTheSameNoise) {
+  // 20,000 s of computing by 20 operators, whatever is merged; 40 s of sending.
+  OpGraph const graph = gathers(20, 4, 1000);
+  CostModel const model(unit_cluster());
+  auto const apart = plan_schedule(graph, model, {.policy = SchedulePolicy::blocking});
+  auto const merged = plan_schedule(
+      graph, model, {.policy = SchedulePolicy::settings, .capacity = 10'000, .settings = {.gather_bytes = 12}});
+  ASSERT_LT(merged.launches.size(), apart.launches.size());
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Disturbance const noise{.noise = 0.2, .seed = seed};
+    EXPECT_NEAR(replay_schedule(graph, model, merged, noise), replay_schedule(graph, model, apart, noise), 1.2 * 40);
+  }
+}
+
 TEST(ReplaySchedule, WhatIsWrongIsNamed) {
   OpGraph const graph = gathers(2, 8, 1);
   CostModel const model(unit_cluster());

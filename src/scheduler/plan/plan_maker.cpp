@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
 #include "scheduler/graph/at.hpp"
 #include "scheduler/order/memory_order.hpp"
 #include "scheduler/plan/bounds.hpp"
+#include "scheduler/plan/loosened_order.hpp"
 #include "scheduler/plan/policies.hpp"
 #include "scheduler/plan/serial_order.hpp"
 #include "weft/error.hpp"
@@ -133,6 +135,20 @@ Plan PlanMaker::run(Draft draft, double give_up_s) const {
   rules.give_up_s = give_up_s;
   Run run = run_tasks(*draft.problem, rules);
   return {std::move(draft.problem), std::move(run)};
+}
+
+Plan PlanMaker::loosened(Plan plan, double most_s) const {
+  constexpr double kRounding = 1e-9;
+  auto const order = loosened_order(*plan.problem, plan.run);
+  if (serial_peak(*plan.problem, order) > capacity_) return plan;
+  Run run = run_tasks(*plan.problem, {.serial = order,
+                                      .urgency = urgency_by_order(order),
+                                      .capacity = capacity_,
+                                      .contention = contention_,
+                                      .in_order = true});
+  double const most = std::max(plan.run.makespan_s, std::min(plan.run.makespan_s * (1 + kRounding), most_s));
+  if (run.makespan_s <= most) plan.run = std::move(run);
+  return plan;
 }
 
 }  // namespace weft

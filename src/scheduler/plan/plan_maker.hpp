@@ -68,6 +68,8 @@ class PlanMaker {
   [[nodiscard]] Draft draft(PlanChoice choice) const;
   /// Run::complete is false where it is certain not to end before `give_up_s`.
   [[nodiscard]] Plan run(Draft draft, double give_up_s = std::numeric_limits<double>::infinity()) const;
+  /// The plan in its loosened_order(), where it takes no longer so (but for rounding, and no longer than `most_s`).
+  [[nodiscard]] Plan loosened(Plan plan, double most_s) const;
 
  private:
   /// The serial order that memory_order() finds: it takes longer than the one there is otherwise.

@@ -29,7 +29,7 @@ constexpr std::size_t kOperatorsLookedAt = 4'800'000;
 constexpr std::size_t kLeastAttempts = 24;
 constexpr std::size_t kMostAttempts = 280;
 /// Likewise for the part of the search that sends what is ready.
-constexpr std::size_t kOperatorsSent = 300'000;
+constexpr std::size_t kOperatorsSent = 200'000;
 constexpr std::size_t kMostSent = 240;
 /// Likewise for the part of the search that moves single collectives.
 constexpr std::size_t kOperatorsMoved = 400'000;
@@ -43,7 +43,7 @@ constexpr std::size_t kMostMoves = 1'500;
 /// together brought less than this share.
 constexpr double kEnough = 0.005;
 constexpr double kRoundedBound = 1e-4;
-constexpr std::size_t kPatience = 5;
+constexpr std::size_t kPatience = 3;
 constexpr double kLeastGain = 2e-4;
 constexpr std::uint64_t kSampleSeed = 1;
 /// Choices of one round, and how many rounds may bring nothing that was not tried before (small graphs have few ways to
@@ -56,6 +56,8 @@ constexpr std::size_t kLeaders = 3;
 constexpr double kNear = 0.002;
 constexpr double kNearOfLarge = 0.005;
 constexpr std::size_t kMostNear = 40;
+/// So many of the shortest are looked at where operators take other times.
+constexpr std::size_t kMostReplayed = 20;
 
 /// Calls work(0) to work(count - 1), each once, on several threads.
 template <typename Work>
@@ -384,15 +386,17 @@ Plan PlanSearch::best() {
   return steadiest(rival_s);
 }
 
-/// Of the plans that are hardly longer than the best, and no longer than another policy's, that which loses least
-/// beside the other policies' where operators take other times; of few operators the shortest that loses nothing, if
-/// there is one.
+/// Of the plans that are hardly longer than the best, and no longer than another policy's, loosened, that which loses
+/// least beside the other policies' where operators take other times; of few operators the shortest that loses nothing,
+/// if there is one.
 Plan PlanSearch::steadiest(double rival_s) {
   double const most = std::min(rival_s, shortest_s() * (1 + near()));
   std::erase_if(near_, [&](Plan const& plan) { return plan.run.makespan_s > most; });
   near_.push_back(std::move(start_.best));
   std::stable_sort(near_.begin(), near_.end(),
                    [](Plan const& a, Plan const& b) { return a.run.makespan_s < b.run.makespan_s; });
+  if (near_.size() > kMostReplayed) near_.resize(kMostReplayed);
+  on_threads(near_.size(), [&](std::size_t i) { near_[i] = planner_.loosened(std::move(near_[i]), most); });
   Replayed least;
   least.fill(std::numeric_limits<double>::infinity());
   for (Replayed const& rival : replayed(rivals())) {
@@ -413,13 +417,13 @@ Plan PlanSearch::steadiest(double rival_s) {
 
 /// What the other policies plan.
 std::vector<Plan> PlanSearch::rivals() const {
-  std::vector<Plan> plans;
-  if (planner_.unmerged().tasks().size() > kAllPoliciesOperators) return plans;
-  for (auto const policy : {SchedulePolicy::asap, SchedulePolicy::prefetch1, SchedulePolicy::prefetch2,
-                            SchedulePolicy::alap, SchedulePolicy::xla, SchedulePolicy::inductor}) {
-    plans.emplace_back();
-    plans.back() = planner_.run(planner_.draft(choice_of(policy, options_.settings)));
-  }
+  if (planner_.unmerged().tasks().size() > kAllPoliciesOperators) return {};
+  constexpr std::array policies = {SchedulePolicy::asap, SchedulePolicy::prefetch1, SchedulePolicy::prefetch2,
+                                   SchedulePolicy::alap, SchedulePolicy::xla,       SchedulePolicy::inductor};
+  std::vector<Plan> plans(policies.size());
+  on_threads(plans.size(), [&](std::size_t i) {
+    plans[i] = planner_.run(planner_.draft(choice_of(policies[i], options_.settings)));
+  });
   return plans;
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <random>
 
+#include "scheduler/graph/at.hpp"
 #include "scheduler/plan/policies.hpp"
 #include "scheduler/plan/problem.hpp"
 #include "scheduler/plan/replay_tasks.hpp"
@@ -90,9 +91,13 @@ double replay_tasks(Problem const& problem, std::vector<TaskId> const& order, st
   rules.in_order = true;
   std::mt19937_64 random(disturbance.seed);
   std::uniform_real_distribution<double> factor(1 - disturbance.noise, 1 + disturbance.noise);
+  // By operator, so that all plans of a graph meet the same times.
+  std::vector<double> factors(problem.graph().ops.size());
+  for (double& each : factors) each = factor(random);
   for (auto const& task : problem.tasks()) {
     bool const sends = is_link(task.resource);
-    rules.seconds.push_back(task.seconds * (sends ? disturbance.communication : disturbance.compute) * factor(random));
+    rules.seconds.push_back(task.seconds * (sends ? disturbance.communication : disturbance.compute) *
+                            factors[at(task.ops.front())]);
   }
   return run_tasks(problem, rules).makespan_s;
 }
