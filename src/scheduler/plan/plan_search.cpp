@@ -28,8 +28,9 @@ constexpr std::size_t kAllPoliciesOperators = 100'000;
 constexpr std::size_t kOperatorsLookedAt = 4'800'000;
 constexpr std::size_t kLeastAttempts = 24;
 constexpr std::size_t kMostAttempts = 280;
-/// Likewise for the part of the search that sends what is ready.
+/// Likewise for the part of the search that sends what is ready; of few operators (kFewOperators) more.
 constexpr std::size_t kOperatorsSent = 200'000;
+constexpr std::size_t kFewOperatorsSent = 300'000;
 constexpr std::size_t kMostSent = 240;
 /// Likewise for the part of the search that moves single collectives.
 constexpr std::size_t kOperatorsMoved = 400'000;
@@ -227,8 +228,9 @@ void PlanSearch::sample() {
 void PlanSearch::send_as_ready() {
   if (sent_bytes_ <= 0) return;
   Chance chance(kSampleSeed + 3);
-  std::size_t const attempts =
-      std::clamp(kOperatorsSent / std::max<std::size_t>(1, planner_.unmerged().tasks().size()), kRound, kMostSent);
+  std::size_t const operators = std::max<std::size_t>(1, planner_.unmerged().tasks().size());
+  std::size_t const sent = operators <= kFewOperators ? kFewOperatorsSent : kOperatorsSent;
+  std::size_t const attempts = std::clamp(sent / operators, kRound, kMostSent);
   std::size_t const began = start_.attempts;
   PlanChoice best;
   double shortest = std::numeric_limits<double>::infinity();
