@@ -309,6 +309,12 @@ TEST(SendChain, IsNoneWhereNothingOrSeveralThingsAreSent) {
   EXPECT_FALSE(send_chain(Problem(graph, model), {0, 1, 2}));
 }
 
+bool waits_for(Problem const& problem, TaskId task, TaskId earlier) {
+  if (task == earlier) return true;
+  auto const before = problem.before(task);
+  return std::any_of(before.begin(), before.end(), [&](TaskId each) { return waits_for(problem, each, earlier); });
+}
+
 TEST(ComputeOrders, AreLegal) {
   std::mt19937 random(62);
   for (int round = 0; round < 200; ++round) {
@@ -320,7 +326,20 @@ TEST(ComputeOrders, AreLegal) {
     TaskId const wanted = order[begin + random() % (order.size() - begin)];
     auto const pulled = pulled_forward(problem, order, begin, wanted);
     EXPECT_TRUE(std::equal(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(begin), pulled.begin()));
-    for (auto const& moved : {gradients_first(problem, order), pulled}) {
+    // All that stands before `behind` and does not wait for it comes first.
+    TaskId const late = order[begin];
+    std::size_t const behind = begin + random() % (order.size() - begin);
+    auto const pushed = pushed_back(problem, order, late, behind);
+    EXPECT_TRUE(std::equal(order.begin() + static_cast<std::ptrdiff_t>(behind) + 1, order.end(),
+                           pushed.begin() + static_cast<std::ptrdiff_t>(behind) + 1));
+    auto const last_that_stays = std::find_if(order.rend() - static_cast<std::ptrdiff_t>(behind) - 1, order.rend(),
+                                              [&](TaskId task) { return !waits_for(problem, task, late); });
+    if (last_that_stays != order.rend() && *last_that_stays != late) {
+      EXPECT_GT(std::find(pushed.begin(), pushed.end(), late),
+                std::find(pushed.begin(), pushed.end(), *last_that_stays))
+          << "round " << round;
+    }
+    for (auto const& moved : {gradients_first(problem, order), pulled, pushed}) {
       std::vector<std::size_t> place(order.size(), order.size());
       for (std::size_t i = 0; i < moved.size(); ++i) place[at(moved[i])] = i;
       for (TaskId const task : order) {

@@ -54,4 +54,25 @@ std::vector<TaskId> pulled_forward(Problem const& problem, std::vector<TaskId> c
   return moved;
 }
 
+std::vector<TaskId> pushed_back(Problem const& problem, std::vector<TaskId> const& order, TaskId wanted,
+                                std::size_t place) {
+  auto const begin = order.begin();
+  auto const end = begin + static_cast<std::ptrdiff_t>(std::min(place + 1, order.size()));
+  std::vector<bool> moves(order.size(), false);
+  auto const any = [&](auto const& tasks) {
+    return std::any_of(tasks.begin(), tasks.end(), [&](TaskId each) { return moves[at(each)]; });
+  };
+  moves[at(wanted)] = true;
+  for (auto task = end; task-- != begin;) {
+    auto const later = problem.after(*task);
+    moves[at(*task)] =
+        moves[at(*task)] || (problem.task(*task).resource == Resource::compute && !later.empty() &&
+                             std::all_of(later.begin(), later.end(), [&](TaskId each) { return moves[at(each)]; }));
+  }
+  for (auto task = begin; task != end; ++task) moves[at(*task)] = moves[at(*task)] || any(problem.before(*task));
+  std::vector<TaskId> moved(begin, order.end());
+  std::stable_partition(moved.begin(), moved.begin() + (end - begin), [&](TaskId task) { return !moves[at(task)]; });
+  return moved;
+}
+
 }  // namespace weft

@@ -15,4 +15,9 @@ namespace weft {
 [[nodiscard]] std::vector<TaskId> pulled_forward(Problem const& problem, std::vector<TaskId> const& order,
                                                  std::size_t begin, TaskId wanted);
 
+/// `order` with `wanted`, what is computed for nothing else, and what waits for either, moved behind what stands at
+/// `place`, as far as they stand before it.
+[[nodiscard]] std::vector<TaskId> pushed_back(Problem const& problem, std::vector<TaskId> const& order, TaskId wanted,
+                                              std::size_t place);
+
 }  // namespace weft

@@ -35,8 +35,8 @@ constexpr std::size_t kMostSent = 240;
 /// Likewise for the part of the search that moves single collectives.
 constexpr std::size_t kOperatorsMoved = 400'000;
 /// Likewise for orders of which the best launches are found.
-constexpr std::size_t kOperatorsSequenced = 60'000;
-constexpr std::size_t kMostOrders = 24;
+constexpr std::size_t kOperatorsSequenced = 100'000;
+constexpr std::size_t kMostOrders = 40;
 /// Of small graphs, in which more is to be gained than planning takes.
 constexpr std::size_t kFewOperators = 4'000;
 constexpr std::size_t kMostMoves = 1'500;

@@ -1,6 +1,7 @@
 #include "scheduler/plan/sequence_search.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <tuple>
 #include <utility>
@@ -19,6 +20,9 @@ constexpr ChainLimits kCoarse{.gathers = 120, .reductions = 60};
 /// Where the link is idle longest; and so many reductions that could be sent first there.
 constexpr std::size_t kIdlePlaces = 2;
 constexpr std::size_t kPulled = 8;
+/// So many that come next there could come later, behind so many others.
+constexpr std::size_t kPushed = 3;
+constexpr std::array<std::size_t, 3> kBehind = {3, 6, 18};
 
 /// A sequence, and the order of computing it was found for.
 struct Found {
@@ -36,7 +40,7 @@ class SequenceSearch {
     bool const coarse = attempt(order, kCoarse);
     ChainLimits const limits = attempt(order, {}) || !coarse ? ChainLimits{} : kCoarse;
     attempt(gradients_first(problem_, order), limits);
-    while (found_ && pull(limits)) {
+    while (found_ && vary(limits)) {
     }
     if (!found_) return std::nullopt;
     return SequencePlan{merged(), found_->sequence.seconds};
@@ -55,19 +59,34 @@ class SequenceSearch {
     return true;
   }
 
-  /// Whether that brought anything.
-  bool pull(ChainLimits const& limits) {
+  /// Whether other orders brought anything.
+  bool vary(ChainLimits const& limits) {
     Found const from = *found_;
     bool better = false;
     for (std::size_t const begin : idle_places(from)) {
-      std::size_t pulled = 0;
-      for (std::size_t i = begin; i < from.order.size() && pulled < kPulled; ++i) {
-        if (!is_reduced(from.order[i])) continue;
-        ++pulled;
-        better = attempt(pulled_forward(problem_, from.order, begin, from.order[i]), limits) || better;
+      auto const next = reductions_behind(from.order, begin);
+      for (std::size_t i = 0; i < std::min(kPushed, next.size()); ++i) {
+        for (std::size_t const behind : kBehind) {
+          if (i + behind >= next.size()) continue;
+          TaskId const late = from.order[next[i]];
+          better = attempt(pushed_back(problem_, from.order, late, next[i + behind]), limits) || better;
+        }
+      }
+      for (std::size_t i = 0; i < std::min(kPulled, next.size()); ++i) {
+        better = attempt(pulled_forward(problem_, from.order, begin, from.order[next[i]]), limits) || better;
       }
     }
     return better;
+  }
+
+  /// Places in the order.
+  [[nodiscard]] std::vector<std::size_t> reductions_behind(std::vector<TaskId> const& order, std::size_t begin) const {
+    std::vector<std::size_t> places;
+    std::size_t const most = std::max(kPulled, kPushed + kBehind.back());
+    for (std::size_t i = begin; i < order.size() && places.size() < most; ++i) {
+      if (is_reduced(order[i])) places.push_back(i);
+    }
+    return places;
   }
 
   /// Sent for updates alone.
