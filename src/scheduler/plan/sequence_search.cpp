@@ -23,6 +23,8 @@ constexpr std::size_t kPulled = 8;
 /// So many that come next there could come later, behind so many others.
 constexpr std::size_t kPushed = 3;
 constexpr std::array<std::size_t, 3> kBehind = {3, 6, 18};
+/// Where that brings less, what is improved from there on mostly ends no shorter.
+constexpr double kWorthPushing = 0.9995;
 
 /// A sequence, and the order of computing it was found for.
 struct Found {
@@ -47,20 +49,35 @@ class SequenceSearch {
   }
 
  private:
-  bool attempt(std::vector<TaskId> order, ChainLimits const& limits) {
+  /// Whether it takes less than `share` of what the best so far takes.
+  bool attempt(std::vector<TaskId> order, ChainLimits const& limits, double share = 1) {
     if (orders_++ >= rules_.most_orders || serial_peak(problem_, order) > rules_.capacity) return false;
     auto chain = send_chain(problem_, order, limits);
     if (!chain) return false;
     auto sequence = best_launches(*chain, {.capacity = rules_.capacity,
                                            .contention = rules_.contention,
-                                           .below_s = found_ ? found_->sequence.seconds : rules_.below_s});
+                                           .below_s = found_ ? share * found_->sequence.seconds : rules_.below_s});
     if (!sequence) return false;
     found_ = {std::move(order), *std::move(chain), *std::move(sequence)};
     return true;
   }
 
-  /// Whether other orders brought anything.
-  bool vary(ChainLimits const& limits) {
+  /// Whether other orders brought anything: what leads to a reduction first, or, where that brings nothing, later.
+  bool vary(ChainLimits const& limits) { return pull(limits) || push(limits); }
+
+  bool pull(ChainLimits const& limits) {
+    Found const from = *found_;
+    bool better = false;
+    for (std::size_t const begin : idle_places(from)) {
+      auto const next = reductions_behind(from.order, begin);
+      for (std::size_t i = 0; i < std::min(kPulled, next.size()); ++i) {
+        better = attempt(pulled_forward(problem_, from.order, begin, from.order[next[i]]), limits) || better;
+      }
+    }
+    return better;
+  }
+
+  bool push(ChainLimits const& limits) {
     Found const from = *found_;
     bool better = false;
     for (std::size_t const begin : idle_places(from)) {
@@ -69,11 +86,8 @@ class SequenceSearch {
         for (std::size_t const behind : kBehind) {
           if (i + behind >= next.size()) continue;
           TaskId const late = from.order[next[i]];
-          better = attempt(pushed_back(problem_, from.order, late, next[i + behind]), limits) || better;
+          better = attempt(pushed_back(problem_, from.order, late, next[i + behind]), limits, kWorthPushing) || better;
         }
-      }
-      for (std::size_t i = 0; i < std::min(kPulled, next.size()); ++i) {
-        better = attempt(pulled_forward(problem_, from.order, begin, from.order[next[i]]), limits) || better;
       }
     }
     return better;
