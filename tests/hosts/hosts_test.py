@@ -381,4 +381,4 @@ if __name__ == "__main__":
     PROBE = sys.argv[1]
     test_hosts.enter_world()
     del sys.argv[1]
-    unittest.main()
+    unittest.main(verbosity=2)  # which test it is at, where CTest gives up
