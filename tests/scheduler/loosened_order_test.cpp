@@ -62,7 +62,8 @@ TEST(LoosenedOrder, ComputingDoesNotWaitForALateLinkThatItDoesNotNeed) {
   Plan const loose = planner.loosened(planner.run(planner.draft({})), kAnyTime);
   ASSERT_DOUBLE_EQ(tight.run.makespan_s, 94);
   EXPECT_DOUBLE_EQ(loose.run.makespan_s, 94);
-  // Three times slower, the third gather starts at 24 s; until then the second operator, of 22 s, waits in its place.
+  // Three times slower, the third gather starts at 24 s. The second operator, which could start at 22 s, stands behind
+  // it.
   Disturbance const slow_links{.communication = 3};
   EXPECT_DOUBLE_EQ(replayed(planner, tight, slow_links), 104);
   EXPECT_DOUBLE_EQ(replayed(planner, loose, slow_links), 102);

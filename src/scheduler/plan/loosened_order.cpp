@@ -12,7 +12,7 @@ namespace weft {
 
 namespace {
 
-/// Of what delays nothing. None or all of it loses more where links are slower, and where computing is (0.1, 0.25, 0.5,
+/// Of what delays nothing. With none or all of it plans lose more where links are slower than expected (0.1, 0.25, 0.5,
 /// 0.75 and 1 were tried on Llama 3 8B).
 constexpr double kShare = 0.5;
 

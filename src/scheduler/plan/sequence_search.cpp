@@ -23,7 +23,7 @@ constexpr std::size_t kPulled = 8;
 /// So many that come next there could come later, behind so many others.
 constexpr std::size_t kPushed = 3;
 constexpr std::array<std::size_t, 3> kBehind = {3, 6, 18};
-/// Where that brings less, what is improved from there on mostly ends no shorter.
+/// Where that brings less, what is improved from there on may end longer.
 constexpr double kWorthPushing = 0.9995;
 
 /// A sequence, and the order of computing it was found for.
