@@ -19,6 +19,8 @@ double seconds_since(Clock::time_point start) {
 }
 
 constexpr std::size_t kCopyBytes = 1 << 20;
+/// Calls of a loop over little: fewer are not timed well. Whoever asks for more gets those, not a multiple of them.
+constexpr int kFewest = 1000;
 
 }  // namespace
 
@@ -32,7 +34,10 @@ Stopwatch::Stopwatch(Board& board, DataType dtype, LoopSettings settings)
 Stopwatch::Effort Stopwatch::effort(std::size_t bytes) const noexcept {
   constexpr std::size_t kKib = 1024;
   int const iterations = settings_.iterations;
-  if (bytes <= kBatchedBytes) return {iterations * (board_.crowded() ? 10 : 50), 5};
+  if (bytes <= kBatchedBytes) {
+    auto const more = board_.crowded() ? std::min(iterations * 10, kFewest / 5) : std::min(iterations * 50, kFewest);
+    return {std::max(iterations, more), 5};
+  }
   if (bytes <= 128 * kKib) return {iterations * 4, 3};
   if (bytes <= 1024 * kKib) return {iterations, 3};
   if (bytes <= 8192 * kKib) return {std::max(2, iterations / 2), 2};
