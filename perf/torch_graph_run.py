@@ -3,13 +3,14 @@
 order leaves exposed.
 
     source scripts/lib.sh && make_python
-    build/python/bin/python perf/torch_graph_run.py [--layers 6] [--width 256] [--rounds 7]
+    build/python/bin/python perf/torch_graph_run.py [--layers 6] [--width 256] [--rounds 21]
 
 Two pinned ranks of one thread each. First the step is timed without any collective; then a link is emulated (weft.emulate_link), 50 us
 and so fast that a step's gathers and reductions take `--share` of that. Each variant is compiled with its own settings: Inductor as it
 is, its overlap passes, weft.graph. All are told the same measured speeds; weft.graph may take 1.2 times the memory of the program's
 order. Steps take turns; "exposed" is the time in which a collective is under way and the computing thread waits
-(weft.record_overlap), the median over rounds of the slower rank. Loss and gradients of all are compared to the bit.
+(weft.record_overlap), of the slower rank: the lower quartile over rounds, as what else the machine does only adds to it, and beside
+it the median. Loss and gradients of all are compared to the bit.
 Exit 1: weft.graph's order exposes more than the best of Inductor's, or results differ.
 """
 
@@ -27,7 +28,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import weft
-from torch._inductor import config
+from torch._inductor import compile_fx, config
 from weft import backend
 from weft.graph import cluster as clusters
 from weft.graph import inductor
@@ -44,7 +45,7 @@ def arguments():
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--share", type=float, default=0.5, help="communication, as a part of computing")
     parser.add_argument("--json", help="file to append a line per variant to")
     return parser.parse_args()
@@ -56,13 +57,13 @@ class Side:
     start_line = None  # a group that no link slows down
 
     def __init__(self, options, rank, settings, names, name, **model):
-        torch._dynamo.reset()
         torch.manual_seed(0)
         self.model = Transformer(options.layers, options.width, HEADS, **model)
         torch.manual_seed(1 + rank)
         self.inputs = torch.randn(options.batch, options.length, options.width)
         self.names, self.name = names, name
-        self.compiled = torch.compile(self.model, fullgraph=True)
+        # A back end of its own: dynamo would else take another side's code for the same model.
+        self.compiled = torch.compile(self.model, fullgraph=True, backend=lambda graph, inputs: compile_fx.compile_fx(graph, inputs))
         with config.patch({**settings, "fx_graph_cache": False}):
             loss = self()
         self.results = [loss.detach(), *(p.grad.clone() for p in self.model.parameters())]
@@ -82,9 +83,13 @@ class Side:
         return loss
 
 
-def slowest_median(store, rank, name, milliseconds) -> float:
-    store.set(f"{name}/{rank}", json.dumps(statistics.median(milliseconds)))
+def of_slowest(store, rank, name, mine) -> float:
+    store.set(f"{name}/{rank}", json.dumps(mine))
     return max(float(store.get(f"{name}/{one}")) for one in range(RANKS))
+
+
+def slowest_median(store, rank, name, milliseconds) -> float:
+    return of_slowest(store, rank, name, statistics.median(milliseconds))
 
 
 def settings_of(settings: dict) -> dict:
@@ -132,6 +137,8 @@ def measure(rank, options, folder):
         figures = {key: [step[key] for step in mine] for key in ("communication_ms", "exposed_ms")}
         figures["step_ms"] = taken[name]
         rows[name] = {key: slowest_median(store, rank, f"{name}/{key}", each) for key, each in figures.items()}
+        quartile = statistics.quantiles(figures["exposed_ms"], method="inclusive")[0]
+        rows[name]["exposed_quartile_ms"] = of_slowest(store, rank, f"{name}/quartile", quartile)
         rows[name]["same_bits"] = same[name]
     good = tell(options, rows, compute, speed) if rank == 0 else True
     dist.barrier()
@@ -143,15 +150,15 @@ def measure(rank, options, folder):
 def tell(options, rows, compute, speed) -> bool:
     print(f"# {options.layers} layers of width {options.width}, {options.batch} x {options.length} tokens, {RANKS} ranks, {options.rounds} rounds; "
           f"computing alone {compute:.1f} ms, link 50us:{speed / 1e6:.1f}MB/s (emulated)")  # fmt: skip
-    print(f"# {'':28} {'step ms':>9} {'sent ms':>9} {'exposed ms':>11}   bits")
+    print(f"# {'':28} {'step ms':>9} {'sent ms':>9} {'exposed ms':>11} {'quartile':>9}   bits")
     for name, row in rows.items():
         bits = "same" if row["same_bits"] else "DIFFER"
-        print(f"  {name:28} {row['step_ms']:9.1f} {row['communication_ms']:9.1f} {row['exposed_ms']:11.1f}   {bits}")
+        print(f"  {name:28} {row['step_ms']:9.1f} {row['communication_ms']:9.1f} {row['exposed_ms']:11.1f} {row['exposed_quartile_ms']:9.1f}   {bits}")
         if options.json:
             with open(options.json, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"program": "torch_graph_run", "variant": name, **row}) + "\n")
-    ours = rows["weft.graph"]["exposed_ms"]
-    best, which = min((row["exposed_ms"], name) for name, row in rows.items() if name != "weft.graph")
+    ours = rows["weft.graph"]["exposed_quartile_ms"]
+    best, which = min((row["exposed_quartile_ms"], name) for name, row in rows.items() if name != "weft.graph")
     holds = ours <= best
     print(f"exposed: {ours:.1f} ms, {ours / best:.2f} x the best of Inductor's ({which}): bar {'holds' if holds else 'MISSED'}")
     return holds
