@@ -35,7 +35,7 @@ ShellResult start_ranks(std::string const& mode, Setting const& setting, std::st
   auto const job = "MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 TORCHELASTIC_RUN_ID=ucx_test_" + std::to_string(getpid());
   return run_shell(
       "(unset OMPI_COMM_WORLD_SIZE PMIX_RANK PMI_SIZE; n=" + ranks + "; pids=; for rank in $(seq 0 $((n - 1))); do " +
-      job + " RANK=$rank WORLD_SIZE=$n LOCAL_WORLD_SIZE=$n " + setting.transports + "timeout 90 " WEFT_MPI_PROBE " " +
+      job + " RANK=$rank WORLD_SIZE=$n LOCAL_WORLD_SIZE=$n " + setting.transports + "timeout 180 " WEFT_MPI_PROBE " " +
       mode + " " + setting.backend + " " + setting.hosts + " " + more +
       " & pids=\"$pids $!\"; done; rank=0; failed=0; for pid in $pids; do rank=$((rank + 1)); wait $pid; " +
       "code=$?; wanted=0; [ $rank -lt $n ] || wanted=" + (killed ? "137" : "0") +
