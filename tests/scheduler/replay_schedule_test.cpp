@@ -57,6 +57,24 @@ TEST(ReplaySchedule, AllPlansOfAGraphMeetTheSameNoise) {
   }
 }
 
+TEST(ReplaySchedule, WhatIsSentTogetherTakesTheTimesOfItsParts) {
+  // 4,000 s of sending by 40 operators, apart or as one; 40 s of computing.
+  OpGraph const graph = gathers(40, 100, 1);
+  CostModel const model(unit_cluster());
+  auto const apart = plan_schedule(graph, model, {.policy = SchedulePolicy::blocking});
+  auto const merged = plan_schedule(
+      graph, model, {.policy = SchedulePolicy::settings, .capacity = 100'000, .settings = {.gather_bytes = 4000}});
+  ASSERT_LT(merged.launches.size(), apart.launches.size() - 30);
+  double most = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Disturbance const noise{.noise = 0.2, .seed = seed};
+    double const seconds = replay_schedule(graph, model, merged, noise);
+    EXPECT_NEAR(seconds, replay_schedule(graph, model, apart, noise), 1.2 * 40);
+    most = std::max(most, std::abs(seconds / merged.makespan_s - 1));
+  }
+  EXPECT_GT(most, 0.01);  // there is noise
+}
+
 TEST(ReplaySchedule, WhatIsWrongIsNamed) {
   OpGraph const graph = gathers(2, 8, 1);
   CostModel const model(unit_cluster());

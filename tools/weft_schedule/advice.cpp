@@ -30,6 +30,16 @@ std::int64_t weighted_median(std::vector<std::int64_t> sizes) {
   return 0;
 }
 
+bool gathers_weights(OpNode const& op) {
+  return op.kind == OpKind::collective && op.collective.kind == CollectiveKind::all_gather;
+}
+
+/// Gradients.
+bool sums(OpNode const& op) {
+  return op.kind == OpKind::collective &&
+         (op.collective.kind == CollectiveKind::reduce_scatter || op.collective.kind == CollectiveKind::all_reduce);
+}
+
 class Adviser {
  public:
   Adviser(OpGraph const& graph, Schedule const& schedule)
@@ -37,17 +47,21 @@ class Adviser {
     for (std::size_t i = 0; i < schedule.launches.size(); ++i) {
       for (OpId const op : schedule.launches[i].ops) place_[at(op)] = i;
     }
+    std::set<std::vector<TensorId>> gathered;
     for (std::size_t op = 0; op < graph.ops.size(); ++op) {
-      for (TensorId const tensor : graph.ops[op].reads) readers_[at(tensor)].push_back(static_cast<OpId>(op));
+      OpNode const& node = graph.ops[op];
+      for (TensorId const tensor : node.reads) readers_[at(tensor)].push_back(static_cast<OpId>(op));
+      if (gathers_weights(node) && gathered.insert(node.reads).second) most_.gather_bytes += node.collective.bytes;
+      if (sums(node)) most_.reduction_bytes += node.collective.bytes;
     }
   }
 
-  Advice run(TrySettings const& attempt) const {
+  Advice run(TrySettings const& attempt, IsOver const& is_over) const {
     Advice advice;
     advice.settings = settings_of_plan(advice);
     if (advice.gathers || advice.reduces) {
       advice.single_s = attempt({}).value_or(schedule_.makespan_s);
-      try_settings(advice, attempt);
+      try_settings(advice, attempt, is_over);
     }
     if (advice.gathers) advice.layers_a_gather = layers_in(advice.settings.gather_bytes);
     keep_layers(advice);
@@ -64,27 +78,26 @@ class Adviser {
       if (first.kind != OpKind::collective) continue;
       std::int64_t bytes = 0;
       for (OpId const op : launch.ops) bytes += graph_.ops[at(op)].collective.bytes;
-      if (first.collective.kind == CollectiveKind::all_gather) gathers.push_back(bytes);
-      if (first.collective.kind == CollectiveKind::reduce_scatter ||
-          first.collective.kind == CollectiveKind::all_reduce) {
-        reductions.push_back(bytes);
-      }
+      if (gathers_weights(first)) gathers.push_back(bytes);
+      if (sums(first)) reductions.push_back(bytes);
     }
     advice.gathers = !gathers.empty();
     advice.reduces = !reductions.empty();
-    return {.gather_bytes = weighted_median(std::move(gathers)),
+    // A launch may gather for forward and for backward, which is more than there is to gather at a time.
+    return {.gather_bytes = std::min(weighted_median(std::move(gathers)), most_.gather_bytes),
             .reduction_bytes = weighted_median(std::move(reductions)),
             .prefetch_depth = std::max(1, prefetch_depth())};
   }
 
   /// One setting after another, from the plan's, as long as that makes the step shorter.
-  void try_settings(Advice& advice, TrySettings const& attempt) const {
+  void try_settings(Advice& advice, TrySettings const& attempt, IsOver const& is_over) const {
     ScheduleSettings best = advice.settings;
     double least = attempt(best).value_or(std::numeric_limits<double>::infinity());
     bool const few = graph_.ops.size() <= kMostTried;
     for (ScheduleSettings from{}; few && from != best;) {
       from = best;
       for (ScheduleSettings const& other : near(from, advice)) {
+        if (is_over()) continue;
         auto const seconds = attempt(other);
         if (!seconds || *seconds >= least * kShorter) continue;
         best = other;
@@ -99,7 +112,7 @@ class Adviser {
     advice.settings_s = least;
   }
 
-  static std::vector<ScheduleSettings> near(ScheduleSettings const& from, Advice const& advice) {
+  [[nodiscard]] std::vector<ScheduleSettings> near(ScheduleSettings const& from, Advice const& advice) const {
     std::vector<ScheduleSettings> all;
     auto const add = [&](auto const& change) {
       ScheduleSettings other = from;
@@ -110,8 +123,12 @@ class Adviser {
       if (advice.gathers) add([&](auto& other) { other.gather_bytes /= divisor; });
       if (advice.reduces) add([&](auto& other) { other.reduction_bytes /= divisor; });
     }
-    if (advice.gathers) add([](auto& other) { other.gather_bytes *= 2; });
-    if (advice.reduces) add([](auto& other) { other.reduction_bytes *= 2; });
+    if (advice.gathers) {
+      add([&](auto& other) { other.gather_bytes = std::min(2 * other.gather_bytes, most_.gather_bytes); });
+    }
+    if (advice.reduces) {
+      add([&](auto& other) { other.reduction_bytes = std::min(2 * other.reduction_bytes, most_.reduction_bytes); });
+    }
     for (int const depth : {1, 2, 3, 4}) add([&](auto& other) { other.prefetch_depth = depth; });
     return all;
   }
@@ -121,8 +138,7 @@ class Adviser {
     std::map<int, std::int64_t> of_layer;
     std::map<int, std::set<std::vector<TensorId>>> seen;
     for (auto const& op : graph_.ops) {
-      bool const gathers = op.kind == OpKind::collective && op.collective.kind == CollectiveKind::all_gather;
-      if (gathers && op.layer != kNone && seen[op.layer].insert(op.reads).second)
+      if (gathers_weights(op) && op.layer != kNone && seen[op.layer].insert(op.reads).second)
         of_layer[op.layer] += op.collective.bytes;
     }
     std::vector<std::int64_t> sizes;
@@ -132,8 +148,7 @@ class Adviser {
   }
 
   [[nodiscard]] bool is_gather(Launch const& launch) const {
-    auto const& op = graph_.ops[at(launch.ops.front())];
-    return op.kind == OpKind::collective && op.collective.kind == CollectiveKind::all_gather;
+    return gathers_weights(graph_.ops[at(launch.ops.front())]);
   }
 
   /// The launches that use what an operator wrote; as {first, last}, its own place where none does.
@@ -217,12 +232,13 @@ class Adviser {
   Schedule const& schedule_;
   std::vector<std::size_t> place_;  ///< the launch of each operator
   std::vector<std::vector<OpId>> readers_;
+  ScheduleSettings most_{};  ///< all that can be sent at a time
 };
 
 }  // namespace
 
-Advice advice_from(OpGraph const& graph, Schedule const& schedule, TrySettings const& attempt) {
-  return Adviser(graph, schedule).run(attempt);
+Advice advice_from(OpGraph const& graph, Schedule const& schedule, TrySettings const& attempt, IsOver const& is_over) {
+  return Adviser(graph, schedule).run(attempt, is_over);
 }
 
 }  // namespace weft::schedule_tool

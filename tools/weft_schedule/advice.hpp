@@ -32,7 +32,11 @@ struct Advice {
 /// Seconds of a step with settings, within the schedule's capacity; none where it does not fit.
 using TrySettings = std::function<std::optional<double>(ScheduleSettings const&)>;
 
-/// `attempt` is called for a few settings; of more than 20,000 operators for the plan's own alone.
-[[nodiscard]] Advice advice_from(OpGraph const& graph, Schedule const& schedule, TrySettings const& attempt);
+/// Whether there is no time left to try more.
+using IsOver = std::function<bool()>;
+
+/// `attempt` is called for a few settings while there is time; of more than 20,000 operators for the plan's own alone.
+[[nodiscard]] Advice advice_from(OpGraph const& graph, Schedule const& schedule, TrySettings const& attempt,
+                                 IsOver const& is_over);
 
 }  // namespace weft::schedule_tool

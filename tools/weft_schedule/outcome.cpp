@@ -24,6 +24,7 @@ std::chrono::milliseconds time_limit(Settings const& settings) {
 constexpr double kRounding = 1e-9;
 /// What an advice has to gain.
 constexpr double kWorthSaying = 0.999;
+constexpr std::uint64_t kNoiseDraws = 8;
 /// Operators of a step up to which layers to keep are looked for: beyond, a plan takes seconds.
 constexpr std::size_t kMostForLayers = 100'000;
 
@@ -53,7 +54,9 @@ Replays replay(Outcome const& outcome, CostModel const& model, Schedule const& s
   auto const seconds = [&](Disturbance const& disturbance) {
     return replay_schedule(outcome.planned.graph, model, schedule, disturbance);
   };
-  return {.noise_s = seconds({.noise = 0.2}),
+  double noise_s = 0;
+  for (std::uint64_t draw = 1; draw <= kNoiseDraws; ++draw) noise_s += seconds({.noise = 0.2, .seed = draw});
+  return {.noise_s = noise_s / static_cast<double>(kNoiseDraws),
           .slow_links_s = seconds({.compute = 0.8, .communication = 1.2}),
           .slow_computing_s = seconds({.compute = 1.2, .communication = 0.8})};
 }
@@ -107,7 +110,7 @@ std::vector<int> gathered_layers(OpGraph const& graph) {
 
 /// As many of a model's last layers as make the step shortest, of all, half of them, and so on (not of the largest
 /// steps), and of those that there is room for in the plan.
-void try_to_keep(Outcome& outcome, Settings const& settings) {
+void try_to_keep(Outcome& outcome, Settings const& settings, IsOver const& is_over) {
   Advice& advice = outcome.advice;
   auto layers = gathered_layers(outcome.planned.graph);
   TransformerPlan plan = outcome.planned.plan;
@@ -119,7 +122,7 @@ void try_to_keep(Outcome& outcome, Settings const& settings) {
   advice.kept_layers.clear();
   double least = advice.settings_s * kWorthSaying;
   for (std::size_t const count : counts) {
-    if (count == 0 || count > layers.size()) continue;
+    if (count == 0 || count > layers.size() || is_over()) continue;
     plan.layers_gathered_once = already + static_cast<int>(count);
     auto const seconds = step_with(advice.settings, graph_tool::read(settings, plan), outcome);
     if (!seconds || *seconds >= least) continue;
@@ -143,8 +146,10 @@ std::vector<PlannedTime> times_of(Outcome const& outcome) {
 
 void advise(Outcome& outcome, Settings const& settings) {
   auto const attempt = [&](ScheduleSettings const& each) { return step_with(each, outcome.planned.graph, outcome); };
-  outcome.advice = advice_from(outcome.planned.graph, outcome.main_schedule(), attempt);
-  if (!settings.model.empty() && !outcome.recomputed) try_to_keep(outcome, settings);
+  auto const until = std::chrono::steady_clock::now() + time_limit(settings);
+  auto const is_over = [&] { return std::chrono::steady_clock::now() >= until; };
+  outcome.advice = advice_from(outcome.planned.graph, outcome.main_schedule(), attempt, is_over);
+  if (!settings.model.empty() && !outcome.recomputed && !is_over()) try_to_keep(outcome, settings, is_over);
 }
 
 }  // namespace
@@ -179,8 +184,9 @@ Outcome plan_case(Case planned, Settings const& settings, std::string label, Imp
       outcome.schedules.push_back(plan_schedule(outcome.planned.graph, model, options));
     } catch (Error const& error) {
       if (error.code() != ErrorCode::out_of_memory) throw;
-      throw Error(error.code(), fmt::format("{}: {} are short", error.what(),
-                                            in_gigabytes(outcome.serial_peak_bytes - outcome.capacity)));
+      throw Error(error.code(), fmt::format("{}: {} are short{}", error.what(),
+                                            in_gigabytes(outcome.serial_peak_bytes - outcome.capacity),
+                                            settings.recompute ? "" : "; --recompute auto may make it fit"));
     }
     outcome.schedules.back().policy = policy.name();
     end_progress();

@@ -15,7 +15,7 @@ namespace weft::schedule_tool {
 
 /// Seconds that a plan takes where operators take other times than planned (replay_schedule()).
 struct Replays {
-  double noise_s = 0;           ///< each 20 % more or less, by chance
+  double noise_s = 0;           ///< each 20 % more or less, by chance: the mean of several draws
   double slow_links_s = 0;      ///< collectives 20 % more, all others 20 % less
   double slow_computing_s = 0;  ///< the reverse
 };

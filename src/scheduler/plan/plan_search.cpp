@@ -59,6 +59,8 @@ constexpr double kNearOfLarge = 0.005;
 constexpr std::size_t kMostNear = 40;
 /// So many of the shortest are looked at where operators take other times.
 constexpr std::size_t kMostReplayed = 20;
+/// Sizes of buckets that settings() begins with, as parts of all that is sent.
+constexpr std::array kSharesOfAll = {0.002, 0.008, 0.03, 0.12, 1.0};
 
 /// Calls work(0) to work(count - 1), each once, on several threads.
 template <typename Work>
@@ -262,6 +264,45 @@ void PlanSearch::send_as_ready() {
   }
 }
 
+/// What users of other trainers can set, so that no advice is shorter than the plan: of few operators, as that is many.
+void PlanSearch::settings() {
+  if (sent_bytes_ <= 0 || planner_.unmerged().tasks().size() > kFewOperators) return;
+  PlanChoice best = choice_of(SchedulePolicy::settings, {});
+  double shortest = std::numeric_limits<double>::infinity();
+  auto const look_at = [&](std::vector<PlanChoice> const& choices) {
+    double const before = shortest;
+    for (auto const& [choice, seconds] : try_all(choices)) {
+      if (seconds < shortest) best = choices[choice];
+      shortest = std::min(shortest, seconds);
+    }
+    return shortest < before;
+  };
+  std::vector<PlanChoice> choices;
+  for (double const gathers : kSharesOfAll) {
+    for (double const reductions : kSharesOfAll) {
+      for (int const depth : {1, 2, 4}) {
+        choices.push_back({.gather_bytes = gathers * sent_bytes_,
+                           .reduce_bytes = reductions * sent_bytes_,
+                           .share = 1,
+                           .taper = 0,
+                           .depth = depth});
+      }
+    }
+  }
+  for (bool better = look_at(choices); better && !has_ended(); better = look_at(choices)) {
+    choices.clear();
+    for (double const factor : {0.5, 0.7, 0.85, 1.2, 1.4, 2.0}) {
+      choices.insert(choices.end(), 2, best);
+      choices.back().gather_bytes *= factor;
+      choices[choices.size() - 2].reduce_bytes *= factor;
+    }
+    for (int const depth : {1, 2, 3, 4}) {
+      choices.push_back(best);
+      choices.back().depth = depth;
+    }
+  }
+}
+
 /// Choices near the best ones, in smaller and smaller steps.
 void PlanSearch::improve() {
   Chance chance(kSampleSeed + 1);
@@ -380,6 +421,7 @@ Plan PlanSearch::best() {
   double const rival_s = start_.best.run.makespan_s;
   sample();
   sampled_ = true;
+  settings();
   improve();
   send_as_ready();
   sequence();

@@ -56,6 +56,7 @@ class PlanSearch {
   void take(PlanChoice const& choice, Plan plan);
   void policies();
   void sample();
+  void settings();
   void send_as_ready();
   void improve();
   void sequence();

@@ -62,6 +62,19 @@ std::vector<TaskId> order_of(Problem const& problem, Schedule const& schedule) {
   return order;
 }
 
+/// Of what is sent together, each operator's by its bytes.
+double factor_of(OpGraph const& graph, Task const& task, std::vector<double> const& factors) {
+  if (task.ops.size() == 1) return factors[at(task.ops.front())];
+  double sum = 0;
+  double weight = 0;
+  for (OpId const op : task.ops) {
+    auto const bytes = static_cast<double>(std::max<std::int64_t>(1, graph.ops[at(op)].collective.bytes));
+    sum += bytes * factors[at(op)];
+    weight += bytes;
+  }
+  return sum / weight;
+}
+
 }  // namespace
 
 double replay_schedule(OpGraph const& graph, CostModel const& model, Schedule const& schedule,
@@ -91,13 +104,13 @@ double replay_tasks(Problem const& problem, std::vector<TaskId> const& order, st
   rules.in_order = true;
   std::mt19937_64 random(disturbance.seed);
   std::uniform_real_distribution<double> factor(1 - disturbance.noise, 1 + disturbance.noise);
-  // By operator, so that all plans of a graph meet the same times.
+  // By operator, so that all plans of a graph meet the same times, whatever they send together.
   std::vector<double> factors(problem.graph().ops.size());
   for (double& each : factors) each = factor(random);
   for (auto const& task : problem.tasks()) {
     bool const sends = is_link(task.resource);
     rules.seconds.push_back(task.seconds * (sends ? disturbance.communication : disturbance.compute) *
-                            factors[at(task.ops.front())]);
+                            factor_of(problem.graph(), task, factors));
   }
   return run_tasks(problem, rules).makespan_s;
 }
