@@ -53,6 +53,7 @@ Json json_of(StepRecord const& step) {
           {"communication_ms", overlap.communication_ms},
           {"hidden_ms", overlap.hidden_ms},
           {"exposed_ms", overlap.exposed_ms},
+          {"idle_ms", overlap.idle_ms},
           {"hideable_ms", overlap.hideable_ms},
           {"hidden_percent", overlap.hidden_percent()},
           {"bound_ms", overlap.bound_ms}};

@@ -43,6 +43,7 @@ struct OverlapReport {
   double communication_ms = 0;  ///< |M|
   double hidden_ms = 0;         ///< |C ∩ M|
   double exposed_ms = 0;        ///< communication_ms − hidden_ms
+  double idle_ms = 0;           ///< step − |C ∪ M|: waiting for data, for a lock, for a core that others have
   /// The most communication that any launch order could have hidden under the same computation. Walks C from the first
   /// ready time on: a bucket adds its communication time to the backlog when it becomes ready, computing drains the
   /// backlog as fast as time passes; what was drained is hideable. Computation after both the last bucket was ready and
@@ -50,8 +51,8 @@ struct OverlapReport {
   /// the computation that was left, nor the time of a bucket that only the end of backward completes, counts as
   /// hideable. Time that several buckets share is given to the one that was ready first.
   double hideable_ms = 0;
-  /// No launch order ends the step sooner: max(|C|, |C before the first bucket was ready| + |M|). The second term is
-  /// the communication plus the computation that cannot hide any.
+  /// No launch order ends the step sooner, were it never idle: max(|C|, |C before the first bucket was ready| + |M|).
+  /// The second term is the communication plus the computation that cannot hide any.
   double bound_ms = 0;
   std::vector<BucketOverlap> buckets;  ///< in the order given
 

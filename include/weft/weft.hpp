@@ -6,6 +6,7 @@
 #include "weft/bucket_plan.hpp"
 #include "weft/bucketer.hpp"
 #include "weft/buffer.hpp"
+#include "weft/call_observer.hpp"
 #include "weft/checkpoint.hpp"
 #include "weft/cluster.hpp"
 #include "weft/communicator.hpp"

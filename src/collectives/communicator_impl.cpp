@@ -91,10 +91,13 @@ Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveO
   call.own_parts();
   turn_->asynchronous.store(true, std::memory_order_relaxed);
   recorder_->enqueue(call);
-  return enqueue_work(*how.stream, [this, turn = turn_, call, operation, maker = std::this_thread::get_id()]() mutable {
-    call.waited_for = std::this_thread::get_id() == maker;
-    execute(call, [&](Call const& timed) { (backend_.get()->*operation)(timed); });
-  });
+  ObservedCall const observed(call.contract.operation,
+                              bytes_of_all(call.contract.operation, call.bytes(), validator.size));
+  return enqueue_work(
+      *how.stream, [this, turn = turn_, call, operation, observed, maker = std::this_thread::get_id()]() mutable {
+        call.waited_for = std::this_thread::get_id() == maker;
+        observed.run([&] { execute(call, [&](Call const& timed) { (backend_.get()->*operation)(timed); }); });
+      });
 }
 
 std::chrono::milliseconds Communicator::Impl::timeout_of(CollectiveOptions const& how) const {
@@ -205,9 +208,9 @@ Work Communicator::Impl::end_group() {
     group->options().stream->impl().launch_deferred();
     enqueue_work(
         group->options().stream->impl(),
-        [this, turn = turn_, group, maker = std::this_thread::get_id()] {
+        [this, turn = turn_, group, observed = observe(*group), maker = std::this_thread::get_id()] {
           for (auto& calls : group->calls()) calls.call().waited_for = std::this_thread::get_id() == maker;
-          run_group(*group);
+          observed.run([&] { run_group(*group); });
         },
         state);
     return Work{state};
@@ -222,6 +225,18 @@ Work Communicator::Impl::end_group() {
   state->complete(error);
   if (error) std::rethrow_exception(error);
   return Work{state};
+}
+
+/// As one, which it is where its calls are of one kind.
+ObservedCall Communicator::Impl::observe(OpenGroup& group) const {
+  if (group.calls().empty()) return {};
+  std::size_t bytes = 0;
+  for (auto const& calls : group.calls()) {
+    Contract const& contract = calls.call().contract;
+    auto const elements = contract.group.calls > 0 ? contract.group.elements : contract.count;
+    bytes += bytes_of_all(contract.operation, elements * size_of(contract.dtype), validator.size);
+  }
+  return {group.calls().front().call().contract.operation, bytes};
 }
 
 void Communicator::Impl::run_group(OpenGroup& group) {

@@ -17,6 +17,7 @@
 #include "collectives/fusion.hpp"
 #include "collectives/merged_call.hpp"
 #include "collectives/message.hpp"
+#include "collectives/observed_call.hpp"
 #include "collectives/open_group.hpp"
 #include "collectives/validation.hpp"
 #include "core/mpi_members.hpp"
@@ -179,6 +180,7 @@ class Communicator::Impl {
   void issue(MergedCall& calls);
   void run_merged(MergedCall& calls);
   void run_group(OpenGroup& group);
+  [[nodiscard]] ObservedCall observe(OpenGroup& group) const;
   /// Moves messages; `call` is for the time limit and reports.
   void move(Call const& call, std::span<Message const> messages);
 

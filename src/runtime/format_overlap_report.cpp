@@ -10,6 +10,13 @@
 
 namespace weft {
 
+namespace {
+
+/// Of a step, above which a bound that leaves it out needs a word.
+constexpr double kIdleShare = 0.02;
+
+}  // namespace
+
 std::string format_overlap_report(OverlapReport const& report, std::string const& title,
                                   std::span<std::string const> collectives) {
   std::vector<std::string> names{"collective"};
@@ -43,8 +50,11 @@ std::string format_overlap_report(OverlapReport const& report, std::string const
   total("communication", report.communication_ms, "");
   total("hidden", report.hidden_ms, fmt::format("{:.1f} % of communication", report.hidden_percent()));
   total("exposed", report.exposed_ms, "");
+  total("idle", report.idle_ms, "neither: waiting for data, a lock, or a core");
   total("hideable", report.hideable_ms, fmt::format("{:.1f} % of it was hidden", report.hidden_of_hideable_percent()));
-  total("bound", report.bound_ms, "no order ends the step sooner");
+  total("bound", report.bound_ms,
+        report.idle_ms > kIdleShare * report.step_ms ? "idle time left out, no order ends the step sooner"
+                                                     : "no order ends the step sooner");
   return fmt::to_string(out);
 }
 

@@ -102,6 +102,7 @@ OverlapReport OverlapReport::build(Interval step, std::span<Interval const> comp
   report.communication_ms = to_ms(length(communicating));
   report.hidden_ms = to_ms(length(intersect(computing, communicating)));
   report.exposed_ms = to_ms(length(subtract(communicating, computing)));
+  report.idle_ms = std::max(0.0, report.step_ms - report.compute_ms - report.exposed_ms);
   report.bound_ms = report.compute_ms;
   for (auto const& bucket : buckets) report.buckets.push_back(describe(bucket, step.start, computing));
   if (buckets.empty()) return report;

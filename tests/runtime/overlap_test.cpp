@@ -198,7 +198,7 @@ TEST(FormatOverlapReport, ShowsEveryBucketAndTotal) {
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
 
-  ASSERT_EQ(lines.size(), 11U) << text;
+  ASSERT_EQ(lines.size(), 12U) << text;
   EXPECT_EQ(lines[0], "step 7, link 20us:2GB/s (emulated)");
   EXPECT_EQ(lines[1], "  bucket       bytes   ready ms started ms finished ms  exposed ms");
   EXPECT_EQ(lines[2], "       0       512 B      4.000     10.000      14.000       4.000");
@@ -206,9 +206,18 @@ TEST(FormatOverlapReport, ShowsEveryBucketAndTotal) {
   EXPECT_EQ(lines[4], "  step               17.000 ms");
   EXPECT_EQ(lines[7], "  hidden              0.000 ms   0.0 % of communication");
   EXPECT_EQ(lines[8], "  exposed             6.000 ms");
-  EXPECT_EQ(lines[9], "  hideable            4.000 ms   0.0 % of it was hidden");
-  EXPECT_EQ(lines[10], "  bound              11.000 ms   no order ends the step sooner");
+  EXPECT_EQ(lines[9], "  idle                0.000 ms   neither: waiting for data, a lock, or a core");
+  EXPECT_EQ(lines[10], "  hideable            4.000 ms   0.0 % of it was hidden");
+  EXPECT_EQ(lines[11], "  bound              11.000 ms   no order ends the step sooner");
   EXPECT_EQ(text.back(), '\n');
+}
+
+TEST(FormatOverlapReport, IdleTimeIsLeftOutOfTheBoundByName) {
+  auto const r = report(100, {between(40, 50)}, {bucket(512, 45, 48, 60)});
+  EXPECT_DOUBLE_EQ(r.idle_ms, 80);
+  auto const text = format_overlap_report(r, "step");
+  EXPECT_NE(text.find("  idle               80.000 ms"), std::string::npos) << text;
+  EXPECT_NE(text.find("idle time left out, no order"), std::string::npos) << text;
 }
 
 TEST(FormatOverlapReport, NamesCollectivesThatDiffer) {

@@ -73,6 +73,7 @@ py::list overlap_steps() {
     fields["communication_ms"] = report.communication_ms;
     fields["hidden_ms"] = report.hidden_ms;
     fields["exposed_ms"] = report.exposed_ms;
+    fields["idle_ms"] = report.idle_ms;
     fields["hideable_ms"] = report.hideable_ms;
     fields["bound_ms"] = report.bound_ms;
     fields["collectives"] = calls;

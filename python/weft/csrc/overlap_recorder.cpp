@@ -81,7 +81,38 @@ StepReport report_step(std::vector<RecordedCall> const& calls, std::vector<Recor
   return step;
 }
 
+/// Watches of this thread.
+thread_local int watches = 0;
+
 }  // namespace
+
+/// A call of a communicator that no process group made.
+class OverlapRecorder::Observed final : public CallObserver::Call {
+ public:
+  Observed(OverlapRecorder& recorder, std::string_view operation, std::size_t bytes) : recorder_(recorder) {
+    call_.name = operation.data();  // a constant of the library
+    call_.bytes = bytes;
+    call_.ready = call_.started = sample_here();
+  }
+  void started() noexcept override {
+    call_.started = sample(call_.ready.clock);
+    call_.on_caller = ::pthread_equal(caller_, ::pthread_self()) != 0;  // who waits may do it
+  }
+  void finished() noexcept override {
+    call_.finished = sample(call_.ready.clock);
+    recorder_.add(call_);
+  }
+
+ private:
+  OverlapRecorder& recorder_;
+  pthread_t caller_ = ::pthread_self();
+  RecordedCall call_{};
+};
+
+std::shared_ptr<CallObserver::Call> OverlapRecorder::enqueued(std::string_view operation, std::size_t bytes) {
+  if (!is_on() || watches > 0) return nullptr;
+  return std::make_shared<Observed>(*this, operation, bytes);
+}
 
 OverlapRecorder& overlap_recorder() {
   static auto* const recorder = new OverlapRecorder;  // streams may still record while the process ends
@@ -95,11 +126,13 @@ void OverlapRecorder::start() {
   waits_.clear();
   ends_.clear();
   on_.store(true, std::memory_order_relaxed);
+  observe_calls(this);
 }
 
 OverlapRecorder::Watch::Watch(OverlapRecorder& recorder, char const* name, at::TensorList inputs,
                               at::TensorList results, std::optional<Stream> const& stream)
     : recorder_(recorder) {
+  ++watches;
   if (!recorder.is_on()) return;
   stream_ = stream;
   call_ = std::make_shared<RecordedCall>();
@@ -109,6 +142,10 @@ OverlapRecorder::Watch::Watch(OverlapRecorder& recorder, char const* name, at::T
   call_->ready = sample_here();
   call_->started = call_->ready;
   if (stream_) stream_->enqueue([call = call_] { call->started = sample(call->ready.clock); });
+}
+
+OverlapRecorder::Watch::~Watch() {
+  --watches;
 }
 
 void OverlapRecorder::Watch::issued() {

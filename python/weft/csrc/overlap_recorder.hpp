@@ -10,10 +10,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "weft/call_observer.hpp"
 #include "weft/messenger.hpp"
 #include "weft/overlap.hpp"
 #include "weft/stream.hpp"
@@ -53,9 +55,10 @@ struct StepReport {
   std::vector<BucketTiming> calls;
 };
 
-/// Remembers a process's collectives and messages while it is on. A call's time is exposed where the thread that made
-/// the call did not run: it waited for the result, or had lost its core to the communication. Any thread.
-class OverlapRecorder {
+/// Remembers a process's collectives and messages while it is on: a process group's by Watch, those of Weft's own
+/// wrappers as CallObserver. A call's time is exposed where the thread that made the call did not run: it waited for
+/// the result, or had lost its core to the communication. Any thread.
+class OverlapRecorder final : public CallObserver {
  public:
   static constexpr std::size_t kMostCalls = 200'000;  ///< the last ones count
 
@@ -70,12 +73,18 @@ class OverlapRecorder {
   /// The same as intervals named "step N: …".
   [[nodiscard]] Trace trace() const;
 
-  /// Records one call from its construction on, if the recorder is on.
+  [[nodiscard]] std::shared_ptr<CallObserver::Call> enqueued(std::string_view operation, std::size_t bytes) override;
+
+  /// Records one call from its construction on, if the recorder is on. While it lives, what its thread enqueues is part
+  /// of that call.
   class Watch {
    public:
     /// `stream`: where the call is about to be enqueued; none: it runs here.
     Watch(OverlapRecorder& recorder, char const* name, at::TensorList inputs, at::TensorList results,
           std::optional<Stream> const& stream);
+    ~Watch();
+    Watch(Watch const&) = delete;
+    Watch& operator=(Watch const&) = delete;
     /// The call has been enqueued, or is done.
     void issued();
     /// It is a message, which has begun.
@@ -106,6 +115,8 @@ class OverlapRecorder {
     std::vector<RecordedWait> waits;
     std::vector<ThreadSample> ends;
   };
+
+  class Observed;
 
   void add(RecordedCall const& call);
   [[nodiscard]] Run run() const;

@@ -94,6 +94,59 @@ def test_fsdp2_gathers_and_scatters_are_told():
             assert step.count(f"  {operation} ") == calls > 0 and operation in sums, made["table"]
 
 
+def train_own(rank: int, kind: str) -> dict:
+    weft.emulate_link("50us:400MB/s")
+    model = layers()
+    weft.record_overlap()
+    if kind == "ddp":
+        model = weft.DistributedDataParallel(model, bucket_cap_mb=0.5)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    else:
+        optimizer = weft.ZeroOptimizer(model, weft.optim.AdamW, stage=int(kind), lr=0.01)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        model(torch.ones(8, 300)).square().mean().backward()
+        optimizer.step()
+    report = weft.overlap_report()
+    check(report)
+    return report.to_dict()
+
+
+@pytest.mark.parametrize("kind", ["ddp", "1", "2", "3"])
+def test_calls_of_own_wrappers_are_told(kind):
+    for made in run_ranks(2, "weft", train_own, kind):
+        assert len(made["steps"]) == STEPS
+        typical = made["steps"][made["typical_step"]]["collectives"]
+        moved = {}
+        for one in typical:
+            moved[one["operation"]] = moved.get(one["operation"], 0) + one["bytes"]
+        whole = 4 * (300 * 300 + 300) * 4
+        wanted = ["all_reduce"] if kind == "ddp" else ["reduce_scatter", "all_gather"]
+        for operation in wanted:
+            assert whole <= moved[operation] <= 2.1 * whole, moved  # stage 3 gathers for forward and for backward
+
+
+def sleep_for_data(rank: int) -> dict:
+    model = DDP(layers())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    weft.record_overlap()
+    for _ in range(STEPS):
+        time.sleep(0.2)  # as a slow loader
+        model(torch.ones(8, 300)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    report = weft.overlap_report()
+    return report.to_dict() | {"table": report.table()}
+
+
+def test_time_that_is_neither_is_told():
+    made = run_ranks(2, "weft", sleep_for_data)[0]
+    step = made["steps"][made["typical_step"]]
+    assert step["idle_ms"] >= 195
+    assert step["compute_ms"] + step["exposed_ms"] + step["idle_ms"] == pytest.approx(step["step_ms"])
+    assert "idle time left out" in made["table"]
+
+
 def await_call() -> None:
     """Returns once the other rank has made its call, however long it takes to come to it."""
     dist.distributed_c10d._get_default_store().wait(["called"])

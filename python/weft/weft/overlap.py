@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from weft.backend import NAME, extension
 
-_TOTALS = ["step_ms", "compute_ms", "communication_ms", "hidden_ms", "exposed_ms", "hideable_ms"]
+_TOTALS = ["step_ms", "compute_ms", "communication_ms", "hidden_ms", "exposed_ms", "idle_ms", "hideable_ms"]
 
 _started = False
 
