@@ -27,6 +27,21 @@ TEST_F(WeftSchedule, EveryPolicysPlanOfRandomGraphsIsConfirmed) {
   }
 }
 
+TEST_F(WeftSchedule, TheChecksVerdictThatCannotBeWrittenIsNoVerdict) {
+  write_random_graph("random.json", 1);
+  expect_checked(file("random.json") + " --cluster " + file("unit.json") + " --memory 2x --policy asap");
+  auto const into = [&](std::string const& place) {
+    return run_shell("(timeout 100 python3 " WEFT_SOURCE_DIR "/tools/check_plan.py " + file("g.json") + " " +
+                     file("p.json") + " " + place + ")");
+  };
+  for (std::string const place : {"> /dev/full", ">&-"}) {
+    auto const result = into(place);
+    EXPECT_EQ(result.code, 2) << place;
+    EXPECT_EQ(result.output.rfind("check_plan.py: standard output: cannot be written: ", 0), 0U) << result.output;
+    EXPECT_EQ(result.output.find('\n'), result.output.size() - 1) << result.output;
+  }
+}
+
 /// Operators of no length, and of some that a clock of doubles does not show once it has gone on for long: many
 /// launches begin and end at one instant.
 
