@@ -52,6 +52,42 @@ TEST_F(WeftSchedule, DrawsWhatWasPlanned) {
   EXPECT_NE(nowhere.output.find("/nowhere/picture.png"), std::string::npos) << nowhere.output;
 }
 
+TEST_F(WeftSchedule, DrawsPoliciesWhereTheyAreAndLabelsWithinTheAxes) {
+  auto const python =
+      std::string(run_shell("python3 -c 'import matplotlib'").code == 0 ? "python3" : "/usr/bin/python3");
+  if (run_shell(python + " -c 'import matplotlib'").code != 0) GTEST_SKIP() << "there is no matplotlib";
+  // Weft's step is above the bound by less than what a label shows; names enough for several lines.
+  std::ofstream(file("look.py")) << R"(
+import sys
+sys.path.insert(0, sys.argv[1])
+import matplotlib
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import plot_schedule
+
+def policy(name, peak, step):
+    return {"name": name, "peak_bytes": peak, "makespan_ms": step, "lower_bound_ms": 37.149}
+
+names = ["weft", "asap", "alap", "prefetch1", "prefetch2", "xla", "inductor"]
+report = {"policies": [policy(name, 5_000_000, 37.14901) for name in names] + [policy("blocking", 6_000_000, 61.2)]}
+figure = plt.figure(figsize=(14, 7), layout="constrained")
+axes = figure.add_subplot(figure.add_gridspec(1, 2, width_ratios=[2.4, 1])[0, 1])
+plot_schedule.draw_policies(axes, report)
+figure.canvas.draw()
+lines = axes.get_lines()
+bound = next(line.get_ydata()[0] for line in lines if line.get_linestyle() == ":")
+points = [line.get_ydata()[0] for line in lines if line.get_linestyle() != ":"]
+assert len(points) == 8 and min(points) >= bound, (points, bound)
+around = axes.get_window_extent()
+for text in axes.texts:
+    at = matplotlib.text.Text.get_window_extent(text)
+    assert at.x0 >= around.x0 and at.x1 <= around.x1 and at.y0 >= around.y0 and at.y1 <= around.y1, text
+assert axes.get_xlabel() == "peak MB", axes.get_xlabel()
+)";
+  auto const result = run_shell(python + " " + file("look.py") + " " WEFT_SOURCE_DIR "/tools");
+  EXPECT_EQ(result.code, 0) << result.output;
+}
+
 TEST_F(WeftSchedule, WritesTimelinesThatPerfettoReads) {
   auto const planned =
       run("--model gpt2-small --strategy zero3 --data-ranks 8 --cluster a100-100g --policy weft --trace " +
