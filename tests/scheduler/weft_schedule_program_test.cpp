@@ -250,6 +250,16 @@ TEST_F(WeftSchedule, RecomputesToFitTheMemory) {
   EXPECT_NE(too_little.output.find("the least found is"), std::string::npos) << too_little.output;
 }
 
+TEST_F(WeftSchedule, WhatIsWrittenToStandardOutputStandsThereAlone) {
+  write_random_graph("random.json", 1);
+  for (std::string const option : {"--plan", "--trace", "--json", "--graph-out"}) {
+    auto const result = run_shell("(timeout 100 " WEFT_SCHEDULE_PROGRAM " " + file("random.json") + " --cluster " +
+                                  file("unit.json") + " --memory 2x --policy asap " + option + " - 2> /dev/null)");
+    EXPECT_EQ(result.code, 0) << option;
+    EXPECT_TRUE(Json::accept(result.output)) << option << "\n" << result.output;
+  }
+}
+
 TEST_F(WeftSchedule, BadInputIsOneLineAndExitCodeTwo) {
   std::ofstream(file("bad.json")) << "{\"weft_graph\": 1, \"ops\": [{}]}";
   std::string const model = "--model gpt2-small --cluster a100-100g";
@@ -271,6 +281,12 @@ TEST_F(WeftSchedule, BadInputIsOneLineAndExitCodeTwo) {
         Case{model + " --what-if link=fast", "neither a number nor a factor"},
         Case{model + " --what-if link=2x,link=3x", "there twice"},
         Case{file("random.json") + " --cluster a100-100g --memory 1x --what-if ranks=2x", "of a --model alone"},
+        Case{file("random.json") + " --cluster a100-100g --graph-out " + file("random.json"),
+             "--graph-out would overwrite what the graph names"},
+        Case{"--model gpt2-small --cluster " + file("empty.json") + " --json " + file("./empty.json"),
+             "--json would overwrite what --cluster names"},
+        Case{model + " --plan " + file("new") + " --trace " + file("./new"), "--trace would overwrite what --plan"},
+        Case{model + " --json - --trace -", "--trace and --json cannot both be standard output"},
         Case{model + " --policy asap --plan /nowhere/plan.json", "/nowhere/plan.json: cannot be written"},
         Case{model + " --time-limit 1000 --plan " + file(""), "is a directory"},
         Case{file("") + " --cluster a100-100g", "is a directory"},
@@ -308,6 +324,11 @@ TEST_F(WeftSchedule, BadInputIsOneLineAndExitCodeTwo) {
                                   "--model gpt2-small --cluster a100-100g --policy weft,",
                                   "--model gpt2-small --cluster a100-100g --plot plotnoext"}) {
     EXPECT_EQ(run(usage).code, 2) << usage;
+  }
+  for (std::string const option : {" --contention", " --time-limit"}) {
+    auto const endless = run(model + option + " nan");
+    EXPECT_EQ(endless.code, 2) << option;
+    EXPECT_NE(endless.output.find("no finite number"), std::string::npos) << endless.output;
   }
   EXPECT_EQ(run("--help").code, 0);
   EXPECT_NE(run("--version").output.find("weft-schedule (weft) "), std::string::npos);

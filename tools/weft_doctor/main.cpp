@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "tool_output/finite.hpp"
 #include "tool_output/tool_output.hpp"
 #include "weft_doctor/diagnosis.hpp"
 #include "weft_doctor/paths.hpp"
@@ -109,6 +110,7 @@ int main(int argc, char** argv) {
   bool paths_wanted = false;
   app.add_option("dumps", paths, "weft-flight.*.json files of all ranks, or folders of them")->required();
   app.add_option("--least-wait", least_wait_s, "seconds that a rank must have waited for another before that counts")
+      ->check(weft::tool_output::finite())
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   app.add_flag("--paths", paths_wanted, "say instead how the calls' bytes went, and why calls were not zero-copy");

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "graph_input/graph_options.hpp"
+#include "tool_output/finite.hpp"
 #include "weft/cluster.hpp"
 #include "weft/version.hpp"
 #include "weft_schedule/amounts.hpp"
@@ -123,12 +124,14 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_option("--policy", policies, "some of them, with commas, or all; also prefetch3 and deeper")
       ->capture_default_str();
   app.add_option("--contention", settings.contention, "computing takes 1 + this as long while a collective runs")
+      ->check(tool_output::finite())
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   app.add_option("--what-if", settings.what_if,
                  fmt::format("plan that as well and compare: link=2x,memory=40G; of {}", kChangeKeys))
       ->check([](std::string const& text) { return text.empty() ? std::string("names no change") : std::string(); });
   app.add_option("--time-limit", settings.time_limit_s, "seconds for each policy's search")
+      ->check(tool_output::finite())
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   app.add_flag("--recompute-collectives", settings.recompute_collectives,

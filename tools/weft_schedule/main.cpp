@@ -1,12 +1,16 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tool_output/tool_output.hpp"
+#include "weft/cluster.hpp"
 #include "weft/error.hpp"
 #include "weft/op_graph_json.hpp"
 #include "weft_schedule/outcome.hpp"
@@ -21,6 +25,7 @@ namespace {
 using namespace weft::schedule_tool;
 using weft::Schedule;
 
+using weft::tool_output::NamedFile;
 using weft::tool_output::write_file;
 
 constexpr int kDoesNotFit = 1;
@@ -39,9 +44,31 @@ WhatIf plan_what_if(Case planned, Settings const& settings) {
   return what_if;
 }
 
+/// Before anything is planned.
+void check_files(Settings const& settings) {
+  std::vector<NamedFile> const outputs{{"--plan", settings.plan_file},
+                                       {"--trace", settings.trace},
+                                       {"--plot", settings.picture},
+                                       {"--json", settings.json},
+                                       {"--graph-out", settings.graph_out}};
+  std::vector<NamedFile> inputs{{"the graph", settings.graph}, {"--measured", settings.measured}};
+  auto const clusters = weft::cluster_names();
+  bool const is_named = std::find(clusters.begin(), clusters.end(), settings.cluster) != clusters.end();
+  if (!is_named) inputs.push_back({"--cluster", settings.cluster});
+  weft::tool_output::check_distinct(outputs, inputs);
+  for (auto const& output : outputs) weft::tool_output::check_writable(output.path);
+}
+
+/// Where the table goes: what is written to standard output is for a program, and stands there alone.
+std::FILE* table_of(Settings const& settings) {
+  for (auto const* path : {&settings.plan_file, &settings.trace, &settings.json, &settings.graph_out}) {
+    if (*path == "-") return stderr;
+  }
+  return stdout;
+}
+
 int run(Settings const& settings) {
-  for (auto const& path : {settings.plan_file, settings.trace, settings.picture, settings.json, settings.graph_out})
-    weft::tool_output::check_writable(path);
+  check_files(settings);
   auto const changes = parse_changes(settings.what_if);
   auto const measured = read_measured(settings);
   Case planned = read_case(settings);
@@ -59,7 +86,7 @@ int run(Settings const& settings) {
   int const exit_code = what_if && !what_if->outcome ? kDoesNotFit : 0;
 
   Schedule const& main = outcome.main_schedule();
-  print_report(settings.json == "-" || settings.plan_file == "-" ? stderr : stdout, outcome, what_if);
+  print_report(table_of(settings), outcome, what_if);
   write_file(settings.json, [&](std::ostream& out) { out << report_json(outcome, what_if).dump(2) << '\n'; });
   write_file(settings.trace, [&](std::ostream& out) { write_timeline(outcome.planned.graph, main, out); });
   if (settings.plan_file.empty() && settings.picture.empty()) return exit_code;

@@ -3,9 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <sstream>
 
+#include "tool_output/finite.hpp"
 #include "weft/error.hpp"
 #include "weft/version.hpp"
 #include "weft_simulate/settings.hpp"
@@ -108,13 +108,6 @@ std::vector<Candidate> parse_algorithms(std::vector<Candidate> const& all, Opera
 CLI::Validator const kNotEmpty{
     [](std::string const& text) { return text.empty() ? std::string("an empty value") : std::string(); }, ""};
 
-CLI::Validator const kFinite{[](std::string const& text) {
-                               double value = 0;
-                               auto const number = CLI::detail::lexical_cast(text, value) && std::isfinite(value);
-                               return number ? std::string() : text + " is no finite number";
-                             },
-                             ""};
-
 void refuse_empty_values(CLI::App& app) {
   for (auto* const option : app.get_options([](CLI::Option const* each) { return each->get_items_expected_min() > 0; }))
     option->check(kNotEmpty);
@@ -194,7 +187,7 @@ Arguments parse_arguments(int argc, char const* const* argv) {
   app.add_option("--detection", texts.detection, "until all know of a lost rank; 1ms otherwise")->needs(lose);
   app.add_option("--jitter", texts.jitter, "each message is up to so much later, by chance: 5us");
   app.add_option("--reduction", settings.reduction_bytes_per_s, "bytes/s that a rank combines; 0: at once")
-      ->check(kFinite)
+      ->check(tool_output::finite())
       ->check(CLI::Range(0.0, 1e15))
       ->capture_default_str();
   app.add_option("--seed", settings.seed, "of chance")->capture_default_str();

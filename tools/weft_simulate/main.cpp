@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <ostream>
 
@@ -7,10 +8,12 @@
 #include "tool_output/tool_output.hpp"
 #include "weft_simulate/report.hpp"
 #include "weft_simulate/step.hpp"
+#include "weft_simulate/topology_file.hpp"
 
 namespace {
 
 using namespace weft::simulate_tool;
+using weft::tool_output::check_distinct;
 using weft::tool_output::check_writable;
 
 constexpr int kBadInput = 2;
@@ -31,6 +34,10 @@ nlohmann::ordered_json tell(Settings const& settings) {
 }
 
 void run(Settings const& settings) {
+  auto const presets = preset_names();
+  bool const is_preset = std::find(presets.begin(), presets.end(), settings.topology_name) != presets.end();
+  check_distinct({{"--json", settings.json}, {"--plot", settings.picture}},
+                 {{"--topology", is_preset ? "" : settings.topology_name}});
   check_writable(settings.json);
   check_writable(settings.picture);
   auto const report = tell(settings);

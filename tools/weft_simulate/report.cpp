@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "tool_output/tool_output.hpp"
+
 namespace weft::simulate_tool {
 namespace {
 
@@ -68,7 +70,7 @@ void print_heading(std::FILE* out, Settings const& settings) {
   for (auto const& candidate : settings.candidates)
     fmt::print(out, " {}", padded(std::string(candidate.name()), kColumn));
   fmt::print(out, "\n");
-  std::fflush(out);
+  tool_output::flush(out);
 }
 
 void print_row(std::FILE* out, Row const& row) {
@@ -83,7 +85,7 @@ void print_row(std::FILE* out, Row const& row) {
                       kColumn));
   }
   fmt::print(out, "\n");
-  std::fflush(out);
+  tool_output::flush(out);
 }
 
 void print_failure(std::FILE* out, Settings const& settings, std::vector<Row> const& rows) {
