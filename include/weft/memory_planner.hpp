@@ -33,7 +33,8 @@ struct TensorBuffers {
 struct TensorPlanOptions {
   OrderPolicy policy = OrderPolicy::weft;
   std::int64_t alignment = 256;  ///< of every offset, in bytes
-  /// Bytes there are: offsets that fit are enough. None: so are those of 1.001 times the live bytes.
+  /// Bytes there are: offsets that fit are enough. None: so are those of 1.001 times the live bytes, or of what is live
+  /// with every buffer rounded up to the alignment.
   std::optional<std::int64_t> capacity{};
   /// Of the search for offsets, where placing them one after another is not the best there can be.
   std::chrono::milliseconds time_limit{2'000};

@@ -108,9 +108,40 @@ TEST_F(WeftMemory, PlansATransformer) {
   }
 }
 
+TEST_F(WeftMemory, AlignsWhatATableSaysNothingOfOrTooLittle) {
+  ASSERT_EQ(run(file("in.csv") + " --alignment 8 --json " + file("out.json")).code, 0);
+  EXPECT_EQ(nlohmann::json::parse(read("out.json")).at("plan_bytes"), 20);
+  std::ofstream(file("aligned.csv")) << "id,lower,upper,size,alignment\nb1,0,3,1,6\nb2,0,3,1,6\n";
+  ASSERT_EQ(run(file("aligned.csv") + " --alignment 4 --json " + file("out.json")).code, 0);
+  EXPECT_EQ(nlohmann::json::parse(read("out.json")).at("plan_bytes"), 13);  // of both: 12
+}
+
+constexpr char const* kSmallTrace = WEFT_SOURCE_DIR "/tests/importers/data/chakra_ddp.json";
+
+TEST_F(WeftMemory, EndsOnceOffsetsReachWhatTheirAlignmentTakes) {
+  // Buffers of a few bytes, none of which lies where its alignment does not let it.
+  auto const result = run(std::string(kSmallTrace) + " --time-limit 50");
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_LT(result.elapsed.count(), 40);
+  EXPECT_NE(result.output.find("live MB    offsets MB"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find(" 0.418 "), std::string::npos) << result.output;
+}
+
+TEST_F(WeftMemory, TheTimeLimitIsOfAllOrdersTogether) {
+  ASSERT_EQ(run(std::string(kSmallTrace) + " --json " + file("out.json")).code, 0);
+  std::int64_t const live = nlohmann::json::parse(read("out.json")).at("orders").at(0).at("live_bytes");
+  // No offsets are known to fit, so that every order's search takes what time it has.
+  auto const result =
+      run(std::string(kSmallTrace) + " --capacity " + std::to_string(live) + " --time-limit 4 --threads 1");
+  EXPECT_EQ(result.code, 1) << result.output;
+  EXPECT_NE(result.output.find("not found"), std::string::npos) << result.output;
+  EXPECT_LT(result.elapsed.count(), 12) << result.output;
+}
+
 TEST_F(WeftMemory, BadInputIsOneLineAndExitCodeTwo) {
   std::ofstream(file("short.csv")) << "id,lower,upper,size\nb1,0,3\n";
   std::ofstream(file("negative.csv")) << "id,lower,upper,size\nb1,3,0,4\n";
+  std::ofstream(file("much.csv")) << "id,lower,upper,size\nb1,0,3,4\nb2,0,3,4611686018427387904\n";
   struct Case {
     std::string arguments;
     char const* words;
@@ -118,14 +149,25 @@ TEST_F(WeftMemory, BadInputIsOneLineAndExitCodeTwo) {
   for (auto const& [arguments, words] :
        {Case{file("absent.csv"), "cannot be opened"}, Case{file("short.csv"), "short.csv:2: 3 fields for 4 columns"},
         Case{file("negative.csv"), "buffer 0 (b1): a life from 3 to 0 ends before it begins"},
-        Case{file("in.csv") + " -o /nowhere/out.csv", "/nowhere/out.csv: cannot be written"}}) {
+        Case{file("negative.csv"), "negative.csv:2: "}, Case{file("much.csv"), "much.csv:3: "},
+        Case{file(""), "is a directory"},
+        Case{file("in.csv") + " -o /nowhere/out.csv", "/nowhere/out.csv: cannot be written"},
+        Case{file("in.csv") + " -o " + file("in.csv"), "--output would overwrite what the input names"},
+        Case{file("in.csv") + " --json " + file("./in.csv"), "--json would overwrite what the input names"},
+        Case{file("in.csv") + " --json " + file("out") + " -o " + file("./out"),
+             "--json would overwrite what --output names"},
+        Case{file("in.csv") + " --json - -o -", "--output and --json cannot both be standard output"}}) {
     auto const result = run(arguments);
     EXPECT_EQ(result.code, 2) << result.output;
     EXPECT_NE(result.output.find("weft-memory: "), std::string::npos) << result.output;
     EXPECT_NE(result.output.find(words), std::string::npos) << result.output;
   }
   EXPECT_EQ(run("").code, 2);
+  EXPECT_EQ(read("in.csv"), kTable);
   EXPECT_EQ(run(file("in.csv") + " --capacity soon").code, 2);
+  auto const endless = run(file("in.csv") + " --time-limit nan");
+  EXPECT_EQ(endless.code, 2);
+  EXPECT_NE(endless.output.find("no finite number"), std::string::npos) << endless.output;
   EXPECT_EQ(run("--what").code, 2);
   EXPECT_EQ(run("--help").code, 0);
   EXPECT_NE(run("--version").output.find("weft-memory (weft) "), std::string::npos);

@@ -20,7 +20,7 @@ struct OrderedMemory {
   double planning_s = 0;
 };
 
-/// By every policy, Weft's first.
+/// By every policy, Weft's first. The time limit is of all searches together; each may take its share of what is left.
 [[nodiscard]] std::vector<OrderedMemory> plan_orders(OpGraph const& graph, TensorPlanOptions const& options);
 
 /// A table for people.

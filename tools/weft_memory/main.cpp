@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include <string_view>
 
 #include "graph_input/graph_options.hpp"
+#include "tool_output/finite.hpp"
 #include "tool_output/tool_output.hpp"
 #include "weft/memory_plan.hpp"
 #include "weft/version.hpp"
@@ -27,6 +29,7 @@ using weft::tool_output::write_file;
 
 constexpr int kDoesNotFit = 1;
 constexpr int kBadInput = 2;
+constexpr std::int64_t kGraphAlignment = 256;  ///< what GPUs' memory operations like best
 
 struct Settings : weft::graph_tool::GraphSource {
   std::string output;
@@ -34,7 +37,7 @@ struct Settings : weft::graph_tool::GraphSource {
   std::optional<std::int64_t> capacity;
   double time_limit_s = 10;
   int threads = 0;
-  std::int64_t alignment = 256;
+  std::optional<std::int64_t> alignment;
 };
 
 /// A table of buffers, as told from a graph by how it begins; standard input is one.
@@ -46,22 +49,35 @@ bool is_table(Settings const& settings) {
            settings.graph.compare(settings.graph.size() - end.size(), end.size(), end) == 0;
   };
   if (ends_with(".hlo") || ends_with(".txt")) return false;
+  if (std::filesystem::is_directory(settings.graph)) {
+    throw std::runtime_error(fmt::format("{}: is a directory", settings.graph));
+  }
   std::ifstream file(settings.graph);
   char first = 0;
   return !(file >> first) || (first != '{' && first != '[');
 }
 
+Problem read(std::istream& in, std::string const& source) {
+  Problem problem = weft::memory_tool::read_problem(in, source);
+  weft::memory_tool::check(problem, source);
+  return problem;
+}
+
 Problem read(std::string const& path) {
-  if (path == "-") return weft::memory_tool::read_problem(std::cin, "standard input");
+  if (path == "-") return read(std::cin, "standard input");
   std::ifstream file(path);
   if (!file) throw std::runtime_error(fmt::format("{}: cannot be opened for reading", path));
-  return weft::memory_tool::read_problem(file, path);
+  return read(file, path);
+}
+
+std::chrono::milliseconds time_limit(Settings const& settings) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(settings.time_limit_s * 1000));
 }
 
 MemoryPlan plan(Settings const& settings, Problem const& problem) {
   weft::MemoryPlanOptions options;
   options.capacity = settings.capacity;
-  options.time_limit = std::chrono::milliseconds(static_cast<std::int64_t>(settings.time_limit_s * 1000));
+  options.time_limit = time_limit(settings);
   options.threads = settings.threads;
   if (isatty(STDERR_FILENO) != 0) {
     options.progress = [](weft::MemoryPlanProgress const& now) {
@@ -84,7 +100,8 @@ std::string verdict_of(MemoryPlan const& plan, std::optional<std::int64_t> capac
 }
 
 int run_table(Settings const& settings) {
-  Problem const problem = read(settings.graph);
+  Problem problem = read(settings.graph);
+  if (settings.alignment) weft::memory_tool::align(problem, *settings.alignment);
   auto const begin = std::chrono::steady_clock::now();
   MemoryPlan const found = plan(settings, problem);
   double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -118,11 +135,10 @@ std::string verdict_of(weft::TensorPlan const& plan, std::optional<std::int64_t>
 int run_graph(Settings const& settings) {
   using namespace weft::memory_tool;
   weft::OpGraph const graph = weft::graph_tool::read(settings, settings.plan);
-  auto const orders = plan_orders(
-      graph, {.alignment = settings.alignment,
-              .capacity = settings.capacity,
-              .time_limit = std::chrono::milliseconds(static_cast<std::int64_t>(settings.time_limit_s * 1000)),
-              .threads = settings.threads});
+  auto const orders = plan_orders(graph, {.alignment = settings.alignment.value_or(kGraphAlignment),
+                                          .capacity = settings.capacity,
+                                          .time_limit = time_limit(settings),
+                                          .threads = settings.threads});
   weft::TensorPlan const& weft = orders.front().plan;
   std::string const verdict = verdict_of(weft, settings.capacity);
   fmt::print(settings.output == "-" || settings.json == "-" ? stderr : stdout, "{}",
@@ -150,12 +166,13 @@ int main(int argc, char** argv) {
       ->transform(CLI::AsSizeValue(true));
   app.add_option("-o,--output", settings.output, "write the table with an offset column (- for standard output)");
   app.add_option("--json", settings.json, "write the figures as JSON (- for standard output)");
-  app.add_option("--time-limit", settings.time_limit_s, "seconds after which the best plan so far is taken")
+  app.add_option("--time-limit", settings.time_limit_s, "seconds after which the best plans so far are taken")
+      ->check(weft::tool_output::finite())
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  app.add_option("--alignment", settings.alignment, "of the offsets of a graph's buffers, in bytes")
+  app.add_option("--alignment", settings.alignment, "that every offset has at least, in bytes; left out, a table's own")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
-      ->capture_default_str();
+      ->default_str(fmt::format("{} of a graph", kGraphAlignment));
   app.add_option("--threads", settings.threads, "that search; 0: one per core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -166,6 +183,8 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kBadInput;
   }
   try {
+    weft::tool_output::check_distinct({{"--output", settings.output}, {"--json", settings.json}},
+                                      {{"the input", settings.graph}});
     weft::tool_output::check_writable(settings.output);
     weft::tool_output::check_writable(settings.json);
     int const code = is_table(settings) ? run_table(settings) : run_graph(settings);

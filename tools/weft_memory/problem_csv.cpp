@@ -8,9 +8,14 @@
 #include <istream>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <ostream>
 #include <stdexcept>
 #include <string_view>
+
+#include "scheduler/memory/check_buffers.hpp"
+#include "weft/error.hpp"
 
 namespace weft::memory_tool {
 
@@ -23,6 +28,16 @@ std::vector<std::string> split(std::string_view text, char separator) {
     parts.emplace_back(text.substr(at, end - at));
     if (end == std::string_view::npos) return parts;
     at = end + 1;
+  }
+}
+
+/// Why nothing can be planned for these buffers; none where it can.
+std::optional<std::string> refusal(std::span<PlannedBuffer const> buffers) {
+  try {
+    check_buffers(buffers, {});
+    return std::nullopt;
+  } catch (Error const& error) {
+    return error.what();
   }
 }
 
@@ -44,6 +59,7 @@ class Reader {
         break;
       }
       add(split(text, ','));
+      problem_.lines.push_back(line_);
     }
     return std::move(problem_);
   }
@@ -135,6 +151,26 @@ class Reader {
 
 Problem read_problem(std::istream& in, std::string const& source) {
   return Reader(in, source).read();
+}
+
+void check(Problem const& problem, std::string const& source) {
+  std::span<PlannedBuffer const> const all = problem.buffers;
+  auto const why = refusal(all);
+  if (!why) return;
+  std::size_t good = 0;  // so many buffers are not refused, and `bad` are
+  for (std::size_t bad = all.size(); bad - good > 1;) {
+    std::size_t const middle = good + (bad - good) / 2;
+    (refusal(all.first(middle)) ? bad : good) = middle;
+  }
+  throw std::runtime_error(fmt::format("{}:{}: {}", source, problem.lines[good], *why));
+}
+
+void align(Problem& problem, std::int64_t bytes) {
+  for (auto& buffer : problem.buffers) {
+    std::int64_t const times = bytes / std::gcd(buffer.alignment, bytes);
+    bool const fits = buffer.alignment <= std::numeric_limits<std::int64_t>::max() / times;
+    buffer.alignment = fits ? buffer.alignment * times : std::numeric_limits<std::int64_t>::max();  // is refused
+  }
 }
 
 void write_solution(std::ostream& out, Problem const& problem, std::span<std::int64_t const> offsets) {

@@ -20,7 +20,14 @@ struct Problem {
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> rows;
   std::vector<PlannedBuffer> buffers;
+  std::vector<int> lines{};  ///< of the rows in what was read
 };
+
+/// @throws std::runtime_error "SOURCE:LINE: what" for what plan_memory() would refuse of `problem`, which was read.
+void check(Problem const& problem, std::string const& source);
+
+/// Every offset is to be a multiple of `bytes` besides what the table says. `bytes` is at least 1.
+void align(Problem& problem, std::int64_t bytes);
 
 /// Lines end at \n or \r\n; empty ones at the end are passed over. @throws std::runtime_error "SOURCE:LINE: what",
 /// for columns that are missing or there twice, rows of other lengths, and what is no number.

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tool_output/byte_unit.hpp"
 #include "weft_schedule/advice.hpp"
 #include "weft_schedule/gaps.hpp"
 
@@ -17,6 +18,7 @@ namespace weft::schedule_tool {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using tool_output::ByteUnit;
 
 constexpr std::size_t kMostNamed = 12;
 
@@ -60,23 +62,14 @@ std::string sentence(OpGraph const& graph, Gap const& gap) {
   return text;
 }
 
-struct Unit {
-  char const* name;
-  double bytes;
-};
-
-/// In which the least peak has two digits.
-Unit unit_of_peaks(std::vector<Schedule> const& schedules) {
+ByteUnit unit_of_peaks(std::vector<Schedule> const& schedules) {
   double least = 1e300;
   for (auto const& schedule : schedules) least = std::min(least, static_cast<double>(schedule.peak_bytes));
-  for (Unit const unit : {Unit{"GB", 1e9}, Unit{"MB", 1e6}, Unit{"kB", 1e3}}) {
-    if (least >= 0.1 * unit.bytes) return unit;
-  }
-  return {"bytes", 1};
+  return tool_output::byte_unit_for(least);
 }
 
 void print_table(std::FILE* out, Outcome const& outcome, Outcome const* other) {
-  Unit const unit = unit_of_peaks(outcome.schedules);
+  ByteUnit const unit = unit_of_peaks(outcome.schedules);
   std::string const peak = fmt::format("peak {}", unit.name);
   fmt::print(out, "{:<10}{:>12}{:>12}{:>8}{:>10}{:>11}{:>11}", "policy", "step ms", "bound ms", "ratio", "exposed",
              peak, "planned s");

@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
+#include "scheduler/memory/check_buffers.hpp"
+#include "scheduler/memory/sections.hpp"
 #include "scheduler/order/costless.hpp"
 #include "scheduler/order/greedy_order.hpp"
 #include "scheduler/order/memory_order.hpp"
@@ -39,6 +42,21 @@ std::vector<TaskId> order_by(OrderPolicy policy, Problem const& problem) {
     case OrderPolicy::greedy: return greedy_order(problem);
     default: return problem.order();
   }
+}
+
+/// The most that is needed at one time, each buffer counted up to where the next one can lie: offsets that come to it
+/// are no search's business either.
+std::int64_t aligned_live(std::vector<PlannedBuffer> const& buffers) {
+  std::map<std::int64_t, std::int64_t> change;  // by moment
+  for (auto const& buffer : buffers) {
+    std::int64_t const bytes = align_up(buffer.bytes, buffer.alignment);
+    change[buffer.life.begin] += bytes;
+    change[buffer.life.end] -= bytes;
+  }
+  std::int64_t live = 0;
+  std::int64_t most = 0;
+  for (auto const& [moment, by] : change) most = std::max(most, live += by);
+  return most;
 }
 
 void check(OpGraph const& graph, TensorPlanOptions const& options) {
@@ -81,7 +99,9 @@ TensorPlan plan_tensors(OpGraph const& graph, TensorPlanOptions const& options) 
   plan.live_bytes =
       plan.live.empty() ? problem.resident_bytes() : *std::max_element(plan.live.begin(), plan.live.end());
   plan.tensors = tensor_buffers(graph, plan.order, options.alignment);
-  auto const enough = static_cast<std::int64_t>(static_cast<double>(plan.live_bytes) * kGoodEnough);
+  check_buffers(plan.tensors.buffers, {});  // so that none of the sums below overflows
+  auto const good = static_cast<std::int64_t>(static_cast<double>(plan.live_bytes) * kGoodEnough);
+  std::int64_t const enough = std::max(good, aligned_live(plan.tensors.buffers));
   plan.memory = plan_memory(
       plan.tensors.buffers,
       {.capacity = options.capacity.value_or(enough), .time_limit = options.time_limit, .threads = options.threads});
