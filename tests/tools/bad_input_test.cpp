@@ -44,5 +44,10 @@ TEST(BadInput, WrongUsageIsExitCodeTwo) {
   expect_says(run_doctor("--help"), 0, "Exit code 0");
 }
 
+TEST(Version, IsSaidOfBothPrograms) {
+  expect_says(run_doctor("--version"), 0, "weft-doctor (weft) ");
+  expect_says(run_doctor("--topology --version"), 0, "weft-topology (weft) ");
+}
+
 }  // namespace
 }  // namespace weft::test

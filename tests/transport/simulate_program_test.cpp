@@ -147,6 +147,14 @@ TEST(SimulateProgram, BadInputIsExplained) {
                                         {"--ranks 100000", "--ranks"},
                                         {"--bytes 0", "no size"},
                                         {"--bytes 8-", "no size"},
+                                        {"--bytes -1", "\"-1\" is no size"},
+                                        {"--bytes 8-", "\"8-\" is no size"},
+                                        {"--seed -1", "\"-1\" is no whole number from 0"},
+                                        {"--seed 18446744073709551616", "is no whole number from 0"},
+                                        {"--straggler 1:2,3:2,1:4", "--straggler: rank 1 is named twice"},
+                                        {"--lose 1@1ms,1@2ms", "--lose: rank 1 is named twice"},
+                                        {"--ranks 2 --lose 0@0s,1@0s", "one at least has to be left"},
+                                        {"--json a.png --plot ./a.png", "--plot would overwrite what --json names"},
                                         {"--bytes 2K-1K", "ends before it begins"},
                                         {"--bytes 1X", "no size"},
                                         {"--straggler 3", "not like 17:2"},
@@ -183,6 +191,8 @@ TEST(SimulateProgram, BadInputIsExplained) {
   auto const full = test::run_shell(std::string("(timeout 60 ") + WEFT_SIMULATE_PROGRAM + " --bytes 8 > /dev/full)");
   EXPECT_EQ(full.code, 2);
   EXPECT_NE(full.output.find("standard output: cannot be written: No space"), std::string::npos) << full.output;
+  EXPECT_EQ(run("--ranks 2 --bytes 8 --seed 18446744073709551615").code, 0);
+  EXPECT_NE(run("--help").output.find("neither for --step"), std::string::npos);
   EXPECT_EQ(run("--help").code, 0);
   EXPECT_NE(run("--version").output.find("weft-simulate (weft) "), std::string::npos);
 }

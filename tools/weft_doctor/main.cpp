@@ -10,8 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "tool_output/finite.hpp"
+#include "tool_output/numbers.hpp"
 #include "tool_output/tool_output.hpp"
+#include "weft/version.hpp"
 #include "weft_doctor/diagnosis.hpp"
 #include "weft_doctor/paths.hpp"
 
@@ -108,6 +109,7 @@ int main(int argc, char** argv) {
   double least_wait_s = 1;
   bool as_json = false;
   bool paths_wanted = false;
+  app.set_version_flag("--version", fmt::format("weft-doctor (weft) {}", WEFT_VERSION_STRING));
   app.add_option("dumps", paths, "weft-flight.*.json files of all ranks, or folders of them")->required();
   app.add_option("--least-wait", least_wait_s, "seconds that a rank must have waited for another before that counts")
       ->check(weft::tool_output::finite())

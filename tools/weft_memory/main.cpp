@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "graph_input/graph_options.hpp"
-#include "tool_output/finite.hpp"
+#include "tool_output/numbers.hpp"
 #include "tool_output/tool_output.hpp"
 #include "weft/memory_plan.hpp"
 #include "weft/version.hpp"

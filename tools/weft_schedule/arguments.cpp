@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "graph_input/graph_options.hpp"
-#include "tool_output/finite.hpp"
+#include "tool_output/numbers.hpp"
 #include "weft/cluster.hpp"
 #include "weft/version.hpp"
 #include "weft_schedule/amounts.hpp"
@@ -81,13 +81,6 @@ std::vector<PolicyChoice> parse_policies(std::string const& text) {
   return chosen;
 }
 
-std::uint64_t parse_seed(std::string const& text) {
-  std::uint64_t seed = 0;
-  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (error == std::errc() && end == text.data() + text.size()) return seed;
-  throw CLI::ValidationError("--seed", fmt::format("\"{}\" is no whole number from 0 to 2^64 - 1", text));
-}
-
 /// What would have no effect is refused.
 void check_combination(Settings& settings) {
   auto& again = settings.plan.recompute;
@@ -137,7 +130,7 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_flag("--recompute-collectives", settings.recompute_collectives,
                "collectives may be repeated by --recompute auto");
   app.add_option_function<std::string>(
-         "--seed", [&settings](std::string const& text) { settings.seed = parse_seed(text); },
+         "--seed", [&settings](std::string const& text) { settings.seed = tool_output::parse_seed(text); },
          "of the random policy: a whole number")
       ->default_str("1");
   app.add_flag("--replay", settings.replay,

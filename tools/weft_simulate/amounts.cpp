@@ -50,11 +50,12 @@ std::size_t parse_bytes(std::string const& text) {
 std::vector<std::size_t> parse_sizes(std::string const& text) {
   std::vector<std::size_t> sizes;
   for (auto const& part : parts_of(text)) {
-    auto const dash = part.find('-');
+    auto const dash = part.find('-', 1);  // a first one is a sign
     if (dash == std::string::npos) {
       sizes.push_back(parse_bytes(part));
       continue;
     }
+    if (dash + 1 == part.size()) refuse(fmt::format("\"{}\" is no size: nothing is behind its -", part));
     auto const first = parse_bytes(part.substr(0, dash));
     auto const last = parse_bytes(part.substr(dash + 1));
     if (first > last) refuse(fmt::format("\"{}\" ends before it begins", part));

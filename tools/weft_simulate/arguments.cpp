@@ -3,9 +3,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <set>
 #include <sstream>
 
-#include "tool_output/finite.hpp"
+#include "tool_output/numbers.hpp"
 #include "weft/error.hpp"
 #include "weft/version.hpp"
 #include "weft_simulate/settings.hpp"
@@ -24,6 +25,16 @@ constexpr char const* kAbout =
     "too,\n"
     "and says how much of a training step's communication is hidden. Times are of links, not of anybody's CPU.\n"
     "Exit code 0: done; 2: bad usage or input.";
+
+/// What is said of a rank is said once.
+template <typename Said>
+void refuse_twice(std::vector<Said> const& all, char const* option) {
+  std::set<int> ranks;
+  for (auto const& one : all) {
+    if (ranks.insert(one.rank).second) continue;
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: rank {} is named twice", option, one.rank));
+  }
+}
 
 /// As the command line has it.
 struct Texts {
@@ -129,12 +140,17 @@ void finish(Settings& settings, Texts const& texts) {
   settings.sizes = settings.operation == Operation::barrier ? std::vector<std::size_t>{1} : parse_sizes(texts.sizes);
   if (texts.chunk != "best") settings.chunk = parse_bytes(texts.chunk);
   if (!texts.stragglers.empty()) settings.stragglers = parse_stragglers(texts.stragglers);
+  refuse_twice(settings.stragglers, "--straggler");
   static_cast<void>(sim::Network(settings.topology, settings.stragglers));  // refuses stragglers that are not there
   if (!texts.losses.empty()) settings.losses = parse_losses(texts.losses);
   for (auto const& loss : settings.losses) {
     if (loss.rank < settings.topology.ranks) continue;
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("--lose: there is no rank {}; ranks are 0 to {}", loss.rank, settings.topology.ranks - 1));
+  }
+  refuse_twice(settings.losses, "--lose");
+  if (settings.losses.size() >= static_cast<std::size_t>(settings.topology.ranks)) {
+    throw Error(ErrorCode::invalid_argument, "--lose names all ranks; one at least has to be left");
   }
   if (!settings.losses.empty() && !settings.picture.empty()) {
     throw Error(ErrorCode::invalid_argument, "--plot draws what ends well; leave out --lose");
@@ -190,7 +206,10 @@ Arguments parse_arguments(int argc, char const* const* argv) {
       ->check(tool_output::finite())
       ->check(CLI::Range(0.0, 1e15))
       ->capture_default_str();
-  app.add_option("--seed", settings.seed, "of chance")->capture_default_str();
+  app.add_option_function<std::string>(
+         "--seed", [&settings](std::string const& text) { settings.seed = tool_output::parse_seed(text); },
+         "of chance: a whole number")
+      ->default_str("1");
   auto* const step = app.add_option("--step", texts.step,
                                     "a data-parallel training step instead: 24x12M@8ms, layers, bytes of f32 gradients "
                                     "and time of backward of each");
@@ -200,10 +219,11 @@ Arguments parse_arguments(int argc, char const* const* argv) {
   app.add_flag("!--no-overlap", texts.overlap, "send when all is computed")->needs(step);
   app.add_flag("--flat", texts.flat, "by all ranks alike, not inside hosts first")->needs(step);
   app.add_option("--json", settings.json, "write the figures as JSON (- for standard output)");
-  app.add_option("--plot", settings.picture, "draw them as PNG (needs matplotlib)")->check([](std::string const& path) {
-    return path.size() > 4 && path.compare(path.size() - 4, 4, ".png") == 0 ? std::string()
-                                                                            : path + ": a PNG has to end in .png";
-  });
+  app.add_option("--plot", settings.picture, "draw them as PNG (needs matplotlib); neither for --step nor for --lose")
+      ->check([](std::string const& path) {
+        return path.size() > 4 && path.compare(path.size() - 4, 4, ".png") == 0 ? std::string()
+                                                                                : path + ": a PNG has to end in .png";
+      });
   refuse_empty_values(app);
   try {
     app.parse(argc, argv);

@@ -10,6 +10,7 @@
 #include "collectives/texts.hpp"
 #include "core/host_identity.hpp"
 #include "tool_output/tool_output.hpp"
+#include "weft/version.hpp"
 #include "weft_topology/host.hpp"
 #include "weft_topology/links.hpp"
 #include "weft_topology/report.hpp"
@@ -54,6 +55,7 @@ int main(int argc, char** argv) {
   weft::topology::LinkOptions options;
   bool asked = false;
   bool as_json = false;
+  app.set_version_flag("--version", fmt::format("weft-topology (weft) {}", WEFT_VERSION_STRING));
   app.add_flag("--topology", asked, "what this is");
   app.add_option("--bytes", options.bytes, "of the messages that bandwidth is taken from")
       ->check(CLI::Range(std::size_t{1} << 12, std::size_t{1} << 30))

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <string>
 
 namespace weft::tool_output {
@@ -14,6 +16,15 @@ inline CLI::Validator finite() {
             return number ? std::string() : text + " is no finite number";
           },
           ""};
+}
+
+/// What --seed takes: a number of CLI11's would be that modulo 2^64.
+/// @throws CLI::ValidationError
+inline std::uint64_t parse_seed(std::string const& text) {
+  std::uint64_t seed = 0;
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size()) return seed;
+  throw CLI::ValidationError("--seed", "\"" + text + "\" is no whole number from 0 to 2^64 - 1");
 }
 
 }  // namespace weft::tool_output
