@@ -49,11 +49,14 @@ TEST(ParseDump, RefusesEverythingElseInOneLineWithTheFile) {
     auto text = whole;
     return text.replace(text.find(from), from.size(), to);
   };
-  for (auto const& text : {std::string(), std::string("\n \n"), std::string("garbage"), std::string("{}"),
-                           std::string("[1, 2]"), std::string("\0\1\2", 3), whole.substr(0, whole.size() / 2),
-                           changed("\"weft_flight\": 1", "\"weft_flight\": 99"), changed("\"rank\": 1", "\"rank\": 2"),
-                           changed("\"rank\": 1", "\"rank\": \"one\""), changed("finished\"", "done\""),
-                           changed("\"sequence\": 9,", "")}) {
+  for (auto const& text :
+       {std::string(), std::string("\n \n"), std::string("garbage"), std::string("{}"), std::string("[1, 2]"),
+        std::string("\0\1\2", 3), whole.substr(0, whole.size() / 2),
+        changed("\"weft_flight\": 1", "\"weft_flight\": 99"), changed("\"rank\": 1", "\"rank\": 2"),
+        changed("\"size\": 2", "\"size\": 1000000000000"), changed("\"size\": 2", "\"size\": 4294967298"),
+        changed("\"size\": 2", "\"size\": 1e300"), changed("\"rank\": 1", "\"rank\": 18446744073709551615"),
+        changed("\"rank\": 1", "\"rank\": \"one\""), changed("finished\"", "done\""),
+        changed("\"sequence\": 9,", "")}) {
     try {
       (void)parse_dump("a.json", text);
       ADD_FAILURE() << text;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace weft::doctor {
@@ -34,6 +35,16 @@ std::optional<std::int64_t> parse_time(json const& call, char const* name) {
   return time.is_null() ? std::nullopt : std::optional(time.get<std::int64_t>());
 }
 
+/// get<int>() would cut off what does not fit.
+int parse_int(json const& from, char const* name) {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  auto const& value = from.at(name);
+  bool const is_small = value.is_number_unsigned() ? value.get<std::uint64_t>() <= kMost
+                                                   : value.is_number_integer() && value.get<std::int64_t>() >= -kMost;
+  if (!is_small) throw BadInput(fmt::format("its \"{}\" is {}", name, value.dump()));
+  return value.get<int>();
+}
+
 RecordedCall parse_call(json const& from) {
   RecordedCall call{.sequence = from.at("sequence").get<std::uint64_t>(),
                     .text = from.at("call").get<std::string>(),
@@ -52,7 +63,7 @@ RecordedCall parse_call(json const& from) {
 RecordedMessage parse_message(json const& from) {
   RecordedMessage message{.text = from.at("message").get<std::string>(),
                           .sends = from.at("operation").get<std::string>() == "send",
-                          .peer = from.at("peer").get<int>(),
+                          .peer = parse_int(from, "peer"),
                           .number = from.at("number").get<std::uint64_t>(),
                           .state = parse_state(from.at("state").get<std::string>()),
                           .started_ns = parse_time(from, "started_ns"),
@@ -66,8 +77,8 @@ RecordedMessage parse_message(json const& from) {
 
 BegunCommunicator parse_begun(json const& from) {
   BegunCommunicator begun{.name = from.at("name").get<std::string>(),
-                          .rank = from.at("rank").get<int>(),
-                          .size = from.at("size").get<int>(),
+                          .rank = parse_int(from, "rank"),
+                          .size = parse_int(from, "size"),
                           .since_ns = from.at("since_ns").get<std::int64_t>()};
   if (begun.size < 1 || begun.rank < 0 || begun.rank >= begun.size) {
     throw BadInput(fmt::format("it says rank {} of {} of a communicator that was begun", begun.rank, begun.size));
@@ -76,14 +87,14 @@ BegunCommunicator parse_begun(json const& from) {
 }
 
 Dump parse_fields(json const& from) {
-  if (from.at("weft_flight").get<int>() != kSchema) {
-    throw BadInput(fmt::format("its format is {}, this weft-doctor reads {}", from["weft_flight"].get<int>(), kSchema));
+  if (int const schema = parse_int(from, "weft_flight"); schema != kSchema) {
+    throw BadInput(fmt::format("its format is {}, this weft-doctor reads {}", schema, kSchema));
   }
   Dump dump{.file = {},
             .communicator = from.at("communicator").get<std::string>(),
             .name = from.value("name", std::string()),
-            .rank = from.at("rank").get<int>(),
-            .size = from.at("size").get<int>(),
+            .rank = parse_int(from, "rank"),
+            .size = parse_int(from, "size"),
             .pid = from.at("pid").get<long>(),
             .host = from.at("host").get<std::string>(),
             .written_ns = from.at("written_ns").get<std::int64_t>(),
