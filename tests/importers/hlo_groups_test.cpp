@@ -67,6 +67,24 @@ TEST(HloGroups, WhatFitsNowhereIsRefused) {
   }
 }
 
+TEST(HloGroups, RanksThatTheModuleDoesNotHaveAreToldAndCounted) {
+  auto const module = [](std::string const& attributes) {
+    return "HloModule m" + attributes +
+           "\nENTRY e {\n  p = f32[8] parameter(0)\n"
+           "  a = f32[8] all-reduce(p), replica_groups={{0,1},{2,9}}, to_apply=e\n"
+           "  b = f32[8] all-reduce(a), replica_groups={{0,1},{2,3}}, to_apply=e\n"
+           "  ROOT c = f32[8] all-reduce(b), replica_groups={{0,1},{2,9}}, to_apply=e\n}";
+  };
+  auto const report = import_text(module(", num_partitions=4")).report;
+  ASSERT_EQ(report.warnings.size(), 1U);
+  EXPECT_EQ(report.warnings[0].count, 2);
+  EXPECT_NE(to_string(report).find("  groups of ranks beyond the 4 that the module has (2 instructions)\n"),
+            std::string::npos)
+      << to_string(report);
+  EXPECT_TRUE(import_text(module("")).report.warnings.empty());
+  EXPECT_TRUE(import_text(module(", replica_count=5, num_partitions=2")).report.warnings.empty());
+}
+
 TEST(HloGroups, PermutesAreGroupedByWhoSendsToWhom) {
   auto const imported = import_text(R"(HloModule m
 ENTRY e {

@@ -221,6 +221,8 @@ TEST(OpGraphJson, WhatIsWrongIsNamed) {
       {R"({"weft_graph": 1, "ops": [{"name": "a", "kind": "collective"}]})", {"operator a", "\"collective\""}},
       {R"({"weft_graph": 1, "ops": [{"name": "a", "kind": "compute", "layer": 99999999999}]})",
        {"operator a", "does not fit"}},
+      {R"({"weft_graph": 1, "ops": [{"name": "a", "kind": "compute", "layer": -5}]})",
+       {"operator a", "\"layer\" is -5"}},
       {R"({"weft_graph": 1, "tensors": [{"name": "t", "bytes": 1.5}]})", {"tensor t", "whole number"}},
       {R"({"weft_graph": 1, "tensors": [{"name": "t", "bytes": 18446744073709551615}]})", {"tensor t", "does not fit"}},
       {R"({"weft_graph": 1, "tensors": [{"name": "t", "bytes": 1, "kept": 1}]})", {"tensor t", "true nor false"}},

@@ -264,6 +264,8 @@ TEST_F(WeftSchedule, BadInputIsOneLineAndExitCodeTwo) {
   std::ofstream(file("bad.json")) << "{\"weft_graph\": 1, \"ops\": [{}]}";
   std::string const model = "--model gpt2-small --cluster a100-100g";
   std::ofstream(file("empty.json")) << "{}";
+  std::ofstream(file("nothing.json")) << R"({"weft_graph": 1})";
+  std::ofstream(file("trace.json")) << R"({"traceEvents": []})";
   write_random_graph("random.json", 1);
   struct Case {
     std::string arguments;
@@ -281,6 +283,8 @@ TEST_F(WeftSchedule, BadInputIsOneLineAndExitCodeTwo) {
         Case{model + " --what-if link=fast", "neither a number nor a factor"},
         Case{model + " --what-if link=2x,link=3x", "there twice"},
         Case{file("random.json") + " --cluster a100-100g --memory 1x --what-if ranks=2x", "of a --model alone"},
+        Case{file("nothing.json") + " --cluster a100-100g", "nothing.json: no operator"},
+        Case{file("trace.json") + " --cluster a100-100g", "trace.json"},
         Case{file("random.json") + " --cluster a100-100g --graph-out " + file("random.json"),
              "--graph-out would overwrite what the graph names"},
         Case{"--model gpt2-small --cluster " + file("empty.json") + " --json " + file("./empty.json"),

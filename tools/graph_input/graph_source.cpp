@@ -55,15 +55,22 @@ OpGraph told(Imported imported) {
   return std::move(imported.graph);
 }
 
-OpGraph read_file(std::string const& path) {
-  std::ifstream file = open(path);
-  switch (form_of(path, file)) {
+OpGraph read_as(Form form, std::istream& file, std::string const& path) {
+  switch (form) {
     case Form::hlo: return told(import_hlo(file, path));
     case Form::profile: return told(import_kineto(file, path));
     case Form::execution: return told(import_chakra(file, path));
     case Form::graph: break;
   }
   return read_graph(file, path);
+}
+
+/// Of what has no operators there is nothing to plan: it was another file that was meant.
+OpGraph read_file(std::string const& path) {
+  std::ifstream file = open(path);
+  OpGraph graph = read_as(form_of(path, file), file, path);
+  if (graph.ops.empty()) throw Error(ErrorCode::invalid_argument, fmt::format("{}: no operator is in it", path));
+  return graph;
 }
 
 /// Plans name operators and tensors.

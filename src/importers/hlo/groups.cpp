@@ -62,6 +62,8 @@ Groups::Groups(Module const& module) : module_(module) {
     auto const count = cursor.expect_integer(name);
     if (count < 1 || count > (1 << 17)) cursor.fail("a number of ranks that cannot be");
     ranks_ = static_cast<int>(std::max<std::int64_t>(ranks_, count));
+    // Ids of devices count the partitions of all replicas.
+    declared_ = static_cast<int>(std::min<std::int64_t>(std::max<std::int64_t>(declared_, 1) * count, 1 << 30));
   }
   std::vector<Instruction const*> collectives;
   for (auto const& computation : module.computations) {
@@ -72,9 +74,12 @@ Groups::Groups(Module const& module) : module_(module) {
   ranks_ = std::max(ranks_, 1);
   for (auto const* const collective : collectives) {
     if (text_of(*collective).empty() || text_of(*collective) == "{}") continue;
+    int named = 0;
     for (auto const& set : groups_[static_cast<std::size_t>(of(*collective))].sets) {
-      ranks_ = std::max(ranks_, *std::max_element(set.begin(), set.end()) + 1);
+      named = std::max(named, *std::max_element(set.begin(), set.end()) + 1);
     }
+    ranks_ = std::max(ranks_, named);
+    if (declared_ > 0 && named > declared_) ++beyond_;
   }
 }
 

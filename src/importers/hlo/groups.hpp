@@ -15,6 +15,10 @@ class Groups {
   /// Looks at all collectives: how many ranks there are says the highest that any names, where the module does not.
   explicit Groups(Module const& module);
 
+  /// Collectives that name a rank which the module, by what it says of itself, does not have.
+  [[nodiscard]] int beyond() const noexcept { return beyond_; }
+  /// So many it says there are; 0 where it says nothing.
+  [[nodiscard]] int declared_ranks() const noexcept { return declared_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] std::vector<OpGroup> const& all() const noexcept { return groups_; }
   /// @throws Error{invalid_argument} with line and column where its groups do not fit.
@@ -24,6 +28,8 @@ class Groups {
  private:
   Module const& module_;
   int ranks_ = 0;
+  int declared_ = 0;
+  int beyond_ = 0;
   std::vector<OpGroup> groups_;
   std::unordered_map<std::string_view, GroupId> ids_;  ///< by the attribute's text
 };

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <istream>
 #include <iterator>
@@ -54,6 +56,11 @@ ImportedHlo import_hlo(std::istream& text, std::string const& source, ImportHloO
   }
   hlo::Groups groups(module);
   report.ranks = groups.ranks();
+  if (groups.beyond() > 0) {
+    report.warnings.push_back(
+        {.what = fmt::format("groups of ranks beyond the {} that the module has", groups.declared_ranks()),
+         .count = groups.beyond()});
+  }
   auto const recipes = hlo::write_recipes(module, groups, options, report);
   report.unfused_memory_bytes = recipes[static_cast<std::size_t>(module.entry)].unfused_bytes;
   auto const ends = hlo::unroll(module, recipes, options, graph, report);

@@ -18,6 +18,7 @@ std::string collective_line(HloReport::Collective const& collective) {
 }
 
 std::string warning_line(HloReport::Warning const& warning) {
+  if (warning.bytes <= 0) return fmt::format("  {} ({} instructions)\n", warning.what, warning.count);
   return fmt::format("  not costed: {} ({} instructions), charged {:.3f} GB\n", warning.what, warning.count,
                      warning.bytes / kGiga);
 }

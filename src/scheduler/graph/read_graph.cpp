@@ -207,6 +207,7 @@ class GraphReader {
                        .group = id_in(groups_, at(collective, "group"), "group")};
     }
     op.layer = number_or<int>(json, "layer", kNone);
+    if (json.contains("layer") && op.layer < 0) refuse(fmt::format("\"layer\" is {}; from 0 on", op.layer));
     if (json.contains("repeatable")) op.repeatable = flag(json, "repeatable");
     op.reads = ids_in(tensors_, json, "reads");
     op.writes = ids_in(tensors_, json, "writes");
