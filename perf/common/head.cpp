@@ -28,9 +28,9 @@ std::string memory_text(Options const& options) {
     return fmt::format("# Memory: on GPUs, {}, untouched between calls; best of {} rounds, timed by events\n",
                        to_string(options.memory), options.rounds);
   }
-  return fmt::format("# Memory: {}, {}; best of {} undisturbed rounds\n", to_string(options.memory),
-                     options.loop.touch ? "written before and read after every call" : "untouched between calls",
-                     options.rounds);
+  return fmt::format(
+      "# Memory: {}, {}; best of up to {} undisturbed rounds, else the least disturbed\n", to_string(options.memory),
+      options.loop.touch ? "written before and read after every call" : "untouched between calls", options.rounds);
 }
 
 }  // namespace

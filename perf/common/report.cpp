@@ -64,9 +64,15 @@ std::string table_line(Line const& line) {
   return text + "\n";
 }
 
-std::string closing_text(double wrong, double average_gbps) {
-  return fmt::format("# {:<20} : {:g} {}\n# {:<20} : {:g} \n#\n", "Out of bounds values", wrong,
-                     wrong == 0 ? "OK" : "FAILED", "Avg bus bandwidth", average_gbps);
+std::string closing_text(Totals const& totals) {
+  return fmt::format("# {:<20} : {:g} {}\n# {:<20} : {:g} \n#\n", "Out of bounds values", totals.wrong,
+                     totals.wrong == 0 ? "OK" : "FAILED", "Avg bus bandwidth", totals.average_gbps);
+}
+
+std::string disturbed_text(Totals const& totals) {
+  if (totals.disturbed == 0) return {};
+  return fmt::format("# No undisturbed round for {} of {} lines: those figures are of the least disturbed\n",
+                     totals.disturbed, totals.lines);
 }
 
 std::string us_text(double seconds) {

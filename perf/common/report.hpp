@@ -47,8 +47,18 @@ struct TableLayout {
 /// nccl-tests' row, and the columns behind it.
 [[nodiscard]] std::string table_line(Line const& line);
 
+/// What is known once every line is there.
+struct Totals {
+  double wrong = 0;         ///< elements
+  double average_gbps = 0;  ///< mean of the bus bandwidths
+  std::size_t lines = 0;
+  std::size_t disturbed = 0;  ///< lines for which no undisturbed round was seen
+};
+
 /// nccl-tests' closing lines: elements that were wrong, and the mean of the bus bandwidths.
-[[nodiscard]] std::string closing_text(double wrong, double average_gbps);
+[[nodiscard]] std::string closing_text(Totals const& totals);
+/// How many lines come of a disturbed round; empty where none does.
+[[nodiscard]] std::string disturbed_text(Totals const& totals);
 
 /// `value` with two decimals, fewer where it would be wider than `width`.
 [[nodiscard]] std::string number_text(double value, int width);

@@ -158,7 +158,7 @@ JsonDocument::JsonDocument(Case const& what, Options const& options, std::vector
   document_["config"]["devices"] = devices;
 }
 
-void JsonDocument::add(Line const& line, int iterations) {
+void JsonDocument::add(Line const& line, Detail const& detail, int iterations) {
   bool const cpu_time = document_["config"]["cpu_time"];
   document_["results"].push_back({{"size", line.bytes},
                                   {"count", line.count},
@@ -168,12 +168,15 @@ void JsonDocument::add(Line const& line, int iterations) {
                                   {"out_of_place", timing_json(line.out_of_place, cpu_time)},
                                   {"in_place", timing_json(line.in_place, cpu_time)},
                                   {"actual_iterations", iterations},
-                                  {"experiment_name", name_}});
+                                  {"experiment_name", name_},
+                                  {"rounds_kept", detail.rounds_kept},
+                                  {"rounds", detail.rounds}});
 }
 
-void JsonDocument::write(std::string const& path, double wrong, double average_bandwidth) {
-  document_["out_of_bounds"] = {{"count", wrong}, {"okay", wrong == 0 ? "true" : "false"}};
-  document_["average_bus_bandwidth"] = {{"bandwidth", average_bandwidth}, {"okay", "unchecked"}};
+void JsonDocument::write(std::string const& path, Totals const& totals) {
+  document_["out_of_bounds"] = {{"count", totals.wrong}, {"okay", totals.wrong == 0 ? "true" : "false"}};
+  document_["average_bus_bandwidth"] = {{"bandwidth", totals.average_gbps}, {"okay", "unchecked"}};
+  document_["disturbed"] = {{"lines", totals.lines}, {"without_undisturbed_round", totals.disturbed}};
   document_["errors"] = nlohmann::json::array();
   document_["end_time"] = now_text();
   std::ofstream file(path, std::ios::trunc);

@@ -36,14 +36,14 @@ struct Detail {
 /// Appends `lines` to `path`. @throws Error{system}
 void append_json_lines(std::string const& path, std::vector<nlohmann::json> const& lines);
 
-/// The document of -J: nccl-tests' keys.
+/// The document of -J: nccl-tests' keys, and --json's for what nccl-tests does not measure.
 class JsonDocument {
  public:
   JsonDocument(Case const& what, Options const& options, std::vector<RankPlace> const& places);
 
-  void add(Line const& line, int iterations);
+  void add(Line const& line, Detail const& detail, int iterations);
   /// Writes it. @throws Error{system}
-  void write(std::string const& path, double wrong, double average_bandwidth);
+  void write(std::string const& path, Totals const& totals);
 
  private:
   nlohmann::json document_;

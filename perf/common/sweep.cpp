@@ -49,17 +49,17 @@ int Sweep::run() {
     for (auto const dtype : options_.dtypes) run_type(dtype);
   }
   print_close();
-  return wrong_ == 0 ? 0 : 1;
+  return totals_.wrong == 0 ? 0 : 1;
 }
 
 void Sweep::print_close() {
-  double const average = bus_lines_ == 0 ? 0.0 : bus_sum_ / bus_lines_;
-  print(closing_text(wrong_, average));
-  print(means());
+  totals_.average_gbps = bus_lines_ == 0 ? 0.0 : bus_sum_ / bus_lines_;
+  print(closing_text(totals_));
+  print(means() + disturbed_text(totals_));
   if (options_.memory_report) print(fmt::format("# {:<20} : {}\n", "Memory usage", memory_usage()));
   print(fmt::format("# Collective test concluded: {}_perf\n#\n", case_.name()));
   if (board_.rank() != 0) return;
-  if (document_) document_->write(options_.output_file, wrong_, average);
+  if (document_) document_->write(options_.output_file, totals_);
   if (!options_.json.empty()) append_json_lines(options_.json, json_lines_);
 }
 
@@ -104,7 +104,7 @@ Timing Sweep::timing_of(double seconds, Counts counts, DataType dtype) {
 
 void Sweep::note_wrong(Timing& timing, double wrong) {
   timing.wrong = wrong;
-  wrong_ += wrong;
+  totals_.wrong += wrong;
 }
 
 Line Sweep::line_of(std::size_t bytes, Counts counts, Choice const& choice) const {
@@ -119,9 +119,11 @@ Line Sweep::line_of(std::size_t bytes, Counts counts, Choice const& choice) cons
 
 void Sweep::print_line(Line& line, Detail const& detail, Canary best) {
   line.extras = extra_texts(options_, detail);
+  ++totals_.lines;
+  totals_.disturbed += detail.rounds_kept == 0 ? 1 : 0;
   if (options_.timestamps) line.timestamp = now_text();
   print(table_line(line));
-  if (document_) document_->add(line, options_.loop.iterations);
+  if (document_) document_->add(line, detail, options_.loop.iterations);
   if (!options_.json.empty()) json_lines_.push_back(json_line(case_, options_, board_.ranks(), line, detail, best));
 }
 

@@ -80,7 +80,7 @@ class Sweep {
 
   std::optional<JsonDocument> document_;
   std::vector<nlohmann::json> json_lines_;
-  double wrong_ = 0;
+  Totals totals_;
   double bus_sum_ = 0;
   int bus_lines_ = 0;
 };

@@ -52,6 +52,14 @@ std::vector<std::vector<std::string>> data_lines(std::string const& text) {
   return result;
 }
 
+/// Reads and removes the document that -J wrote.
+nlohmann::json document_at(std::string const& path) {
+  std::ifstream file(path);
+  auto const document = nlohmann::json::parse(file);
+  std::remove(path.c_str());
+  return document;
+}
+
 struct Job {
   std::string program;
   int ranks;
@@ -148,14 +156,31 @@ TEST(Programs, SayInOneLineThatThisBuildHasNoCuda) {
 TEST(Programs, WriteTheDocumentOfDashJ) {
   auto const path = ::testing::TempDir() + "weft_perf_document.json";
   ASSERT_EQ(run("gather_perf -t 2 -b 64 -e 256 -f 2 -n 1 --rounds 1 -J " + path).code, 0);
-  std::ifstream file(path);
-  auto const document = nlohmann::json::parse(file);
+  auto const document = document_at(path);
   ASSERT_EQ(document["results"].size(), 3U);
   EXPECT_EQ(document["results"][1]["size"], 128);
   EXPECT_EQ(document["results"][1]["in_place"]["nwrong"], 0);
   EXPECT_EQ(document["config"]["devices"].size(), 2U);
   EXPECT_EQ(document["out_of_bounds"]["okay"], "true");
-  std::remove(path.c_str());
+}
+
+// Whether anything disturbs the run is not the test's to say: whatever happens, table and document agree.
+TEST(Programs, SayWhichFiguresAreOfDisturbedRounds) {
+  auto const path = ::testing::TempDir() + "weft_perf_disturbed.json";
+  auto const outcome = run("all_reduce_perf -t 2 -b 64 -e 4K -f 8 -n 1 --rounds 2 -J " + path);
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("best of up to 2 undisturbed rounds, else the least disturbed\n"), std::string::npos)
+      << outcome.output;
+  auto const document = document_at(path);
+  int disturbed = 0;
+  for (auto const& result : document["results"]) {
+    EXPECT_GE(result["rounds"], 2) << result;
+    disturbed += result["rounds_kept"] == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(document["disturbed"]["lines"], 3);
+  EXPECT_EQ(document["disturbed"]["without_undisturbed_round"], disturbed);
+  auto const said = outcome.output.find("# No undisturbed round for " + std::to_string(disturbed) + " of 3 lines: ");
+  EXPECT_EQ(said != std::string::npos, disturbed > 0) << outcome.output;
 }
 
 TEST(Programs, StepByBytesAndByFactor) {

@@ -91,6 +91,12 @@ TEST(Report, ExtraColumnsStandBehindTheThirteen) {
   EXPECT_EQ(names.substr(names.size() - 4), "cost");
 }
 
+TEST(Report, SaysHowManyLinesHadNoUndisturbedRound) {
+  EXPECT_EQ(disturbed_text({.lines = 5, .disturbed = 2}),
+            "# No undisturbed round for 2 of 5 lines: those figures are of the least disturbed\n");
+  EXPECT_EQ(disturbed_text({.lines = 5}), "");
+}
+
 TEST(Report, GeometricMeanLeavesOutWhatWasNotMeasured) {
   EXPECT_DOUBLE_EQ(geometric_mean({2, 8}), 4);
   EXPECT_DOUBLE_EQ(geometric_mean({2, 0, 8, std::numeric_limits<double>::infinity()}), 4);
