@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
 
 #include "common/names.hpp"
 #include "weft/error.hpp"
@@ -111,6 +114,20 @@ std::vector<int> roots_of(std::string const& text) {
     refuse(fmt::format("-r: '{}' is no rank (a number, or all)", text));
   }
   return {root};
+}
+
+/// nccl-tests' own variable; unlike there, what is no bandwidth is refused instead of taken for 0.
+std::optional<double> min_bandwidth() {
+  char const* const value = std::getenv("NCCL_TESTS_MIN_BW");
+  if (value == nullptr) return std::nullopt;
+  std::string_view const text(value);
+  double gbps = 0;
+  auto const* const end = text.data() + text.size();
+  auto const [stopped, error] = std::from_chars(text.data(), end, gbps);
+  if (error != std::errc{} || stopped != end || !std::isfinite(gbps) || gbps <= 0) {
+    refuse(fmt::format("NCCL_TESTS_MIN_BW={}: expected a positive number (GB/s)", text));
+  }
+  return gbps;
 }
 
 template <typename T>
@@ -277,6 +294,7 @@ void finish(CLI::App const& app, Case const& what, Options& options, Texts const
   options.loop.cost = options.cost || !options.json.empty();
   if (texts.timeout_seconds > 0) options.timeout = std::chrono::seconds(texts.timeout_seconds);
   if (!texts.link.empty()) options.link = EmulatedLink::parse(texts.link);
+  options.min_bus_gbps = min_bandwidth();
   check_sizes(options);
   check_combination(what, options);
   check_ranks(what, options);

@@ -55,6 +55,8 @@ struct Options {
   std::string label;  ///< goes into every JSON line
   std::optional<EmulatedLink> link;
 
+  std::optional<double> min_bus_gbps;  ///< NCCL_TESTS_MIN_BW: the average that is asked for
+
   std::vector<std::string> notes;      ///< one line for each option given that means nothing here
   std::vector<std::string> arguments;  ///< the command line as given
 

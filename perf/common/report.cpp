@@ -64,9 +64,16 @@ std::string table_line(Line const& line) {
   return text + "\n";
 }
 
+bool is_fast_enough(double average_gbps, double wanted_gbps) {
+  constexpr double kEnough = 0.9;
+  return average_gbps >= kEnough * wanted_gbps;
+}
+
 std::string closing_text(Totals const& totals) {
-  return fmt::format("# {:<20} : {:g} {}\n# {:<20} : {:g} \n#\n", "Out of bounds values", totals.wrong,
-                     totals.wrong == 0 ? "OK" : "FAILED", "Avg bus bandwidth", totals.average_gbps);
+  auto const verdict = [](bool okay) { return okay ? "OK" : "FAILED"; };
+  return fmt::format("# {:<20} : {:g} {}\n# {:<20} : {:g} {}\n#\n", "Out of bounds values", totals.wrong,
+                     verdict(totals.wrong == 0), "Avg bus bandwidth", totals.average_gbps,
+                     totals.fast_enough ? verdict(*totals.fast_enough) : "");
 }
 
 std::string disturbed_text(Totals const& totals) {

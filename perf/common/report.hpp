@@ -49,11 +49,15 @@ struct TableLayout {
 
 /// What is known once every line is there.
 struct Totals {
-  double wrong = 0;         ///< elements
-  double average_gbps = 0;  ///< mean of the bus bandwidths
+  double wrong = 0;                   ///< elements
+  double average_gbps = 0;            ///< mean of the bus bandwidths
+  std::optional<bool> fast_enough{};  ///< what became of NCCL_TESTS_MIN_BW; absent where it is not set
   std::size_t lines = 0;
   std::size_t disturbed = 0;  ///< lines for which no undisturbed round was seen
 };
+
+/// What nccl-tests makes of NCCL_TESTS_MIN_BW: a tenth less than it asks for is enough.
+[[nodiscard]] bool is_fast_enough(double average_gbps, double wanted_gbps);
 
 /// nccl-tests' closing lines: elements that were wrong, and the mean of the bus bandwidths.
 [[nodiscard]] std::string closing_text(Totals const& totals);

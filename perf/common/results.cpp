@@ -174,8 +174,10 @@ void JsonDocument::add(Line const& line, Detail const& detail, int iterations) {
 }
 
 void JsonDocument::write(std::string const& path, Totals const& totals) {
-  document_["out_of_bounds"] = {{"count", totals.wrong}, {"okay", totals.wrong == 0 ? "true" : "false"}};
-  document_["average_bus_bandwidth"] = {{"bandwidth", totals.average_gbps}, {"okay", "unchecked"}};
+  auto const verdict = [](bool okay) { return okay ? "true" : "false"; };
+  document_["out_of_bounds"] = {{"count", totals.wrong}, {"okay", verdict(totals.wrong == 0)}};
+  document_["average_bus_bandwidth"] = {{"bandwidth", totals.average_gbps},
+                                        {"okay", totals.fast_enough ? verdict(*totals.fast_enough) : "unchecked"}};
   document_["disturbed"] = {{"lines", totals.lines}, {"without_undisturbed_round", totals.disturbed}};
   document_["errors"] = nlohmann::json::array();
   document_["end_time"] = now_text();

@@ -48,12 +48,17 @@ int Sweep::run() {
   for (int cycle = 0; options_.cycles == 0 || cycle < options_.cycles; ++cycle) {
     for (auto const dtype : options_.dtypes) run_type(dtype);
   }
+  close_totals();
   print_close();
-  return totals_.wrong == 0 ? 0 : 1;
+  return totals_.wrong == 0 && totals_.fast_enough.value_or(true) ? 0 : 1;
+}
+
+void Sweep::close_totals() {
+  totals_.average_gbps = bus_lines_ == 0 ? 0.0 : bus_sum_ / bus_lines_;
+  if (options_.min_bus_gbps) totals_.fast_enough = is_fast_enough(totals_.average_gbps, *options_.min_bus_gbps);
 }
 
 void Sweep::print_close() {
-  totals_.average_gbps = bus_lines_ == 0 ? 0.0 : bus_sum_ / bus_lines_;
   print(closing_text(totals_));
   print(means() + disturbed_text(totals_));
   if (options_.memory_report) print(fmt::format("# {:<20} : {}\n", "Memory usage", memory_usage()));

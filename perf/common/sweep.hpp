@@ -20,7 +20,8 @@ class Sweep {
   Sweep(Sweep const&) = delete;
   Sweep& operator=(Sweep const&) = delete;
 
-  /// Collective: measures, prints, writes the files asked for. 0, or 1 when an element was wrong.
+  /// Collective: measures, prints, writes the files asked for. 0, or 1 when an element was wrong or
+  /// NCCL_TESTS_MIN_BW was missed.
   [[nodiscard]] int run();
 
  protected:
@@ -76,6 +77,7 @@ class Sweep {
   [[nodiscard]] bool can_write(char const* option, std::string const& path);
   [[nodiscard]] std::vector<int> roots() const;
   void run_type(DataType dtype);
+  void close_totals();
   void print_close();
 
   std::optional<JsonDocument> document_;

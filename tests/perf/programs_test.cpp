@@ -286,6 +286,36 @@ TEST(BarrierPerf, JudgesTheBarrierByTheFlags) {
   EXPECT_EQ(missed.code, 1) << missed.output;
 }
 
+TEST(Programs, JudgeTheAverageByNcclTestsVariable) {
+  auto const path = ::testing::TempDir() + "weft_perf_judged.json";
+  auto const judged = [&](char const* wanted) {
+    setenv("NCCL_TESTS_MIN_BW", wanted, 1);
+    auto const outcome = run("all_reduce_perf -t 2 -b 64 -e 64 -n 1 --rounds 1 -J " + path);
+    unsetenv("NCCL_TESTS_MIN_BW");
+    return outcome;
+  };
+  auto const held = judged("1e-9");
+  EXPECT_EQ(held.code, 0) << held.output;
+  EXPECT_TRUE(std::regex_search(held.output, std::regex("# Avg bus bandwidth    : [0-9.e+-]+ OK\n"))) << held.output;
+  EXPECT_EQ(document_at(path)["average_bus_bandwidth"]["okay"], "true");
+  auto const missed = judged("1e9");
+  EXPECT_EQ(missed.code, 1) << missed.output;
+  EXPECT_TRUE(std::regex_search(missed.output, std::regex("# Avg bus bandwidth    : [0-9.e+-]+ FAILED\n")))
+      << missed.output;
+  EXPECT_EQ(document_at(path)["average_bus_bandwidth"]["okay"], "false");
+}
+
+TEST(Programs, RefuseABandwidthThatIsNone) {
+  for (char const* const value : {"", "fast", "0", "-1", "10GB", "nan", "inf"}) {
+    setenv("NCCL_TESTS_MIN_BW", value, 1);
+    auto const outcome = run("all_reduce_perf -t 2 -b 8 -e 8", true);
+    unsetenv("NCCL_TESTS_MIN_BW");
+    EXPECT_EQ(outcome.code, 2) << value;
+    EXPECT_EQ(outcome.output,
+              "all_reduce_perf: NCCL_TESTS_MIN_BW=" + std::string(value) + ": expected a positive number (GB/s)\n");
+  }
+}
+
 TEST(Programs, LeaveWithTwoForABadVariable) {
   setenv("WEFT_BIND", "yes", 1);
   auto const outcome = run("all_reduce_perf -t 2 -b 8 -e 8", true);

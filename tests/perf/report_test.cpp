@@ -91,6 +91,20 @@ TEST(Report, ExtraColumnsStandBehindTheThirteen) {
   EXPECT_EQ(names.substr(names.size() - 4), "cost");
 }
 
+TEST(Report, ClosesAsNcclTestsDoes) {
+  EXPECT_EQ(closing_text({.wrong = 0, .average_gbps = 1.5}),
+            "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 1.5 \n#\n");
+  EXPECT_EQ(closing_text({.wrong = 3, .average_gbps = 1.5, .fast_enough = true}),
+            "# Out of bounds values : 3 FAILED\n# Avg bus bandwidth    : 1.5 OK\n#\n");
+  EXPECT_EQ(line_of(closing_text({.average_gbps = 1.5, .fast_enough = false}), 1),
+            "# Avg bus bandwidth    : 1.5 FAILED");
+}
+
+TEST(Report, ATenthLessBandwidthIsEnough) {
+  EXPECT_TRUE(is_fast_enough(9.5, 10));
+  EXPECT_FALSE(is_fast_enough(8.9, 10));
+}
+
 TEST(Report, SaysHowManyLinesHadNoUndisturbedRound) {
   EXPECT_EQ(disturbed_text({.lines = 5, .disturbed = 2}),
             "# No undisturbed round for 2 of 5 lines: those figures are of the least disturbed\n");
