@@ -56,7 +56,7 @@ void CommandLine::add(std::string const& names, std::size_t& value, std::string 
 }
 
 void CommandLine::add(std::string const& names, std::optional<std::size_t>& value, std::string const& help) {
-  app_->add_option(names, value, help);
+  app_->add_option(names, value, help)->check(not_negative);
 }
 
 void CommandLine::add(std::string const& names, double& value, std::string const& help, Range range) {
@@ -64,7 +64,7 @@ void CommandLine::add(std::string const& names, double& value, std::string const
 }
 
 void CommandLine::add(std::string const& names, std::vector<std::size_t>& values, std::string const& help) {
-  add_values(*app_, names, values, help);
+  add_values(*app_, names, values, help)->check(not_negative);
 }
 
 void CommandLine::add(std::string const& names, std::vector<double>& values, std::string const& help) {
@@ -78,7 +78,7 @@ void CommandLine::add(std::string const& names, std::string& value, std::string 
 }
 
 void CommandLine::add_choice(std::string const& names, bool& value, std::string const& help) {
-  app_->add_option(names, value, help)->capture_default_str();
+  app_->add_option(names, value, help)->check(CLI::IsMember({"0", "1"}))->capture_default_str();
 }
 
 void CommandLine::add_flag(std::string const& names, bool& value, std::string const& help) {

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <string_view>
 
 #include "common/names.hpp"
@@ -39,20 +40,22 @@ struct Texts {
 struct Inapplicable {
   char const* names;
   char const* value;
+  int most;  ///< from 0 on
   char const* on_cpu;
   char const* on_gpu;  ///< null: has its effect there
 };
 constexpr char const* kParallelInit = "ranks are processes and always initialise at the same time";
+constexpr int kAnyNumber = std::numeric_limits<int>::max();
 constexpr char const* kCtas = "NCCL chooses how many CTAs a call gets";
 constexpr std::array kInapplicable{
-    Inapplicable{"-p,--parallel_init", "0/1", kParallelInit, kParallelInit},
-    Inapplicable{"-y,--stream_null", "0/1", "there is no null stream on a CPU", nullptr},
-    Inapplicable{"-G,--cudagraph", "launches", "there are no CUDA graphs on a CPU",
+    Inapplicable{"-p,--parallel_init", "0/1", 1, kParallelInit, kParallelInit},
+    Inapplicable{"-y,--stream_null", "0/1", 1, "there is no null stream on a CPU", nullptr},
+    Inapplicable{"-G,--cudagraph", "launches", kAnyNumber, "there are no CUDA graphs on a CPU",
                  "calls are launched one by one; graphs are not timed"},
-    Inapplicable{"-x,--cta_policy", "0/1/2", "there are no CTAs on a CPU", kCtas},
-    Inapplicable{"-D,--device_implementation", "number", "there is no device-side implementation on a CPU",
+    Inapplicable{"-x,--cta_policy", "0/1/2", 2, "there are no CTAs on a CPU", kCtas},
+    Inapplicable{"-D,--device_implementation", "number", kAnyNumber, "there is no device-side implementation on a CPU",
                  "calls are NCCL's from the host"},
-    Inapplicable{"-V,--device_cta_count", "number", "there are no CTAs on a CPU", kCtas},
+    Inapplicable{"-V,--device_cta_count", "number", kAnyNumber, "there are no CTAs on a CPU", kCtas},
 };
 
 [[noreturn]] void refuse(std::string const& message) {
@@ -135,6 +138,11 @@ void add_number(CLI::App& app, char const* names, T& value, int low, int high, c
   app.add_option(names, value, text)->check(CLI::Range(low, high))->capture_default_str();
 }
 
+/// 0 or 1, and nothing else that CLI11 takes for a bool.
+CLI::Option* add_switch(CLI::App& app, char const* names, bool& value, char const* text) {
+  return app.add_option(names, value, text)->check(CLI::IsMember({"0", "1"}));
+}
+
 void add_sizes(CLI::App& app, Options& options, Texts& texts) {
   add_number(app, "-t,--nthreads,--ranks", options.threads, 1, kMostLocalRanks,
              "local ranks to start, each a process; under mpirun its ranks are used");
@@ -143,7 +151,9 @@ void add_sizes(CLI::App& app, Options& options, Texts& texts) {
   app.add_option("-b,--minbytes", texts.min_bytes, "smallest message, bytes (K M G)")->capture_default_str();
   app.add_option("-e,--maxbytes", texts.max_bytes, "largest message, bytes (K M G)")->capture_default_str();
   app.add_option("-i,--stepbytes", texts.step_bytes, "distance between messages, bytes (K M G)")->capture_default_str();
-  app.add_option("-f,--stepfactor", options.step_factor, "factor between messages; 1: use -i")->capture_default_str();
+  app.add_option("-f,--stepfactor", options.step_factor, "factor between messages; 1: use -i")
+      ->check(CLI::Range(0, kAnyNumber))
+      ->capture_default_str();
   add_number(app, "-u,--unalign", options.unalign, 0, 1 << 20, "index of the first element used in every buffer");
 }
 
@@ -162,10 +172,10 @@ void add_measurement(CLI::App& app, Options& options, Texts& texts) {
   add_number(app, "-z,--blocking", options.blocking, 0, 2, "calls block in any case; 1: a barrier after each of them");
   add_number(app, "-T,--timeout", texts.timeout_seconds, 0, 1 << 20, "seconds a call waits for a peer; 0: default");
   add_number(app, "-a,--average", texts.across, 0, 3, "whose time counts: 0 rank 0, 1 average, 2 fastest, 3 slowest");
-  app.add_option("-C,--report_cputime", options.cpu_time,
-                 "0/1: call the time CPU time (it is: a call runs on the caller's CPU)");
-  app.add_option("-S,--report_timestamps", options.timestamps, "0/1: when each line was measured");
-  app.add_option("-M,--memory_report", options.memory_report, "0/1: memory used, at the end");
+  add_switch(app, "-C,--report_cputime", options.cpu_time,
+             "0/1: call the time CPU time (it is: a call runs on the caller's CPU)");
+  add_switch(app, "-S,--report_timestamps", options.timestamps, "0/1: when each line was measured");
+  add_switch(app, "-M,--memory_report", options.memory_report, "0/1: memory used, at the end");
   app.add_option("-J,--output_file", options.output_file, "also write everything to this file, as JSON");
   add_number(app, "-R,--local_register", texts.registered, 0, 2,
              "0 or 1: private memory (there is nothing to register it with); 2: symmetric");
@@ -177,7 +187,7 @@ void add_inapplicable(CLI::App& app, std::array<int, kInapplicable.size()>& valu
     auto const& known = kInapplicable[i];
     auto const text = known.on_gpu == nullptr ? fmt::format("with --device cuda; else {}", known.on_cpu)
                                               : fmt::format("accepted, no effect: {}", known.on_cpu);
-    app.add_option(known.names, values[i], text)->type_name(known.value);
+    app.add_option(known.names, values[i], text)->check(CLI::Range(0, known.most))->type_name(known.value);
   }
 }
 
@@ -189,7 +199,7 @@ void add_own_options(CLI::App& app, Options& options, Texts& texts) {
       ->group(kGroup);
   app.add_flag("--share-gpus", options.share_gpus, "ranks may outnumber GPUs: to see that results are right, not times")
       ->group(kGroup);
-  app.add_option("--touch", options.loop.touch, "0/1: write all input before and read all output after every call")
+  add_switch(app, "--touch", options.loop.touch, "0/1: write all input before and read all output after every call")
       ->capture_default_str()
       ->group(kGroup);
   app.add_flag("--cost", options.cost, "column: what a call costs the loop around it; of a GPU, the host")
@@ -204,7 +214,7 @@ void add_own_options(CLI::App& app, Options& options, Texts& texts) {
   app.add_option("--memory", texts.memory, "symmetric (Communicator::allocate, the default) or private")
       ->check(CLI::IsMember({"symmetric", "private"}))
       ->group(kGroup);
-  app.add_option("--in-place", options.in_place, "0/1: measure the in-place form too")
+  add_switch(app, "--in-place", options.in_place, "0/1: measure the in-place form too")
       ->capture_default_str()
       ->group(kGroup);
   app.add_option("--rounds", options.rounds, "undisturbed rounds to keep; the best counts")

@@ -243,9 +243,13 @@ INSTANTIATE_TEST_SUITE_P(
                       "all_reduce_perf -o minus", "all_reduce_perf -o bxor", "all_reduce_perf -R 0 --memory symmetric",
                       "hypercube_perf -t 3", "all_reduce_perf -r one", "all_reduce_perf --memory core",
                       "all_reduce_perf --compare nccl", "all_reduce_perf --link fast", "broadcast_perf --ranks 2 -r 2",
-                      "all_reduce_perf --compare mpi --ranks 2", "adamw_perf --bogus", "adamw_perf -t 0",
-                      "adamw_perf -n many", "adamw_perf -n 3 -t 4", "adamw_perf --rounds 0", "group_perf --parts 4X",
-                      "group_perf --parts 6", "group_perf --fuse-bytes lots", "group_perf --bogus", "barrier_perf -t 0",
+                      "all_reduce_perf --compare mpi --ranks 2", "all_reduce_perf -b -8", "all_reduce_perf -f -2",
+                      "all_reduce_perf -p 5", "all_reduce_perf -y 2", "all_reduce_perf -G -1", "all_reduce_perf -x 9",
+                      "all_reduce_perf -x -1", "all_reduce_perf -D -1", "all_reduce_perf -V -1", "all_reduce_perf -C 2",
+                      "all_reduce_perf --touch 7", "adamw_perf --bogus", "adamw_perf -t 0", "adamw_perf -n -5",
+                      "adamw_perf --judge-from -1", "group_perf --gradients 2", "adamw_perf -n many",
+                      "adamw_perf -n 3 -t 4", "adamw_perf --rounds 0", "group_perf --parts 4X", "group_perf --parts 6",
+                      "group_perf --fuse-bytes lots", "group_perf --bogus", "barrier_perf -t 0",
                       "barrier_perf --compare nccl", "barrier_perf --compare mpi"));
 
 // What takes long to measure is not lost for want of a folder.
