@@ -223,7 +223,7 @@ void add_own_options(CLI::App& app, Options& options, Texts& texts) {
       ->group(kGroup);
   app.add_option("--link", texts.link, "emulate a link, latency:bandwidth, such as 20us:2GB/s")->group(kGroup);
   app.add_option("--json", options.json, "append one JSON line per size to this file")->group(kGroup);
-  app.add_option("--label", options.label, "text for the JSON lines")->group(kGroup);
+  app.add_option("--label", options.label, "text for the JSON lines and document")->group(kGroup);
 }
 
 MemoryKind memory_of(Texts const& texts) {

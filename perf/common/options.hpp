@@ -52,7 +52,7 @@ struct Options {
   bool overlap = false;
   int rounds = 5;
   std::string json;   ///< file to append JSON lines to; empty: none
-  std::string label;  ///< goes into every JSON line
+  std::string label;  ///< goes into every JSON line and -J's configuration
   std::optional<EmulatedLink> link;
 
   std::optional<double> min_bus_gbps;  ///< NCCL_TESTS_MIN_BW: the average that is asked for

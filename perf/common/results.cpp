@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <utility>
 
 #include "common/names.hpp"
 #include "weft/error.hpp"
@@ -23,6 +24,10 @@ nlohmann::json timing_json(std::optional<Timing> const& timing, bool cpu_time) {
   return result;
 }
 
+std::string link_text(Options const& options) {
+  return options.link ? options.link->describe() : "";
+}
+
 nlohmann::json config_json(Options const& options) {
   nlohmann::json config{{"nthreads", options.threads},
                         {"ngpus", options.gpus},
@@ -37,7 +42,11 @@ nlohmann::json config_json(Options const& options) {
                         {"parallel_init", "false"},
                         {"memory", to_string(options.memory)},
                         {"unalign", options.unalign},
-                        {"cpu_time", options.cpu_time}};
+                        {"cpu_time", options.cpu_time},
+                        {"rounds", options.rounds},
+                        {"touch", options.loop.touch},
+                        {"link", link_text(options)},
+                        {"label", options.label}};
   if (options.step_factor > 1) {
     config["step_factor"] = options.step_factor;
   } else {
@@ -48,6 +57,19 @@ nlohmann::json config_json(Options const& options) {
 
 void set_us(nlohmann::json& line, char const* key, std::optional<double> const& seconds) {
   if (seconds) line[key] = *seconds * kMicroseconds;
+}
+
+/// What both files say of a line under the same keys.
+void set_detail(nlohmann::json& line, Detail const& detail, Canary canary) {
+  line["rounds_kept"] = detail.rounds_kept;
+  line["rounds"] = detail.rounds;
+  line["canary_copy_us"] = canary.copy * kMicroseconds;
+  line["canary_barrier_us"] = canary.barrier * kMicroseconds;
+  set_us(line, "cost_us", detail.cost);
+  set_us(line, "limit_us", detail.limit);
+  set_us(line, "peer_call_us", detail.peer_call);
+  set_us(line, "peer_cost_us", detail.peer_cost);
+  if (detail.overlap) line["overlap_percent"] = *detail.overlap;
 }
 
 }  // namespace
@@ -111,17 +133,9 @@ nlohmann::json json_line(Case const& what, Options const& options, int ranks, Li
                         {"redop", line.op},
                         {"root", line.root},
                         {"touch", options.loop.touch},
-                        {"link", options.link ? options.link->describe() : ""},
-                        {"call_us", detail.call * kMicroseconds},
-                        {"rounds_kept", detail.rounds_kept},
-                        {"rounds", detail.rounds},
-                        {"canary_copy_us", canary.copy * kMicroseconds},
-                        {"canary_barrier_us", canary.barrier * kMicroseconds}};
-  set_us(result, "cost_us", detail.cost);
-  set_us(result, "limit_us", detail.limit);
-  set_us(result, "peer_call_us", detail.peer_call);
-  set_us(result, "peer_cost_us", detail.peer_cost);
-  if (detail.overlap) result["overlap_percent"] = *detail.overlap;
+                        {"link", link_text(options)},
+                        {"call_us", detail.call * kMicroseconds}};
+  set_detail(result, detail, canary);
   for (auto const* timing : {&line.out_of_place, &line.in_place}) {
     if (*timing && (*timing)->wrong) result["wrong"] = result.value("wrong", 0.0) + *(*timing)->wrong;
   }
@@ -158,19 +172,20 @@ JsonDocument::JsonDocument(Case const& what, Options const& options, std::vector
   document_["config"]["devices"] = devices;
 }
 
-void JsonDocument::add(Line const& line, Detail const& detail, int iterations) {
+void JsonDocument::add(Line const& line, Detail const& detail, Canary canary, int iterations) {
   bool const cpu_time = document_["config"]["cpu_time"];
-  document_["results"].push_back({{"size", line.bytes},
-                                  {"count", line.count},
-                                  {"type", nccl_name(line.dtype)},
-                                  {"redop", line.op},
-                                  {"root", fmt::format("{:6}", line.root)},
-                                  {"out_of_place", timing_json(line.out_of_place, cpu_time)},
-                                  {"in_place", timing_json(line.in_place, cpu_time)},
-                                  {"actual_iterations", iterations},
-                                  {"experiment_name", name_},
-                                  {"rounds_kept", detail.rounds_kept},
-                                  {"rounds", detail.rounds}});
+  nlohmann::json result{{"size", line.bytes},
+                        {"count", line.count},
+                        {"type", nccl_name(line.dtype)},
+                        {"redop", line.op},
+                        {"root", fmt::format("{:6}", line.root)},
+                        {"out_of_place", timing_json(line.out_of_place, cpu_time)},
+                        {"in_place", timing_json(line.in_place, cpu_time)},
+                        {"actual_iterations", iterations},
+                        {"experiment_name", name_}};
+  set_detail(result, detail, canary);
+  if (!line.timestamp.empty()) result["timestamp"] = line.timestamp;
+  document_["results"].push_back(std::move(result));
 }
 
 void JsonDocument::write(std::string const& path, Totals const& totals) {

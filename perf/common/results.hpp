@@ -41,7 +41,7 @@ class JsonDocument {
  public:
   JsonDocument(Case const& what, Options const& options, std::vector<RankPlace> const& places);
 
-  void add(Line const& line, Detail const& detail, int iterations);
+  void add(Line const& line, Detail const& detail, Canary canary, int iterations);
   /// Writes it. @throws Error{system}
   void write(std::string const& path, Totals const& totals);
 

@@ -164,6 +164,25 @@ TEST(Programs, WriteTheDocumentOfDashJ) {
   EXPECT_EQ(document["out_of_bounds"]["okay"], "true");
 }
 
+TEST(Programs, WriteTheFurtherColumnsIntoTheDocumentToo) {
+  auto const path = ::testing::TempDir() + "weft_perf_columns.json";
+  auto const outcome =
+      run("all_reduce_perf -t 2 -b 64K -e 64K -n 2 --rounds 1 --cost --limit --overlap --label night --link 20us:2GB/s "
+          "-S 1 "
+          "-J " +
+          path);
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  auto const document = document_at(path);
+  EXPECT_EQ(document["config"]["label"], "night");
+  EXPECT_NE(document["config"]["link"], "");
+  ASSERT_EQ(document["results"].size(), 1U);
+  auto const& result = document["results"][0];
+  for (char const* const key : {"cost_us", "limit_us", "overlap_percent", "canary_copy_us"})
+    EXPECT_TRUE(result[key].is_number()) << key << ' ' << result;
+  EXPECT_EQ(result["timestamp"].get<std::string>().size(), std::string("2026-01-31 12:34:56").size());
+  EXPECT_FALSE(result.contains("peer_call_us")) << result;
+}
+
 // Whether anything disturbs the run is not the test's to say: whatever happens, table and document agree.
 TEST(Programs, SayWhichFiguresAreOfDisturbedRounds) {
   auto const path = ::testing::TempDir() + "weft_perf_disturbed.json";
