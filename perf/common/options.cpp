@@ -145,7 +145,7 @@ CLI::Option* add_switch(CLI::App& app, char const* names, bool& value, char cons
 
 void add_sizes(CLI::App& app, Options& options, Texts& texts) {
   add_number(app, "-t,--nthreads,--ranks", options.threads, 1, kMostLocalRanks,
-             "local ranks to start, each a process; under mpirun its ranks are used");
+             "local ranks to start, each a process; under mpirun or torchrun, which start them, 1 or as many");
   add_number(app, "-g,--ngpus", options.gpus, 1, kMostLocalRanks,
              "ranks per thread: each is a process, so it multiplies -t");
   app.add_option("-b,--minbytes", texts.min_bytes, "smallest message, bytes (K M G)")->capture_default_str();

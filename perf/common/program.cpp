@@ -1,6 +1,7 @@
 #include "common/program.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <memory>
 
@@ -13,6 +14,16 @@
 
 namespace weft::perf {
 namespace {
+
+/// The options of a rank that mpirun or torchrun started: -t and -g started none, so what is told of them has to
+/// multiply to the one rank that each process is, as readers of nccl-tests' table count.
+Options started_elsewhere(Options options, int ranks) {
+  if (options.ranks() == 1) return options;
+  options.threads = options.gpus = 1;
+  options.notes.push_back(
+      fmt::format("-t, -g: start nothing here; the {} processes of mpirun or torchrun are the ranks", ranks));
+  return options;
+}
 
 int run_rank(Case const& tested, Options const& options, MpiPeer const* peer, Communicator& communicator) {
 #if WEFT_WITH_NCCL
@@ -39,8 +50,12 @@ int run_program(Op what, int argc, char const* const* argv) {
     launch_options.communicator.config = Config::from_environment();
     if (options.timeout) launch_options.communicator.config->timeout = *options.timeout;
     launch_options.communicator.emulated_link = options.link;
-    return launch(launch_options,
-                  [&](Communicator& communicator) { return run_rank(*tested, options, peer.get(), communicator); });
+    auto const caller = getpid();
+    return launch(launch_options, [&](Communicator& communicator) {
+      bool const forked = getpid() != caller;  // which launch() does only where there is no launcher
+      return run_rank(*tested, forked ? options : started_elsewhere(options, communicator.size()), peer.get(),
+                      communicator);
+    });
   } catch (Error const& error) {
     report_failure(fmt::format("{}_perf: {}", tested->name(), error.what()));
     return error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::unsupported ? 2 : 1;

@@ -1,6 +1,7 @@
 // The programs as their users run them: a command line in, a table and an exit code out.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -200,6 +201,29 @@ TEST(Programs, SayWhichFiguresAreOfDisturbedRounds) {
   EXPECT_EQ(document["disturbed"]["without_undisturbed_round"], disturbed);
   auto const said = outcome.output.find("# No undisturbed round for " + std::to_string(disturbed) + " of 3 lines: ");
   EXPECT_EQ(said != std::string::npos, disturbed > 0) << outcome.output;
+}
+
+// Who multiplies processes, nThread and nGpus, as with nccl-tests, gets the number of ranks.
+TEST(Programs, SayThatALaunchersProcessesAreTheRanks) {
+  auto const job = std::to_string(getpid());
+  std::vector<std::pair<char const*, char const*>> const environment{{"WORLD_SIZE", "2"},
+                                                                     {"LOCAL_WORLD_SIZE", "2"},
+                                                                     {"MASTER_ADDR", "127.0.0.1"},
+                                                                     {"MASTER_PORT", "29400"},
+                                                                     {"TORCHELASTIC_RUN_ID", job.c_str()},
+                                                                     {"RANK", "1"}};
+  for (auto const& [name, value] : environment) setenv(name, value, 1);
+  std::string const command = "all_reduce_perf -t 2 -b 64 -e 64 -n 1 --rounds 1";
+  auto const outcome =
+      run(command + " >/dev/null & RANK=0 timeout 240 " + std::string(WEFT_PERF_PROGRAMS) + "/" + command);
+  for (auto const& [name, value] : environment) unsetenv(name);
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("# nThread 1 nGpus 1 "), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("# Note: -t, -g: start nothing here; the 2 processes "), std::string::npos)
+      << outcome.output;
+  EXPECT_NE(outcome.output.find("#  Rank  1 "), std::string::npos) << outcome.output;
+  auto const forked = run(command);
+  EXPECT_NE(forked.output.find("# nThread 2 nGpus 1 "), std::string::npos) << forked.output;
 }
 
 TEST(Programs, StepByBytesAndByFactor) {
