@@ -56,7 +56,7 @@ std::vector<std::vector<std::string>> data_lines(std::string const& text) {
 /// Reads and removes the document that -J wrote.
 nlohmann::json document_at(std::string const& path) {
   std::ifstream file(path);
-  auto const document = nlohmann::json::parse(file);
+  auto document = nlohmann::json::parse(file);
   std::remove(path.c_str());
   return document;
 }
@@ -337,7 +337,7 @@ TEST(Programs, JudgeTheAverageByNcclTestsVariable) {
   auto const path = ::testing::TempDir() + "weft_perf_judged.json";
   auto const judged = [&](char const* wanted) {
     setenv("NCCL_TESTS_MIN_BW", wanted, 1);
-    auto const outcome = run("all_reduce_perf -t 2 -b 64 -e 64 -n 1 --rounds 1 -J " + path);
+    auto outcome = run("all_reduce_perf -t 2 -b 64 -e 64 -n 1 --rounds 1 -J " + path);
     unsetenv("NCCL_TESTS_MIN_BW");
     return outcome;
   };
