@@ -142,6 +142,20 @@ def own_clip():
     torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0)
 
 
+def own_value_clip():
+    model = torch.nn.Linear(2, 2)
+    torch.optim.SGD(model.parameters(), lr=1e-2)
+    torch.nn.utils.clip_grad_value_(model.parameters(), 2.0)
+
+
+def own_scaling_of_gradients():
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    model(torch.ones(1, 2)).sum().backward()
+    model.weight.grad.mul_(2)
+    optimizer.step()
+
+
 def small_batch():
     model = torch.nn.Linear(2, 2)
     step_of(model, torch.optim.SGD(model.parameters(), lr=1e-2), rows=1)
@@ -190,6 +204,8 @@ REFUSED = {
     two_of_one: "a second optimizer, SGD",
     own_group: "start it with torchrun",
     own_clip: "pass --clip-grad 2.0",
+    own_value_clip: "the script clips values of gradients, which are sharded; take --strategy ddp",
+    own_scaling_of_gradients: "changes the gradient of parameter weight after backward",
     small_batch: "a batch of 1 samples for 2 ranks",
     no_indices: "cannot be shared among ranks",
     own_scaler: "--precision fp16: the script scales its loss itself",
@@ -312,3 +328,19 @@ def test_steps_that_overflow_are_left_out(strategy):
         assert not torch.equal(kept[1][0], kept[0][0]) and not torch.equal(kept[2][0], kept[1][0])
         if strategy == "ddp":  # torch's clip, of what is not scaled any more
             assert norms[1] < 0.1 and all(torch.isfinite(p).all() for p in kept[2])
+
+
+def clip_values(rank):
+    with unchanged.applied(training_of(strategy="ddp", precision="fp16")):
+        model = torch.nn.Linear(2, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        before = [p.detach().clone() for p in model.parameters()]
+        (1e-2 * model(torch.ones(4, 2)).sum()).backward()
+        torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)
+        optimizer.step()
+        return [(one - p.detach()).abs().max().item() for one, p in zip(before, model.parameters())]
+
+
+def test_values_are_clipped_unscaled():
+    for moved in run_ranks(2, "weft", clip_values):
+        assert moved == pytest.approx([0.01, 0.01], rel=1e-3)

@@ -215,3 +215,69 @@ def check_wrong_use(rank):
 
 def test_wrong_use_is_named():
     run_ranks(2, "weft", check_wrong_use)
+
+
+def replace(parameter):
+    parameter.grad = parameter.grad.clone()
+
+
+CHANGES = [
+    lambda model: nn.utils.clip_grad_norm_(model.parameters(), 1e-3),
+    lambda model: nn.utils.clip_grad_value_(model.parameters(), 1e-3),
+    lambda model: model[0].weight.grad.mul_(0.5),
+    lambda model: replace(model[0].weight),
+    lambda model: model.zero_grad(),
+]
+
+
+def check_changed_gradients(rank, stage):
+    data = rows_of(rank, 2, batch(0, ROWS))
+    for change in CHANGES:
+        model = small_model()
+        zero = weft.ZeroOptimizer(model, weft.optim.SGD, stage=stage, **BUCKETS)
+        loss_of(model, data).backward()
+        change(model)
+        assert "gradient of parameter 0.weight was changed or replaced after backward" in error_of(zero.step)
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_changed_gradients_are_refused(stage):
+    run_ranks(2, "weft", check_changed_gradients, stage)
+
+
+def check_clipping(rank, stage):
+    model = small_model()
+    zero = weft.ZeroOptimizer(model, weft.optim.SGD, stage=stage)
+    loss_of(model, rows_of(rank, 2, batch(0, ROWS))).backward()
+    said = error_of(lambda: weft.clip_grad_norm_(model.parameters(), 0.5))
+    assert "parameter 0.weight is a weft.ZeroOptimizer's" in said and "max_norm=0.5" in said
+    zero.step()
+    other = nn.Linear(2, 2)
+    other(torch.ones(1, 2)).sum().backward()
+    assert weft.clip_grad_norm_(other.parameters(), 0.5) > 0.5
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_clipping_says_max_norm(stage):
+    run_ranks(2, "weft", check_clipping, stage)
+
+
+def check_own_gradients(rank, stage):
+    """What may be done with gradients: before backward, between passes that add up, in hooks, and between steps."""
+    model = small_model()
+    zero = weft.ZeroOptimizer(model, weft.optim.SGD, stage=stage, find_unused_parameters=True, **BUCKETS)
+    data = rows_of(rank, 2, batch(0, ROWS))
+    model[0].weight.register_hook(lambda gradient: gradient * 0.5)
+    for to_none in (True, False):
+        with zero.no_sync():
+            loss_of(model, data).backward()
+        model[0].bias.square().sum().backward()  # of the others none
+        zero.step()
+        model.zero_grad(set_to_none=to_none)
+        loss_of(model, data).backward()
+        zero.step()
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_own_gradients_are_no_changes(stage):
+    run_ranks(2, "weft", check_own_gradients, stage)

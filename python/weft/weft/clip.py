@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from weft import backend, local
+from weft import backend, local, replicas
 
 
 @torch.no_grad()
@@ -16,9 +16,16 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
 
     DTensors' norm is over all ranks' parts; all ranks call this. Gradients that are not finite are left as they are,
     where torch's turns them to zeros and NaNs, and the norm returned is inf. ``foreach`` has no effect. What the kernels
-    do not take (other norms than 2 and inf, float64, GPUs, sparse gradients) torch's function does.
+    do not take (other norms than 2 and inf, float64, GPUs, sparse gradients) torch's function does. A ZeroOptimizer's
+    gradients are refused: its ``max_norm`` clips.
     """
     parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    replicas.check_not_sharded(
+        parameters,
+        "weft.clip_grad_norm_",
+        f"leave the call out, give ZeroOptimizer max_norm={max_norm} or compose() clip_grad={max_norm}, and step() clips; "
+        "optimizer.grad_norm is the norm",
+    )
     gradients = [p.grad for p in parameters if p.grad is not None]
     here = [local.tensor(gradient) for gradient in gradients]
     kind = {2.0: "l2", math.inf: "inf"}.get(float(norm_type))

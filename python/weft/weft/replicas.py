@@ -115,6 +115,34 @@ class GradientViews:
         self._owner().backward_ended()
 
 
+sharding = weakref.WeakSet()  # ZeroOptimizers
+
+
+def check_not_sharded(parameters: list, caller: str, advice: str) -> None:
+    """Refuses what would look at the gradients of a ZeroOptimizer's parameters."""
+    asked = {id(parameter) for parameter in parameters}
+    for optimizer in list(sharding):
+        for name, parameter in optimizer._named:
+            if id(parameter) in asked:
+                raise RuntimeError(
+                    f"{caller}: parameter {name} is a weft.ZeroOptimizer's, whose gradients are sharded, so that no rank sees "
+                    f"those to clip; {advice}"
+                )
+
+
+class GradientsChanged(RuntimeError):
+    """A program has changed gradients that are reduced and shared out already."""
+
+    def __init__(self, name):
+        super().__init__(
+            f"weft.ZeroOptimizer.step(): the gradient of parameter {name} was changed or replaced after backward, when it is "
+            "reduced and shared out already, so the change would be lost; to clip by norm, give ZeroOptimizer max_norm= or "
+            "compose() clip_grad=; make other changes in a hook (Tensor.register_hook), which sees this rank's gradient before "
+            "it is averaged, or take weft.DistributedDataParallel"
+        )
+        self.name = name
+
+
 def _remove(hooks) -> None:
     for hook in hooks:
         hook.remove()

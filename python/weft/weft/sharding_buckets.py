@@ -14,6 +14,7 @@ class BucketSharding:
 
     What ZeroOptimizer asks of it and of UnitSharding: ``core``; ``index(i)`` and ``groups``, how the core counts the
     i-th parameter and which of the optimizer's groups each of its own is; ``reduced``, there is something to step with;
+    ``check_gradients()`` refuses those that were changed since;
     ``follow()`` after what may have moved buckets.
     """
 
@@ -37,6 +38,7 @@ class BucketSharding:
         module.register_forward_pre_hook(lambda *_: self._before_forward())
         self._generation = self.core.generation()
         self._marked, self._sync, self._under_way, self.reduced = [], True, False, False
+        self._handed = {}  # versions of gradients as they were handed over, by index
 
     def index(self, position):
         return position
@@ -52,16 +54,31 @@ class BucketSharding:
 
     def gradient_ready(self, index):
         if self._sync:
+            self._handed[index] = self._gradients.views[index]._version
             self.core.mark_ready(index)
         else:
+            self._handed.pop(index, None)
             self._marked.append(index)
 
     def backward_ended(self):
         if self._sync:
             self.reduced = True
+            self._hand_over_rest()
         else:
             self.core.accumulate(self._marked)
             self._marked = []
+
+    def _hand_over_rest(self):
+        # Those that this backward gave none count too.
+        for index, (parameter, view) in enumerate(zip(self._gradients.parameters, self._gradients.views)):
+            if parameter.grad is view:
+                self._handed.setdefault(index, view._version)
+
+    def check_gradients(self):
+        for index, version in sorted(self._handed.items()):
+            view = self._gradients.views[index]
+            if self._gradients.parameters[index].grad is not view or view._version != version:
+                raise replicas.GradientsChanged(self._gradients.names[index])
 
     def set_sync(self, sync):
         self._sync = sync
@@ -74,6 +91,7 @@ class BucketSharding:
 
     def after_step(self):
         self.reduced, self._under_way = False, True
+        self._handed.clear()
         for parameter, view in zip(self._gradients.parameters, self._gradients.views):
             parameter.grad = view
         torch.autograd.graph.increment_version(self._gradients.views)

@@ -105,6 +105,11 @@ class UnitSharding:
     def follow(self):
         pass
 
+    def check_gradients(self):
+        for name, parameter in self._named:
+            if parameter.grad is not None:  # ours are taken away as they come
+                raise replicas.GradientsChanged(name)
+
     def set_sync(self, sync):
         self.core.set_sync(sync)
         self._sync = sync

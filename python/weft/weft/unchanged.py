@@ -134,14 +134,23 @@ class Training:
         if not sharded and self.scaling is None:
             return
         ours = {id(p) for p in module.parameters()}
-        clip = torch.nn.utils.clip_grad_norm_
+        clip, clip_values = torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_
 
-        def clip_grad_norm_(parameters, max_norm, *arguments, **keywords):
-            parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        def are_ours(parameters):
             mine = any(id(p) in ours for p in parameters)
             if mine and not sharded:
                 self.scaling.unscale(optimizer)
-            if not mine or not sharded:
+            return mine
+
+        def clip_grad_value_(parameters, *arguments, **keywords):
+            parameters = _list_of(parameters)
+            if are_ours(parameters) and sharded:
+                raise Refused("the script clips values of gradients, which are sharded; take --strategy ddp")
+            return clip_values(parameters, *arguments, **keywords)
+
+        def clip_grad_norm_(parameters, max_norm, *arguments, **keywords):
+            parameters = _list_of(parameters)
+            if not are_ours(parameters) or not sharded:
                 return clip(parameters, max_norm, *arguments, **keywords)
             # Sharded, the gradients that a rank sees are not the ones to clip by.
             if self.clip_grad != max_norm:
@@ -150,7 +159,7 @@ class Training:
                 )
             return optimizer.grad_norm if optimizer.grad_norm is not None else torch.tensor(0.0)
 
-        torch.nn.utils.clip_grad_norm_ = torch.nn.utils.clip_grad.clip_grad_norm_ = clip_grad_norm_
+        _set_clips(clip_grad_norm_, clip_grad_value_)
 
     # --- data ---
 
@@ -279,15 +288,25 @@ def applied(training: Training):
 
     optimizers.__new__ = staticmethod(make)
     loaders.__iter__, torch.save, dist.init_process_group = iterated, save_once, refuse_group
-    clip = torch.nn.utils.clip_grad_norm_
+    clips = torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_
     try:
         with training.scaling.applied() if training.scaling is not None else contextlib.nullcontext():
             yield
+    except replicas.GradientsChanged as changed:
+        raise Refused(
+            f"the script changes the gradient of parameter {changed.name} after backward, which is sharded by then; take "
+            "--strategy ddp, or clip by norm with --clip-grad"
+        ) from None
     finally:
         # Deleted, object.__new__() would refuse arguments from then on.
         optimizers.__new__ = staticmethod(lambda kind, *_, **__: object.__new__(kind))
         loaders.__iter__, torch.save, dist.init_process_group = iterate, save, init
-        torch.nn.utils.clip_grad_norm_ = torch.nn.utils.clip_grad.clip_grad_norm_ = clip
+        _set_clips(*clips)
+
+
+def _set_clips(norm, value) -> None:
+    for module in (torch.nn.utils, torch.nn.utils.clip_grad):
+        module.clip_grad_norm_, module.clip_grad_value_ = norm, value
 
 
 class _Shares:

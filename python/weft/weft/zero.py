@@ -134,6 +134,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if broadcast_buffers and any(True for _ in module.buffers()):
             module.register_forward_pre_hook(lambda *_: self._before_forward())
         self._core = self._sharding.core
+        replicas.sharding.add(self)
         self._sync = True
         self.grad_norm = None
         self.tuning = tuning.begun(self._core, steps)
@@ -207,6 +208,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
                 f"{type(self.module).__name__}'s parameters, outside of no_sync(): none of them, such as {self._named[0][0]}, "
                 "has a gradient"
             )
+        self._sharding.check_gradients()
         for index, group in enumerate(self.param_groups):
             options = self._rules._options(group)
             known = self._options[index]
