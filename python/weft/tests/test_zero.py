@@ -281,3 +281,40 @@ def check_own_gradients(rank, stage):
 @pytest.mark.parametrize("stage", [1, 2])
 def test_own_gradients_are_no_changes(stage):
     run_ranks(2, "weft", check_own_gradients, stage)
+
+
+def check_wrapped_twice(rank):
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel as TorchDdp
+
+    def refused(make, model):
+        return error_of(lambda: make(model))
+
+    for make in (weft.ZeroOptimizer, weft.DistributedDataParallel, weft.compose):
+        assert "the model is a torch DistributedDataParallel already" in refused(make, TorchDdp(small_model()))
+        inside = nn.Sequential(nn.Linear(2, 2), weft.DistributedDataParallel(small_model()))
+        assert "the model's module 1 is a weft.DistributedDataParallel already" in refused(make, inside)
+        assert "the model is sharded by torch's FSDP already" in refused(make, fully_shard(small_model()))
+        model = small_model()
+        wrapper = weft.DistributedDataParallel(model)
+        assert "parameters of the Sequential are in a weft.DistributedDataParallel already" in refused(make, model)
+        del wrapper
+        make(model)
+
+    mesh = dist.init_device_mesh("cpu", (2,))
+    model = small_model()
+    model[0].weight = nn.Parameter(dist.tensor.distribute_tensor(model[0].weight.detach(), mesh))
+    assert "parameter 0.weight is a DTensor" in refused(weft.ZeroOptimizer, model)
+
+    data = rows_of(rank, 2, batch(0, ROWS))[0]
+    around = TorchDdp(weft.DistributedDataParallel(small_model()))
+    assert "torch's DistributedDataParallel is around the same parameters" in refused(around, data)
+    model = small_model()
+    around = TorchDdp(model)
+    zero = weft.ZeroOptimizer(model)
+    assert "torch's DistributedDataParallel is around the same parameters" in refused(around, data)
+    del zero
+
+
+def test_models_are_wrapped_once():
+    run_ranks(2, "weft", check_wrapped_twice)

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from weft import backend, local, replicas
+from weft import backend, bare, local
 
 
 @torch.no_grad()
@@ -20,7 +20,7 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     gradients are refused: its ``max_norm`` clips.
     """
     parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-    replicas.check_not_sharded(
+    bare.check_not_sharded(
         parameters,
         "weft.clip_grad_norm_",
         f"leave the call out, give ZeroOptimizer max_norm={max_norm} or compose() clip_grad={max_norm}, and step() clips; "

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
-from weft import amp, memory, optim, replicas, strategies, tuning
+from weft import amp, bare, memory, optim, replicas, strategies, tuning
 from weft.ddp import DistributedDataParallel
 from weft.units import blocks_of
 from weft.zero import ZeroOptimizer
@@ -60,6 +60,7 @@ def compose(
     """
     dtype = _checked(precision, strategy, accumulate)
     group, _ = replicas.group_of(process_group)
+    bare.check(model, "compose")
     kind, groups, options = _rule(model, optimizer, options)
     model.to(dtype)
     autotune = tuning.steps_of(autotune, group, otherwise=True)

@@ -6,7 +6,7 @@ import contextlib
 
 import torch
 
-from weft import backend, memory, replicas, speeds, tuning
+from weft import backend, bare, memory, replicas, speeds, tuning
 
 
 class DistributedDataParallel(torch.nn.Module):
@@ -60,6 +60,7 @@ class DistributedDataParallel(torch.nn.Module):
         )
         views = [self._buckets.gradient(index) for index in range(len(named))]
         self._gradients = replicas.GradientViews(named, views, self)
+        bare.keep(self, named)
         self._find_unused = find_unused_parameters
         self._broadcast_buffers = broadcast_buffers
         self._sync = True

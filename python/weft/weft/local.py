@@ -10,7 +10,7 @@ from weft import backend
 WIDE, NARROW = torch.float32, (torch.bfloat16, torch.float16)
 
 
-def _dtensor():
+def dtensor():
     if not dist.is_available():
         return ()
     from torch.distributed.tensor import DTensor
@@ -20,18 +20,18 @@ def _dtensor():
 
 def tensor(one: torch.Tensor) -> torch.Tensor:
     """What of it lies here: the tensor itself unless it is a DTensor."""
-    return one.to_local() if isinstance(one, _dtensor()) else one
+    return one.to_local() if isinstance(one, dtensor()) else one
 
 
 def is_sharded(one: torch.Tensor) -> bool:
-    return isinstance(one, _dtensor()) and any(placement.is_shard() for placement in one.placements)
+    return isinstance(one, dtensor()) and any(placement.is_shard() for placement in one.placements)
 
 
 def like(one: torch.Tensor, here: torch.Tensor) -> torch.Tensor:
     """`here` as this rank's part of what is laid out as `one` is."""
-    if not isinstance(one, _dtensor()):
+    if not isinstance(one, dtensor()):
         return here
-    return _dtensor().from_local(
+    return dtensor().from_local(
         here, one.device_mesh, one.placements, run_check=False, shape=one.shape, stride=one.stride()
     )
 
@@ -53,7 +53,7 @@ def measure(gradients: list, kind: str, factor: float, call: str) -> tuple[float
     hold a part, which then all call this."""
     alone, parts = [], {}
     for index, gradient in enumerate(gradients):
-        if not isinstance(gradient, _dtensor()):
+        if not isinstance(gradient, dtensor()):
             alone.append(gradient)
             continue
         if any(placement.is_partial() for placement in gradient.placements):

@@ -7,7 +7,7 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from weft import local
+from weft import bare, local
 
 
 def group_of(process_group):
@@ -26,6 +26,7 @@ def group_of(process_group):
 
 def trained_parameters(module: torch.nn.Module, wrapper: str) -> list:
     """(name, parameter) of those that have gradients, in the module's order. Refuses what buckets do not take."""
+    bare.check(module, wrapper)
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     if not named:
         raise ValueError(f"weft.{wrapper}: {type(module).__name__} has no parameter that requires a gradient")
@@ -115,21 +116,6 @@ class GradientViews:
         self._owner().backward_ended()
 
 
-sharding = weakref.WeakSet()  # ZeroOptimizers
-
-
-def check_not_sharded(parameters: list, caller: str, advice: str) -> None:
-    """Refuses what would look at the gradients of a ZeroOptimizer's parameters."""
-    asked = {id(parameter) for parameter in parameters}
-    for optimizer in list(sharding):
-        for name, parameter in optimizer._named:
-            if id(parameter) in asked:
-                raise RuntimeError(
-                    f"{caller}: parameter {name} is a weft.ZeroOptimizer's, whose gradients are sharded, so that no rank sees "
-                    f"those to clip; {advice}"
-                )
-
-
 class GradientsChanged(RuntimeError):
     """A program has changed gradients that are reduced and shared out already."""
 
@@ -150,7 +136,8 @@ def _remove(hooks) -> None:
 
 def check_unchanged(module: torch.nn.Module, named: list, kept: list, wrapper: str, in_place: bool = True) -> None:
     """Raises where a parameter was added, replaced, moved or converted since the module was wrapped; `kept` are what the
-    (name, parameter) of `named` are to be laid out as, and where `in_place` their memory too."""
+    (name, parameter) of `named` are to be laid out as, and where `in_place` their memory too. So does a second wrapper."""
+    bare.check_forward([parameter for _, parameter in named], wrapper)
     now = {name: p for name, p in module.named_parameters() if p.requires_grad}
     for (name, parameter), view in zip(named, kept):
         same = now.pop(name, None) is parameter and parameter.shape == view.shape and parameter.dtype == view.dtype

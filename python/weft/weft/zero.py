@@ -8,7 +8,7 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from weft import amp, optim, replicas, speeds, tuning
+from weft import amp, bare, optim, replicas, speeds, tuning
 from weft.sharding_buckets import BucketSharding
 from weft.sharding_units import UnitSharding
 
@@ -134,7 +134,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if broadcast_buffers and any(True for _ in module.buffers()):
             module.register_forward_pre_hook(lambda *_: self._before_forward())
         self._core = self._sharding.core
-        replicas.sharding.add(self)
+        bare.keep(self, self._named)
         self._sync = True
         self.grad_norm = None
         self.tuning = tuning.begun(self._core, steps)
