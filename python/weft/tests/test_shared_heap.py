@@ -264,3 +264,21 @@ def test_bad_sizes_in_the_environment_are_named():
         timeout=120,
     )
     assert ran.returncode != 0 and "WEFT_TORCH_HEAP=much" in ran.stderr, ran.stderr
+
+
+def ask_without_heap(rank: int) -> None:
+    assert not any(weft.shared_heap().values())
+    torch.ones(LARGE)
+    assert weft.shared_heap() == {"capacity": 0, "committed": 0, "in_use": 0, "withheld": 0}
+    weft.shared_heap("64M")
+    assert weft.shared_heap()["capacity"] == 64 << 20
+
+
+def test_a_question_installs_nothing():
+    run_ranks(2, "weft", ask_without_heap)
+
+
+def test_half_of_the_machine_before_groups_are_made():
+    script = "import weft; weft.shared_heap(); import torch; kept = torch.ones(300_000); print(weft.shared_heap()['in_use'] >= kept.nbytes)"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stdout.strip() == "True", ran.stderr

@@ -41,10 +41,11 @@ def shared_heap(size: int | str | None = None) -> dict:
     """From now on CPU tensors of 64 KB and more lie in memory that all ranks of the machine can reach, so that
     collectives need not copy them.
 
-    ``size`` is the most the heap may take, in bytes or as "4G"; absent: half of the machine's memory. Memory is taken
-    as it is used. A full heap says so once; further tensors are ordinary ones. Every rank calls it, before it makes the
-    process groups that are to profit: gradients, buckets and parameters made earlier stay where they are.
-    WEFT_TORCH_HEAP=4G does the same without a change to the program (0: no heap). Returns what the heap holds, in bytes.
+    ``size`` is the most the heap may take, in bytes or as "4G"; absent: half of the machine's memory, but once a heap or
+    the default process group is there nothing is installed and the call only tells. Memory is taken as it is used. A
+    full heap says so once; further tensors are ordinary ones. Every rank calls it, before it makes the process groups
+    that are to profit: gradients, buckets and parameters made earlier stay where they are. WEFT_TORCH_HEAP=4G does the
+    same without a change to the program (0: no heap). Returns what the heap holds, in bytes; zeros: there is none.
     """
     from weft import heap
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import torch.distributed as dist
+
 from weft.backend import extension
 
 
@@ -13,6 +15,9 @@ def install(size: int | str | None) -> dict:
         usage = loaded.heap_usage()
         if usage is not None:
             return usage
+        if dist.is_available() and dist.is_initialized():
+            # Too late for the group that is there: a question, and no heap is the answer.
+            return dict.fromkeys(("capacity", "committed", "in_use", "withheld"), 0)
         size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     if not isinstance(size, str) and (not isinstance(size, int) or size <= 0):
         raise ValueError(f"weft.shared_heap: a size of {size!r}; give a number of bytes above 0, or a text such as '4G'")
