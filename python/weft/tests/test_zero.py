@@ -200,7 +200,12 @@ def check_wrong_use(rank):
     assert "shard_size is of stage 3" in error_of(lambda: weft.ZeroOptimizer(model, shard_size=2))
     assert "Lamb cannot be sharded" in error_of(lambda: weft.ZeroOptimizer(model, weft.optim.Lamb))
     assert "Adam cannot be sharded" in error_of(lambda: weft.ZeroOptimizer(model, torch.optim.Adam))
+    given = weft.optim.AdamW(model.parameters())
+    for kind, said in ((given, "is of type AdamW"), (lambda parameters: given, "is of type function"), (None, "is of type NoneType")):
+        assert f"optimizer {said}; give a class" in error_of(lambda kind=kind: weft.ZeroOptimizer(model, kind))
     zero = weft.ZeroOptimizer(model)
+    assert "no parameters can be added" in error_of(lambda: zero.add_param_group({"params": [other.weight]}))
+    assert len(zero.param_groups) == 1
     assert "no backward since the last step, of a loss that depends on the Sequential's" in error_of(zero.step)
     assert "such as 0.weight" in error_of(zero.step)
     loss_of(model, rows_of(rank, 2, batch(0, ROWS))).backward()

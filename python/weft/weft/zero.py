@@ -79,6 +79,11 @@ class ZeroOptimizer(torch.optim.Optimizer):
             raise ValueError(f"weft.{name}: stage is {stage}; it must be 1, 2 or 3")
         if stage != 3 and shard_size != 0:
             raise ValueError(f"weft.{name}: shard_size is of stage 3, and this is stage {stage}")
+        if not isinstance(optimizer, type):
+            raise ValueError(
+                f"weft.{name}: optimizer is of type {type(optimizer).__name__}; give a class, such as weft.optim.AdamW, and its options as "
+                "arguments: lr=1e-3"
+            )
         if not issubclass(optimizer, optim.FusedOptimizer) or optimizer is optim.Lamb:
             raise ValueError(f"weft.{name}: {optimizer.__name__} cannot be sharded; take one of weft.optim's, but Lamb")
         if max_norm is not None and not max_norm > 0:
@@ -142,6 +147,13 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if self.tuning is not None:
             watched = weakref.ref(self.tuning)
             module.register_forward_pre_hook(lambda module, _: None if module.training or watched() is None else watched().skip())
+
+    def add_param_group(self, param_group):
+        if "_core" in self.__dict__:  # else it is torch's constructor
+            raise RuntimeError(
+                "weft.ZeroOptimizer: no parameters can be added once it is made; make it of the whole module, with groups="
+            )
+        super().add_param_group(param_group)
 
     def _in_order(self, named):
         """(name, parameter) as param_groups count them."""
