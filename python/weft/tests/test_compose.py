@@ -249,6 +249,7 @@ def check_wrong_use(rank):
     assert "precision is 'fp8'" in error_of(lambda: weft.compose(Net(), precision="fp8"))
     assert "strategy is 'zero4'" in error_of(lambda: weft.compose(Net(), strategy="zero4"))
     assert "take strategy ddp" in error_of(lambda: weft.compose(Net(), weft.optim.Lamb, strategy="zero1"))
+    assert "memory_budget is 2000000000.0" in error_of(lambda: weft.compose(Net(), memory_budget=2e9))
     assert "accumulate is 0" in error_of(lambda: weft.compose(Net(), accumulate=0))
     assert "shard_size is 3" in error_of(lambda: weft.compose(Net(), strategy="hsdp", shard_size=3))
     assert "optimizer is Rprop" in error_of(lambda: weft.compose(Net(), torch.optim.Rprop))

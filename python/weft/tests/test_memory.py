@@ -81,7 +81,7 @@ def check_budget(rank):
     model = nn.Sequential(*[nn.Linear(512, 512, bias=False) for _ in range(24)])
     with pytest.raises(torch.OutOfMemoryError, match="memory budget of 68.0 MiB: .* MiB of optimizer states do not fit"):
         weft.ZeroOptimizer(model, stage=1)
-    weft.memory.set_budget(68 * 2**20)
+    weft.memory.set_budget("68MiB")
     optimizer = weft.ZeroOptimizer(model, stage=3)
     model(torch.ones(1, 512)).sum().backward()
     optimizer.step()
@@ -90,3 +90,11 @@ def check_budget(rank):
 
 def test_a_budget_holds():
     run_ranks(2, "weft", check_budget)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"), [("lots", "is no size"), ("64MB", "is no size"), (2e9, "budget is 2000000000.0"), (-1, "budget is -1")]
+)
+def test_wrong_budgets_are_named(wrong, said):
+    with pytest.raises(ValueError, match=said):
+        weft.memory.set_budget(wrong)

@@ -88,6 +88,8 @@ def test_trains_as_alone(tmp_path):
         (["--shard-size=2"], "--shard-size 2 is of --strategy hsdp, and this is ddp"),
         (["--strategy=hsdp", "--shard-size=0"], "--shard-size 0: it must be at least 1"),
         (["--memory-budget=lots"], "--memory-budget lots: it must be a number of bytes, or of K, M or G"),
+        (["--memory-budget=1MiB"], "/nowhere.py: no such script"),
+        (["--memory-budget=1MB"], "--memory-budget 1MB: it must be a number of bytes, or of K, M or G"),
         (["--clip-grad=0"], "--clip-grad 0.0: it must be above 0"),
         (["--accumulate=0"], "--accumulate 0: it must be at least 1"),
         (["-m"], "give the path of a script"),
@@ -216,7 +218,7 @@ REFUSED = {
 }
 # Options of those that are not refused under the usual ones.
 OPTIONS = {script: {"precision": "fp16"} for script in (own_scaler, own_closure, two_scaled)}
-OPTIONS |= {too_large: {"strategy": "auto", "memory_budget": "1M"}, odd_groups: {"strategy": "hsdp", "shard_size": 3}}
+OPTIONS |= {too_large: {"strategy": "auto", "memory_budget": "1MiB"}, odd_groups: {"strategy": "hsdp", "shard_size": 3}}
 
 
 def refusals(rank):

@@ -132,6 +132,9 @@ def small_and_zero(rank: int) -> None:
         weft.shared_heap("128M")
     with pytest.raises(ValueError, match="is no size"):
         weft.shared_heap("lots")
+    with pytest.raises(ValueError, match="weft.shared_heap: size is 1.5"):
+        weft.shared_heap(1.5)
+    assert weft.shared_heap("64MiB") == weft.shared_heap("64Mi") == weft.shared_heap()
 
 
 def test_only_large_tensors_take_room():

@@ -55,7 +55,7 @@ def compose(
     checkpoint_activations  blocks (see weft.fully_shard) are computed again in backward instead of kept
     autotune                so many first updates try settings, of equal bits, and keep the fastest (``optimizer.tuning``;
                             weft.DistributedDataParallel and ZeroOptimizer say more); 0: none; absent: WEFT_AUTOTUNE, or 100
-    memory_budget           bytes, or "2G", of this rank for all that the library allocates, and parameters; activations
+    memory_budget           bytes, or "2G" (of 1024, as 2Gi and 2GiB), of this rank for all that the library allocates, and parameters; activations
                             are the program's. What cannot fit is refused before anything is made.
     """
     dtype = _checked(precision, strategy, accumulate)

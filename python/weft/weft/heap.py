@@ -6,6 +6,7 @@ import os
 
 import torch.distributed as dist
 
+from weft import sizes
 from weft.backend import extension
 
 
@@ -19,7 +20,5 @@ def install(size: int | str | None) -> dict:
             # Too late for the group that is there: a question, and no heap is the answer.
             return dict.fromkeys(("capacity", "committed", "in_use", "withheld"), 0)
         size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    if not isinstance(size, str) and (not isinstance(size, int) or size <= 0):
-        raise ValueError(f"weft.shared_heap: a size of {size!r}; give a number of bytes above 0, or a text such as '4G'")
-    loaded.install_heap(loaded.parse_bytes(size) if isinstance(size, str) else size)
+    loaded.install_heap(sizes.of(size, "weft.shared_heap: size"))
     return loaded.heap_usage()

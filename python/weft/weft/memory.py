@@ -8,7 +8,7 @@ import functools
 
 import torch
 
-from weft import backend
+from weft import backend, sizes
 
 
 @functools.cache
@@ -21,9 +21,10 @@ def account():
     return _accounts()[-1]
 
 
-def set_budget(budget: int | None) -> None:
-    """From here on there is a new account, of so many bytes: an allocation that would take it above raises
+def set_budget(budget: int | str | None) -> None:
+    """From here on there is a new account, of so many bytes, or of "2G" as memory_budget=: an allocation that would take it above raises
     torch.OutOfMemoryError, naming what did not fit and what the memory is used for, on every rank. None: no limit."""
+    budget = None if budget is None else sizes.of(budget, "weft.memory.set_budget: budget")
     _accounts()[:] = [backend.extension().MemoryAccount(budget)]
 
 

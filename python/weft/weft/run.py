@@ -45,7 +45,7 @@ def checked(parser, options) -> None:
         parser.error(f"--shard-size {options.shard_size} is of --strategy hsdp, and this is {options.strategy}")
     if options.shard_size is not None and options.shard_size < 1:
         parser.error(f"--shard-size {options.shard_size}: it must be at least 1")
-    if options.memory_budget is not None and not re.fullmatch(r"[1-9]\d*[KMG]?", options.memory_budget):
+    if options.memory_budget is not None and not re.fullmatch(r"[1-9]\d*([KMG](iB?)?)?", options.memory_budget):
         parser.error(f"--memory-budget {options.memory_budget}: it must be a number of bytes, or of K, M or G")
     if options.clip_grad is not None and not options.clip_grad > 0:
         parser.error(f"--clip-grad {options.clip_grad}: it must be above 0")

@@ -14,7 +14,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from weft import backend, speeds
+from weft import backend, sizes, speeds
 from weft.units import units_of
 
 NAMES = ("ddp", "zero1", "zero2", "zero3", "hsdp")
@@ -56,9 +56,9 @@ def _measured(model, kind, caller) -> _Model:
     each = 8 if kind.__name__ in ("Adam", "AdamW", "Lamb") else 4
     masters = 4 * sum(p.numel() for _, p in named if p.dtype != torch.float32)
     units = units_of(model, named)
-    sizes = [sum(p.numel() * p.element_size() for _, p in unit.parameters) for unit in units]
-    around = max((sum(sizes[units.index(one)] for one in unit.around) for unit in units), default=0)
-    widest = around + max(sum(sizes[i : i + 2]) for i in range(len(sizes)))
+    of_units = [sum(p.numel() * p.element_size() for _, p in unit.parameters) for unit in units]
+    around = max((sum(of_units[units.index(one)] for one in unit.around) for unit in units), default=0)
+    widest = around + max(sum(of_units[i : i + 2]) for i in range(len(of_units)))
     return _Model(elements, sum(p.numel() * p.element_size() for _, p in named), each * elements + masters, len(units), widest)
 
 
@@ -114,14 +114,14 @@ def choose(model, kind, strategy: str, group, budget: int | str | None, shard_si
     first steps will try settings. `caller` is named by errors."""
     ranks = dist.get_world_size(group)
     size = _shard_size(ranks, shard_size, caller)
-    sizes = {name: size if name == "hsdp" else ranks if name == "zero3" else 0 for name in NAMES}
-    if isinstance(budget, str):
-        budget = backend.extension().parse_bytes(budget)
+    group_sizes = {name: size if name == "hsdp" else ranks if name == "zero3" else 0 for name in NAMES}
+    if budget is not None:
+        budget = sizes.of(budget, f"{caller}: memory_budget")
     measured = _measured(model, kind, caller)
     weft_group = group._get_backend(torch.device("cpu"))
     staging = backend.extension().staging_bytes(weft_group)
     tuner = _TUNER if tunes else 0
-    needs = {name: tuner + bytes_of(name, measured, ranks, sizes[name] or ranks, staging, accumulates) for name in NAMES}
+    needs = {name: tuner + bytes_of(name, measured, ranks, group_sizes[name] or ranks, staging, accumulates) for name in NAMES}
     fitting = [name for name in NAMES if budget is None or needs[name] <= budget]
     if kind.__name__ == "Lamb":
         fitting = [name for name in fitting if name == "ddp"]
@@ -130,7 +130,7 @@ def choose(model, kind, strategy: str, group, budget: int | str | None, shard_si
         raise ValueError(f"{caller}: {_too_little(model, kind, strategy, ranks, budget, needs, fitting)}")
     if strategy == "auto":
         speeds = _speeds(group)
-        seconds = {name: seconds_of(name, measured, ranks, sizes[name] or ranks, *speeds) for name in NAMES}
+        seconds = {name: seconds_of(name, measured, ranks, group_sizes[name] or ranks, *speeds) for name in NAMES}
         strategy = min(fitting, key=lambda name: seconds[name])
         if dist.get_rank(group) == 0:
             print(_reason(strategy, seconds, needs, fitting, budget), file=sys.stderr)
