@@ -163,6 +163,13 @@ def small_batch():
     step_of(model, torch.optim.SGD(model.parameters(), lr=1e-2), rows=1)
 
 
+def small_last_batch():
+    model = torch.nn.Linear(2, 2)
+    torch.optim.SGD(model.parameters(), lr=1e-2)
+    for _ in torch.utils.data.DataLoader(torch.ones(5, 2), batch_size=2, shuffle=True):
+        raise AssertionError("begun")
+
+
 def own_scaler():
     model = torch.nn.Linear(2, 2)
     torch.optim.SGD(model.parameters(), lr=1e-2)
@@ -209,6 +216,7 @@ REFUSED = {
     own_value_clip: "the script clips values of gradients, which are sharded; take --strategy ddp",
     own_scaling_of_gradients: "changes the gradient of parameter weight after backward",
     small_batch: "a batch of 1 samples for 2 ranks",
+    small_last_batch: "a batch of 1 samples for 2 ranks",
     no_indices: "cannot be shared among ranks",
     own_scaler: "--precision fp16: the script scales its loss itself",
     own_closure: "--precision fp16: optimizer.step(closure) cannot be scaled",
@@ -346,3 +354,18 @@ def clip_values(rank):
 def test_values_are_clipped_unscaled():
     for moved in run_ranks(2, "weft", clip_values):
         assert moved == pytest.approx([0.01, 0.01], rel=1e-3)
+
+
+def last_batches(rank):
+    model = torch.nn.Linear(2, 2)
+    training = training_of(strategy="ddp")
+    with unchanged.applied(training):
+        torch.optim.SGD(model.parameters())
+        loaders = [torch.utils.data.DataLoader(torch.ones(5, 2), batch_size=size, drop_last=drop) for size, drop in ((2, True), (3, False))]
+        read = [[len(batch) for batch in loader] for loader in loaders]
+        model.eval()
+        return read, len(list(torch.utils.data.DataLoader(torch.ones(5, 2), batch_size=2)))
+
+
+def test_last_batches_that_fit():
+    assert run_ranks(2, "weft", last_batches) == [([[1, 1], [1, 1]], 3), ([[1, 1], [2, 1]], 3)]

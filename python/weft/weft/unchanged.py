@@ -167,13 +167,16 @@ class Training:
         """Whether batches are of training now."""
         return torch.is_grad_enabled() and any(module.training for module in self.modules)
 
-    def share(self, batch: list) -> list:
-        """This rank's part of a batch's indices: with those of the others all of them, as equal as can be."""
-        if len(batch) < self.ranks:
+    def check_batch(self, samples: int) -> None:
+        if samples < self.ranks:
             raise Refused(
-                f"a batch of {len(batch)} samples for {self.ranks} ranks; make batches larger, or pass drop_last=True to the "
+                f"a batch of {samples} samples for {self.ranks} ranks; make batches larger, or pass drop_last=True to the "
                 "DataLoader where it is the last one"
             )
+
+    def share(self, batch: list) -> list:
+        """This rank's part of a batch's indices: with those of the others all of them, as equal as can be."""
+        self.check_batch(len(batch))
         self.batches_shared = True
         first, last = (len(batch) * one // self.ranks for one in (self.rank, self.rank + 1))
         return batch[first:last]
@@ -309,6 +312,14 @@ def _set_clips(norm, value) -> None:
         module.clip_grad_norm_, module.clip_grad_value_ = norm, value
 
 
+def _least_batch(batches) -> int | None:
+    """Samples of the smallest batch, where that is known beforehand."""
+    if type(batches) is not torch.utils.data.BatchSampler or not type(batches.sampler).__module__.startswith("torch."):
+        return None
+    rest = 0 if batches.drop_last else len(batches.sampler) % batches.batch_size
+    return rest or batches.batch_size
+
+
 class _Shares:
     """A loader's batches, in training this rank's share of each."""
 
@@ -317,6 +328,9 @@ class _Shares:
 
     def __iter__(self):
         shares = self._training.shares()
+        least = _least_batch(self._whole) if shares else None
+        if least is not None:
+            self._training.check_batch(least)  # not after an epoch
         for batch in self._whole:
             yield self._training.share(list(batch)) if shares else batch
 
