@@ -7,8 +7,8 @@
 namespace weft {
 
 /// Sees the collectives that this process enqueues on streams of the host, on whatever communicator, those of
-/// DataParallel, ZeroOptimizer and FullySharded too. Calls that are done when they return, messages, and calls on
-/// devices are not seen.
+/// DataParallel, ZeroOptimizer and FullySharded too. Not seen are calls that are done when they return, those that
+/// Communicator::fuse() merges, messages, and calls on devices.
 class CallObserver {
  public:
   /// One call, as it goes on. In the thread that runs it.
