@@ -85,7 +85,7 @@ struct Config {
   void check() const;
 };
 
-/// "4M" → 4194304 (suffixes K M G T, powers of 1024). Empty when malformed or too large.
+/// "4M" → 4194304 (suffixes K M G T, powers of 1024; "Mi" and "MiB" are "M"). Empty when malformed or too large.
 [[nodiscard]] std::optional<std::size_t> parse_bytes(std::string const& text);
 /// "20us" → 20'000 ns (ns us ms s; a bare number is seconds). Empty when malformed or negative.
 [[nodiscard]] std::optional<std::chrono::nanoseconds> parse_duration(std::string const& text);

@@ -58,6 +58,8 @@ struct MemoryPlanOptions {
   /// depends on the buffers alone, whatever the number of threads.
   std::chrono::milliseconds time_limit{10'000};
   int threads = 0;  ///< 0: one per core
+  /// Asked many times a second, from threads of the search, several at once: true ends it as time_limit does.
+  std::function<bool()> stop{};
   /// Called about once a second, from a thread of the search; never after plan_memory() has returned.
   std::function<void(MemoryPlanProgress const&)> progress{};
 };

@@ -23,6 +23,7 @@ struct RecomputeOptions {
   /// without this.
   bool collectives = false;
   std::chrono::milliseconds time_limit{60'000};              ///< past it the best selection so far is taken
+  std::function<bool()> stop{};                              ///< asked between selections; true: as past time_limit
   std::function<void(RecomputeProgress const&)> progress{};  ///< after each selection tried, by the caller's thread
 };
 

@@ -373,10 +373,13 @@ std::string_view to_string(DeviceBackendKind kind) noexcept {
 
 std::optional<std::size_t> parse_bytes(std::string const& text) {
   auto const quantity = split_quantity<std::size_t>(text);
-  if (!quantity || quantity->unit.size() > 1) return std::nullopt;
+  if (!quantity) return std::nullopt;
+  std::string_view const unit = quantity->unit;
+  auto const binary = unit.empty() ? unit : unit.substr(1);  // "KiB" is "K": all are powers of 1024
+  if (!binary.empty() && binary != "i" && binary != "iB") return std::nullopt;
   unsigned shift = 0;
-  if (!quantity->unit.empty()) {
-    switch (quantity->unit[0]) {
+  if (!unit.empty()) {
+    switch (unit[0]) {
       case 'k':
       case 'K': shift = 10; break;
       case 'm':

@@ -237,6 +237,20 @@ TEST_F(WeftSchedule, TellsATerminalHowFarTheSearchIs) {
   EXPECT_EQ(run(plan).output.find("weft: 0 s, "), std::string::npos) << "where nobody looks";
 }
 
+TEST_F(WeftSchedule, InterruptedItTellsTheBestUntilThen) {
+  // It would search for about ten seconds.
+  auto const result = run_shell("timeout --preserve-status -s INT 2 " WEFT_SCHEDULE_PROGRAM
+                                " --model llama2-7b --strategy zero3 --data-ranks 128 --reduction-bytes 4 "
+                                "--cluster a100-400g --memory 19820796868 --policy asap,weft --unmerged --json " +
+                                file("best.json"));
+  EXPECT_EQ(result.code, 130) << result.output;
+  EXPECT_NE(result.output.find("once more ends at once"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("interrupted; the best plans until then"), std::string::npos) << result.output;
+  auto const policies = read("best.json").at("policies");
+  ASSERT_EQ(policies.size(), 2U);
+  EXPECT_LE(policies[1].at("makespan_ms"), policies[0].at("makespan_ms"));
+}
+
 TEST_F(WeftSchedule, RecomputesToFitTheMemory) {
   std::string const model = "--model gpt2-small --layers 4 --strategy zero3 --data-ranks 16 --cluster a100-400g ";
   EXPECT_EQ(run(model + "--memory 340M --policy asap").code, 1);

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "graph_input/graph_options.hpp"
+#include "tool_output/interruption.hpp"
 #include "tool_output/numbers.hpp"
 #include "tool_output/tool_output.hpp"
 #include "weft/memory_plan.hpp"
@@ -79,6 +80,7 @@ MemoryPlan plan(Settings const& settings, Problem const& problem) {
   options.capacity = settings.capacity;
   options.time_limit = time_limit(settings);
   options.threads = settings.threads;
+  options.stop = weft::tool_output::is_interrupted;
   if (isatty(STDERR_FILENO) != 0) {
     options.progress = [](weft::MemoryPlanProgress const& now) {
       fmt::print(stderr, "\r{:.0f} s: {} bytes found, at least {} needed ",
@@ -138,7 +140,8 @@ int run_graph(Settings const& settings) {
   auto const orders = plan_orders(graph, {.alignment = settings.alignment.value_or(kGraphAlignment),
                                           .capacity = settings.capacity,
                                           .time_limit = time_limit(settings),
-                                          .threads = settings.threads});
+                                          .threads = settings.threads,
+                                          .stop = weft::tool_output::is_interrupted});
   weft::TensorPlan const& weft = orders.front().plan;
   std::string const verdict = verdict_of(weft, settings.capacity);
   fmt::print(settings.output == "-" || settings.json == "-" ? stderr : stdout, "{}",
@@ -155,7 +158,8 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Plans where buffers lie in one piece of memory: of a table that says when each is needed (id,lower,upper,size"
       "[,alignment][,gaps], as minimalloc's benchmarks), or of a graph, whose operators' order it plans as well.\n"
-      "Exit code 0: done; 1: no plan within --capacity was found; 2: bad usage or input."};
+      "Exit code 0: done; 1: no plan within --capacity was found; 2: bad usage or input; 130: interrupted (Ctrl-C), with "
+      "the best found until then."};
   Settings settings;
   app.set_version_flag("--version", fmt::format("weft-memory (weft) {}", WEFT_VERSION_STRING));
   weft::graph_tool::add_options(app, settings);
@@ -187,8 +191,10 @@ int main(int argc, char** argv) {
                                       {{"the input", settings.graph}});
     weft::tool_output::check_writable(settings.output);
     weft::tool_output::check_writable(settings.json);
+    weft::tool_output::remember_interruption();
     int const code = is_table(settings) ? run_table(settings) : run_graph(settings);
-    return weft::tool_output::exit_code("weft-memory", code);
+    if (weft::tool_output::is_interrupted()) fmt::print(stderr, "weft-memory: interrupted; this was the best until then\n");
+    return weft::tool_output::exit_code("weft-memory", weft::tool_output::interrupted_or(code));
   } catch (std::exception const& trouble) {
     fmt::print(stderr, "weft-memory: {}\n", trouble.what());
     return kBadInput;

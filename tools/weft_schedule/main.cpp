@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tool_output/interruption.hpp"
 #include "tool_output/tool_output.hpp"
 #include "weft/cluster.hpp"
 #include "weft/error.hpp"
@@ -83,7 +84,8 @@ int run(Settings const& settings) {
   if (settings.recompute) write_graph_of(outcome.planned.graph);
   std::optional<WhatIf> what_if;
   if (changed) what_if = plan_what_if(std::move(*changed), settings);
-  int const exit_code = what_if && !what_if->outcome ? kDoesNotFit : 0;
+  int const exit_code = weft::tool_output::interrupted_or(what_if && !what_if->outcome ? kDoesNotFit : 0);
+  if (weft::tool_output::is_interrupted()) fmt::print(stderr, "weft-schedule: interrupted; the best plans until then:\n");
 
   Schedule const& main = outcome.main_schedule();
   print_report(table_of(settings), outcome, what_if);
@@ -102,6 +104,7 @@ int main(int argc, char** argv) {
   auto const arguments = parse_arguments(argc, argv);
   if (!arguments.settings) return arguments.exit_code;
   try {
+    weft::tool_output::remember_interruption();
     return weft::tool_output::exit_code("weft-schedule", run(*arguments.settings));
   } catch (weft::Error const& trouble) {
     fmt::print(stderr, "weft-schedule: {}\n", trouble.what());

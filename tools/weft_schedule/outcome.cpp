@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "tool_output/interruption.hpp"
 #include "weft/error.hpp"
 #include "weft/recompute.hpp"
 
@@ -37,6 +38,7 @@ ScheduleOptions options_for(PolicyChoice const& choice, Outcome const& outcome, 
                           .capacity = outcome.capacity,
                           .contention = outcome.planned.contention,
                           .time_limit = time_limit(settings),
+                          .stop = tool_output::is_interrupted,
                           .seed = settings.seed,
                           .settings = {.prefetch_depth = choice.prefetch_depth}};
   if (isatty(STDERR_FILENO) != 0) {
@@ -66,7 +68,10 @@ void recompute_to_fit(Outcome& outcome, CostModel const& model, Settings const& 
   if (outcome.serial_peak_bytes <= outcome.capacity) return;
   OpGraph const given = std::move(outcome.planned.graph);
   RecomputeOptions options{
-      .budget = outcome.capacity, .collectives = settings.recompute_collectives, .time_limit = time_limit(settings)};
+      .budget = outcome.capacity,
+      .collectives = settings.recompute_collectives,
+      .time_limit = time_limit(settings),
+      .stop = tool_output::is_interrupted};
   if (isatty(STDERR_FILENO) != 0) {
     options.progress = [](RecomputeProgress const& now) {
       fmt::print(stderr, "\r\033[Krecompute: {:.0f} s, {} at the least ", now.elapsed.count(),
@@ -147,7 +152,7 @@ std::vector<PlannedTime> times_of(Outcome const& outcome) {
 void advise(Outcome& outcome, Settings const& settings) {
   auto const attempt = [&](ScheduleSettings const& each) { return step_with(each, outcome.planned.graph, outcome); };
   auto const until = std::chrono::steady_clock::now() + time_limit(settings);
-  auto const is_over = [&] { return std::chrono::steady_clock::now() >= until; };
+  auto const is_over = [&] { return std::chrono::steady_clock::now() >= until || tool_output::is_interrupted(); };
   outcome.advice = advice_from(outcome.planned.graph, outcome.main_schedule(), attempt, is_over);
   if (!settings.model.empty() && !outcome.recomputed && !is_over()) try_to_keep(outcome, settings, is_over);
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import re
 
 from weft import backend
 
@@ -12,7 +11,7 @@ def of(size: int | str, name: str) -> int:
     """Bytes, of a number or of text such as "64M", with powers of 1024 as in WEFT_ settings; "64Mi" and "64MiB" are the
     same. `name` is what errors call it."""
     if isinstance(size, str):
-        return backend.extension().parse_bytes(re.sub(r"(?<=\d[KMGT])iB?$", "", size))
+        return backend.extension().parse_bytes(size)
     try:
         bytes_ = operator.index(size)
     except TypeError:

@@ -66,9 +66,11 @@ class Planner {
   }
 
   [[nodiscard]] bool is_done() const {
-    if (plan_.bytes <= plan_.least_bytes || Clock::now() >= deadline_) return true;
+    if (plan_.bytes <= plan_.least_bytes || is_over()) return true;
     return options_.capacity && (plan_.bytes <= *options_.capacity || plan_.least_bytes > *options_.capacity);
   }
+
+  [[nodiscard]] bool is_over() const { return Clock::now() >= deadline_ || (options_.stop && options_.stop()); }
 
   /// Asks for the best that there can be first, then for halfway between that and the best so far.
   void narrow(std::int64_t budget) {
@@ -82,7 +84,7 @@ class Planner {
   Outcome try_within(std::int64_t capacity, std::int64_t budget) {
     auto result = race_.run(capacity, budget, [this] {
       report();
-      return Clock::now() >= deadline_;
+      return is_over();
     });
     if (result.outcome == Outcome::found) take(std::move(result.offsets));
     if (result.outcome == Outcome::impossible) {

@@ -102,9 +102,10 @@ TensorPlan plan_tensors(OpGraph const& graph, TensorPlanOptions const& options) 
   check_buffers(plan.tensors.buffers, {});  // so that none of the sums below overflows
   auto const good = static_cast<std::int64_t>(static_cast<double>(plan.live_bytes) * kGoodEnough);
   std::int64_t const enough = std::max(good, aligned_live(plan.tensors.buffers));
-  plan.memory = plan_memory(
-      plan.tensors.buffers,
-      {.capacity = options.capacity.value_or(enough), .time_limit = options.time_limit, .threads = options.threads});
+  plan.memory = plan_memory(plan.tensors.buffers, {.capacity = options.capacity.value_or(enough),
+                                                   .time_limit = options.time_limit,
+                                                   .threads = options.threads,
+                                                   .stop = options.stop});
   return plan;
 }
 

@@ -183,7 +183,7 @@ bool PlanSearch::is_over() const {
 }
 
 bool PlanSearch::has_ended() const {
-  if (Clock::now() - began_ > options_.time_limit) return true;
+  if (Clock::now() - began_ > options_.time_limit || (options_.stop && options_.stop())) return true;
   bool const all = !sampled_ || planner_.unmerged().tasks().size() <= kFewOperators;
   return shortest_s() <= planner_.bound().within_memory_s() * (1 + (all ? kRoundedBound : kEnough));
 }

@@ -34,7 +34,7 @@ SelectionSearch::SelectionSearch(StepOrder const& step, RecomputeOptions const& 
 }
 
 bool SelectionSearch::is_over() const {
-  return std::chrono::steady_clock::now() - began_ > options_.time_limit;
+  return std::chrono::steady_clock::now() - began_ > options_.time_limit || (options_.stop && options_.stop());
 }
 
 std::vector<double> SelectionSearch::shortage_of(std::vector<std::int64_t> const& live) const {
