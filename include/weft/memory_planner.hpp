@@ -39,7 +39,7 @@ struct TensorPlanOptions {
   std::optional<std::int64_t> capacity{};
   /// Of the search for offsets, where placing them one after another is not the best there can be.
   std::chrono::milliseconds time_limit{2'000};
-  int threads = 0;                ///< of that search; 0: one per core
+  int threads = 0;               ///< of that search; 0: one per core
   std::function<bool()> stop{};  ///< of that search, as MemoryPlanOptions::stop
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "common/names.hpp"
+#include "common/plain_memory.hpp"
 #include "common/verify.hpp"
 #include "common/weft_calls.hpp"
 
@@ -43,7 +44,7 @@ std::string HostSweep::memory_usage() {
 }
 
 HostSweep::Memory HostSweep::allocate_memory(std::size_t elements, DataType dtype, bool symmetric) {
-  if (!symmetric) return {Buffer::host(elements, dtype), Buffer::host(elements, dtype)};
+  if (!symmetric) return {plain_buffer(elements, dtype), plain_buffer(elements, dtype)};
   return {communicator_.allocate(elements, dtype), communicator_.allocate(elements, dtype)};
 }
 

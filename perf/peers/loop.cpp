@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/measure.hpp"
+#include "common/plain_memory.hpp"
 #include "common/rounds.hpp"
 #include "common/verify.hpp"
 #include "weft/error.hpp"
@@ -21,8 +22,8 @@ std::vector<LoopResult> run_loop(Meeting const& meeting, LoopJob const& job, Mak
   Place const place{meeting.rank, meeting.ranks, 0};
   Stopwatch watch(board, DataType::f32, {job.iterations, true, true, Across::max});
   auto const most = what->room(what->counts(job.sizes.back() / kSize, meeting.ranks));
-  auto const send = Buffer::host(std::max<std::size_t>(1, most), DataType::f32);
-  auto const recv = Buffer::host(std::max<std::size_t>(1, most), DataType::f32);
+  auto const send = plain_buffer(most, DataType::f32);
+  auto const recv = plain_buffer(most, DataType::f32);
   std::vector<SizeRounds> rounds;
   for (auto const size : job.sizes) {
     auto const counts = what->counts(size / kSize, meeting.ranks);

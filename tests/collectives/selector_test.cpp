@@ -78,17 +78,23 @@ TEST(Selector, FollowsRanksAndCores) {
   reading.reads_peers = true;
   auto const readers = Selector::derive(reading, 2);
   for (auto const collective : {Collective::all_gather, Collective::pull}) {
-    EXPECT_EQ(Algorithm::swapped, readers.by_memory(collective, 1 << 20, Memory::other).algorithm);
-    EXPECT_EQ(Algorithm::fetched, readers.by_memory(collective, 4 << 20, Memory::other).algorithm);
-    EXPECT_EQ(Algorithm::swapped, readers.by_memory(collective, 1 << 30, Memory::other).algorithm);
+    EXPECT_EQ(two.rules(collective), readers.rules(collective)) << "fetched only where that was measured to win";
   }
   for (auto const collective : {Collective::broadcast, Collective::gather, Collective::scatter}) {
-    EXPECT_EQ(Algorithm::fed, two.by_memory(collective, 4 << 20, Memory::other).algorithm);
-    EXPECT_EQ(Algorithm::fetched, readers.by_memory(collective, 4 << 20, Memory::other).algorithm);
-    EXPECT_EQ(Algorithm::fetched, readers.by_memory(collective, 1 << 30, Memory::other).algorithm);
+    EXPECT_EQ(Algorithm::fed, readers.by_memory(collective, 1 << 30, Memory::other).algorithm);
   }
   EXPECT_EQ(nullptr, two.by_size(Collective::broadcast, 128 * kKiB + 1))
       << "two that copy at once beat one that copies";
+
+  reading = tuning(4, false);
+  EXPECT_EQ(Algorithm::fed,
+            Selector::derive(reading, 4).by_memory(Collective::gather, 1 << 30, Memory::other).algorithm);
+  reading.reads_peers = true;
+  auto const four_readers = Selector::derive(reading, 4);
+  for (auto const collective : {Collective::broadcast, Collective::gather, Collective::scatter}) {
+    EXPECT_EQ(Algorithm::fed, four_readers.by_memory(collective, 2 << 20, Memory::other).algorithm);
+    EXPECT_EQ(Algorithm::fetched, four_readers.by_memory(collective, 4 << 20, Memory::other).algorithm);
+  }
 
   auto const four = Selector::derive(tuning(4, false), 4);
   EXPECT_EQ(Algorithm::one_phase, four.by_size(Collective::all_reduce, 16 * kKiB)->algorithm);

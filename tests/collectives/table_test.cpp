@@ -1,10 +1,14 @@
 // Whatever the table of algorithms says, every rank ends with the same, right data.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <random>
+#include <span>
 #include <vector>
 
+#include "collectives/shm/peer_memory.hpp"
 #include "collectives/shm/shm_backend.hpp"
 #include "collectives/shm/tuner.hpp"
 #include "harness/ranks.hpp"
@@ -134,6 +138,14 @@ class Caller {
       expect("broadcast", count, [&](std::size_t i) { return value(static_cast<std::size_t>(root), i); });
     }
     refill();
+    refill();
+    backend_.gather(next(Operation::gather, part, send, recv, root));
+    if (static_cast<int>(rank) == root)
+      expect("gather", part * ranks, [&](std::size_t i) { return value(i / part, i % part); });
+    refill();
+    backend_.scatter(next(Operation::scatter, part, send, recv, root));
+    expect("scatter", part, [&](std::size_t i) { return value(static_cast<std::size_t>(root), rank * part + i); });
+    refill();
     backend_.scan(next(Operation::scan, count, send, recv));
     expect("scan", count, [&](std::size_t i) {
       std::int32_t total = 0;
@@ -170,6 +182,43 @@ TEST_P(Tables, AnyTableMovesTheRightData) {
       (void)bootstrap->all_gather({});
     }
   });
+}
+
+/// Whether every rank may read every other's memory: containers may forbid it.
+bool all_reach_all(Bootstrap& bootstrap) {
+  auto const tell = [&](auto const& mine) { return bootstrap.all_gather(std::as_bytes(std::span(&mine, 1))); };
+  auto const raw = tell(describe_this_process());
+  std::vector<PeerProcess> all(static_cast<std::size_t>(bootstrap.size()));
+  std::memcpy(all.data(), raw.data(), raw.size());
+  auto const mine = std::all_of(all.begin(), all.end(), can_reach);
+  auto const reached = tell(static_cast<std::uint8_t>(mine ? 1 : 0));
+  return std::all_of(reached.begin(), reached.end(), [](std::byte one) { return one == std::byte{1}; });
+}
+
+// Which of them are fetched at all depends on the machine, so that other tests may never come here.
+TEST_P(Tables, WhatIsFetchedOutOfOtherProcessesIsRight) {
+  auto const ranks = GetParam();
+  auto const exits = test::run_forked_bootstraps(ranks, [ranks](std::shared_ptr<Bootstrap> const& bootstrap) {
+    if (!all_reach_all(*bootstrap)) return 0;
+    auto plan = plan_for(ranks, false);
+    plan.tuning.reads_peers = true;
+    for (auto const collective :
+         {Collective::all_gather, Collective::pull, Collective::broadcast, Collective::gather, Collective::scatter}) {
+      auto& rules = plan.selector.rules(collective);
+      rules.small = {};
+      rules.other = {Choice{Choice::kUnlimited, 0, Algorithm::fetched}};
+    }
+    auto const backend = ShmBackend::assemble(*bootstrap, plan);
+    Caller caller(*backend);
+    constexpr std::size_t kMost = 400'000;
+    Values memory(2 * kMost);
+    for (std::size_t const count : {std::size_t{2000}, std::size_t{70'001}, kMost}) {
+      for (int root = 0; root < ranks; ++root) caller.check(count, memory.data(), memory.data() + kMost, root);
+    }
+    (void)bootstrap->all_gather({});
+    return 0;
+  });
+  test::expect_all_succeeded(exits);
 }
 
 TEST_P(Tables, MeasuringLeavesNothingBehind) {

@@ -241,8 +241,8 @@ TEST(ParseBytes, Table) {
   EXPECT_EQ(parse_bytes("64MiB"), std::size_t{64} << 20);
   EXPECT_EQ(parse_bytes("3kiB"), 3072U);
   EXPECT_EQ(parse_bytes("17179869183G"), std::size_t{17179869183U} << 30);
-  for (char const* bad : {"", "M", "-1", "+1", " 1", "1 ", "1.5M", "4MB", "4Mib", "4MiBs", "4iB", "4B", "4P", "0x10", "17179869184G", "16777216T",
-                          "18446744073709551616"}) {
+  for (char const* bad : {"", "M", "-1", "+1", " 1", "1 ", "1.5M", "4MB", "4Mib", "4MiBs", "4iB", "4B", "4P", "0x10",
+                          "17179869184G", "16777216T", "18446744073709551616"}) {
     EXPECT_EQ(parse_bytes(bad), std::nullopt) << bad;
   }
 }

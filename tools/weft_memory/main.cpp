@@ -158,7 +158,8 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Plans where buffers lie in one piece of memory: of a table that says when each is needed (id,lower,upper,size"
       "[,alignment][,gaps], as minimalloc's benchmarks), or of a graph, whose operators' order it plans as well.\n"
-      "Exit code 0: done; 1: no plan within --capacity was found; 2: bad usage or input; 130: interrupted (Ctrl-C), with "
+      "Exit code 0: done; 1: no plan within --capacity was found; 2: bad usage or input; 130: interrupted (Ctrl-C), "
+      "with "
       "the best found until then."};
   Settings settings;
   app.set_version_flag("--version", fmt::format("weft-memory (weft) {}", WEFT_VERSION_STRING));
@@ -193,7 +194,8 @@ int main(int argc, char** argv) {
     weft::tool_output::check_writable(settings.json);
     weft::tool_output::remember_interruption();
     int const code = is_table(settings) ? run_table(settings) : run_graph(settings);
-    if (weft::tool_output::is_interrupted()) fmt::print(stderr, "weft-memory: interrupted; this was the best until then\n");
+    if (weft::tool_output::is_interrupted())
+      fmt::print(stderr, "weft-memory: interrupted; this was the best until then\n");
     return weft::tool_output::exit_code("weft-memory", weft::tool_output::interrupted_or(code));
   } catch (std::exception const& trouble) {
     fmt::print(stderr, "weft-memory: {}\n", trouble.what());

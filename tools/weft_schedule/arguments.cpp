@@ -23,7 +23,8 @@ constexpr char const* kAbout =
     "Plans when each operator of a training step runs, and says how far that is from the best there can be.\n"
     "Exit code 0: done; 1: no order was found that fits the memory, or that of --what-if (what was given is planned "
     "then);\n"
-    "2: bad usage or input; 70: a plan is shorter than its bound, an internal error; 130: interrupted (Ctrl-C), with the\n"
+    "2: bad usage or input; 70: a plan is shorter than its bound, an internal error; 130: interrupted (Ctrl-C), with "
+    "the\n"
     "best plans found until then.";
 constexpr char const* kOutput = "Output";
 

@@ -85,7 +85,8 @@ int run(Settings const& settings) {
   std::optional<WhatIf> what_if;
   if (changed) what_if = plan_what_if(std::move(*changed), settings);
   int const exit_code = weft::tool_output::interrupted_or(what_if && !what_if->outcome ? kDoesNotFit : 0);
-  if (weft::tool_output::is_interrupted()) fmt::print(stderr, "weft-schedule: interrupted; the best plans until then:\n");
+  if (weft::tool_output::is_interrupted())
+    fmt::print(stderr, "weft-schedule: interrupted; the best plans until then:\n");
 
   Schedule const& main = outcome.main_schedule();
   print_report(table_of(settings), outcome, what_if);

@@ -67,11 +67,10 @@ Replays replay(Outcome const& outcome, CostModel const& model, Schedule const& s
 void recompute_to_fit(Outcome& outcome, CostModel const& model, Settings const& settings) {
   if (outcome.serial_peak_bytes <= outcome.capacity) return;
   OpGraph const given = std::move(outcome.planned.graph);
-  RecomputeOptions options{
-      .budget = outcome.capacity,
-      .collectives = settings.recompute_collectives,
-      .time_limit = time_limit(settings),
-      .stop = tool_output::is_interrupted};
+  RecomputeOptions options{.budget = outcome.capacity,
+                           .collectives = settings.recompute_collectives,
+                           .time_limit = time_limit(settings),
+                           .stop = tool_output::is_interrupted};
   if (isatty(STDERR_FILENO) != 0) {
     options.progress = [](RecomputeProgress const& now) {
       fmt::print(stderr, "\r\033[Krecompute: {:.0f} s, {} at the least ", now.elapsed.count(),

@@ -9,6 +9,9 @@
 namespace weft::shm {
 namespace {
 
+/// Bytes up to which private memory is never fetched, however fast that was at larger sizes.
+constexpr std::size_t kLeastFetched = std::size_t{256} << 10;
+
 /// The choice that follows `index` in `choices`, or `last` behind the last one.
 Choice const& after(Choices const& choices, std::size_t index, Choice const& last) {
   return index + 1 < choices.size() && choices[index + 1].up_to > 0 ? choices[index + 1] : last;
@@ -60,6 +63,32 @@ void tune(Rules& rules, CostModel const& model, Collective collective, std::size
   }
 }
 
+/// Whether private memory is fetched, from which size on, and whether beyond the caches too.
+void tune_private(Choices& choices, CostModel const& model, Collective collective) {
+  auto const staged = choices.front();
+  Choice const fetched{Choice::kUnlimited, 0, Algorithm::fetched};
+  auto const is_known = [&](Place place) {
+    return model.of(collective, fetched.algorithm, place).is_known() &&
+           model.of(collective, staged.algorithm, place).is_known();
+  };
+  if (!is_known(Place::private_cached) || !is_known(Place::private_streamed)) return;
+  auto const fetching_wins = [&](Place place, std::size_t bytes) {
+    return wins(model.of(collective, fetched.algorithm, place), model.of(collective, staged.algorithm, place), bytes);
+  };
+  auto const streaming = model.streaming_bytes;
+  auto from = kLeastFetched;
+  while (from < streaming && !fetching_wins(Place::private_cached, 2 * from)) from *= 2;
+  auto const beyond = fetching_wins(Place::private_streamed, streaming);
+  choices = {staged};
+  choices[0].up_to = from < streaming ? from : beyond ? streaming : Choice::kUnlimited;
+  if (choices[0].up_to == Choice::kUnlimited) return;
+  choices[1] = fetched;
+  if (beyond) return;
+  choices[1].up_to = streaming;
+  choices[2] = staged;
+  choices[2].up_to = Choice::kUnlimited;
+}
+
 /// In one another's buffers, where peers can be reached.
 bool reads_peers(Algorithm algorithm) {
   return algorithm == Algorithm::direct || algorithm == Algorithm::direct_claimed;
@@ -94,9 +123,15 @@ Line fit(std::vector<Sample> const& samples) {
 
 std::string describe(CostModel const& model, Collective collective, std::size_t bytes, Memory memory) {
   std::string predictions;
+  auto place = Place::symmetric;
+  if (memory == Memory::other && model.of(collective, Algorithm::fetched, Place::private_cached).is_known()) {
+    auto const streams =
+        bytes >= model.streaming_bytes && model.of(collective, Algorithm::fetched, Place::private_streamed).is_known();
+    place = streams ? Place::private_streamed : Place::private_cached;
+  }
   for (std::size_t a = 0; a < kAlgorithms; ++a) {
     auto const algorithm = static_cast<Algorithm>(a);
-    auto const& cost = model.of(collective, algorithm);
+    auto const& cost = model.of(collective, algorithm, place);
     if (!cost.is_known() || (memory == Memory::other && reads_peers(algorithm))) continue;
     predictions += fmt::format("{} {} {:.3g} / {:.3g} us", predictions.empty() ? "" : ",", to_string(algorithm),
                                cost.call.at(bytes) / 1000, cost.loop.at(bytes) / 1000);
@@ -113,6 +148,7 @@ Selector tune(Selector const& derived, CostModel const& model, std::size_t large
     tune(tuned.rules(collective), model, collective, largest_block);
     tune_levels(tuned.rules(collective), model, collective);
   }
+  for (auto const collective : kFetching) tune_private(tuned.rules(collective).other, model, collective);
   return tuned;
 }
 

@@ -36,18 +36,30 @@ struct Sample {
 /// The line that is nearest to `samples` relative to their sizes; neither part is negative.
 [[nodiscard]] Line fit(std::vector<Sample> const& samples);
 
+/// Where a call's data lies, as far as costs depend on it.
+enum class Place : std::uint8_t {
+  symmetric,
+  private_cached,    ///< in private memory, and as a whole in the caches
+  private_streamed,  ///< in private memory; results bypass the caches
+};
+inline constexpr std::size_t kPlaces = 3;
+
 /// What the algorithms cost on one machine, for one number of ranks. Bytes: it is told from rank to rank.
 struct CostModel {
-  double synchronisation_ns = 0;  ///< all ranks come together; 0 when nothing was measured
-  bool polls_at_once = false;     ///< see Tuning
-  std::array<std::array<Cost, kAlgorithms>, kCollectives> costs{};
+  double synchronisation_ns = 0;    ///< all ranks come together; 0 when nothing was measured
+  bool polls_at_once = false;       ///< see Tuning
+  std::size_t streaming_bytes = 0;  ///< see Tuning; 0 when not measured
+  std::array<std::array<std::array<Cost, kAlgorithms>, kCollectives>, kPlaces> costs{};
 
   [[nodiscard]] bool is_measured() const noexcept { return synchronisation_ns > 0; }
-  [[nodiscard]] Cost& of(Collective collective, Algorithm algorithm) noexcept {
-    return costs[static_cast<std::size_t>(collective)][static_cast<std::size_t>(algorithm)];
+  [[nodiscard]] Cost& of(Collective collective, Algorithm algorithm, Place place = Place::symmetric) noexcept {
+    return costs[static_cast<std::size_t>(place)][static_cast<std::size_t>(collective)]
+                [static_cast<std::size_t>(algorithm)];
   }
-  [[nodiscard]] Cost const& of(Collective collective, Algorithm algorithm) const noexcept {
-    return costs[static_cast<std::size_t>(collective)][static_cast<std::size_t>(algorithm)];
+  [[nodiscard]] Cost const& of(Collective collective, Algorithm algorithm,
+                               Place place = Place::symmetric) const noexcept {
+    return costs[static_cast<std::size_t>(place)][static_cast<std::size_t>(collective)]
+                [static_cast<std::size_t>(algorithm)];
   }
 };
 
@@ -61,7 +73,8 @@ struct CostModel {
 /// A limit moves by powers of two, at most by kMostShift of them, and only over sizes at which the other algorithm
 /// costs the loop less by kLeastGain and is no slower as a call: figures of a few milliseconds are noisy, and what
 /// follows from the caches is seldom far off. Two levels, which nothing derives, replace one where they win in the same
-/// way. `largest_block`: what staging rings can take at once.
+/// way. `largest_block`: what staging rings can take at once. Private memory is fetched where that was measured to win,
+/// which depends on the kernel and on the size of its pages.
 [[nodiscard]] Selector tune(Selector const& derived, CostModel const& model, std::size_t largest_block);
 inline constexpr int kMostShift = 2;
 inline constexpr double kLeastGain = 0.1;

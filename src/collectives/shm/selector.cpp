@@ -8,8 +8,6 @@ namespace weft::shm {
 namespace {
 
 constexpr auto kAll = Choice::kUnlimited;
-/// Bytes above which private buffers are fetched.
-constexpr std::size_t kLeastFetched = std::size_t{1} << 20;
 
 Choices always(Algorithm algorithm, std::size_t chunk_bytes) {
   return {Choice{kAll, chunk_bytes, algorithm}};
@@ -50,15 +48,17 @@ Rules derive_reduce(Tuning const& tuning, int ranks) {
 /// same time. What is too long for that each rank moves a share of. Limits as measured, docs/decisions/0003.
 void derive_rooted(Selector& selector, Tuning const& tuning, int ranks) {
   constexpr std::size_t kMiB = std::size_t{1} << 20;
+  constexpr std::size_t kMostFed = 2 * kMiB;
   auto const fed = [](std::size_t up_to) { return Choice{up_to, Feeds::kSlotBytes, Algorithm::fed}; };
-  auto const fetched = tuning.reads_peers ? Choice{kAll, 0, Algorithm::fetched} : fed(kAll);
+  // The kernel pins pages before it copies, so that twice through the feeds is faster; but all the others copy at once.
+  auto const fetches = tuning.reads_peers && ranks > 2;
+  auto const other = fetches ? Choices{fed(kMostFed), Choice{kAll, 0, Algorithm::fetched}} : Choices{fed(kAll)};
   Choice const direct{kAll, 0, Algorithm::direct};
   auto const parts = tuning.staged_bytes * static_cast<std::size_t>(ranks);
   auto const whole = ranks == 2 ? tuning.staged_bytes : tuning.chunk_bytes;
-  selector.rules(Collective::broadcast) = {.small = {fed(whole)}, .symmetric = {direct}, .other = {fetched}};
-  selector.rules(Collective::gather) = {.small = {fed(parts)}, .symmetric = {fed(kMiB), direct}, .other = {fetched}};
-  selector.rules(Collective::scatter) = {
-      .small = {fed(parts)}, .symmetric = {direct}, .other = {fed(2 * kMiB), fetched}};
+  selector.rules(Collective::broadcast) = {.small = {fed(whole)}, .symmetric = {direct}, .other = other};
+  selector.rules(Collective::gather) = {.small = {fed(parts)}, .symmetric = {fed(kMiB), direct}, .other = other};
+  selector.rules(Collective::scatter) = {.small = {fed(parts)}, .symmetric = {direct}, .other = other};
 }
 
 /// Ranks that share cores meet in a turn of every rank, which costs more than to copy twice: they meet once to stage,
@@ -140,16 +140,6 @@ Selector Selector::derive(Tuning const& tuning, int ranks) {
     selector.rules(collective) = {.small = {staging(tuning, ranks, tuning.staged_bytes, chunk)},
                                   .symmetric = always(Algorithm::direct, 0),
                                   .other = {staging(tuning, ranks, kAll, tuning.chunk_bytes)}};
-  }
-  // Where every rank gets from every other, one copy of each byte beats two; where one rank only gives, both copy at
-  // once when it stages. The kernel's copy has a price per call and per page, and does not go past the caches, as
-  // large results should.
-  for (auto const collective : {Collective::all_gather, Collective::pull}) {
-    if (!tuning.reads_peers) continue;
-    auto& other = selector.rules(collective).other;
-    auto const staged = other[0];
-    other = {staged, Choice{tuning.streaming_bytes, 0, Algorithm::fetched}, staged};
-    other[0].up_to = std::min(kLeastFetched, tuning.streaming_bytes);
   }
   selector.rules(Collective::reduce) = derive_reduce(tuning, ranks);
   derive_rooted(selector, tuning, ranks);

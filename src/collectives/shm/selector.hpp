@@ -44,6 +44,9 @@ enum class Collective : std::uint8_t {
   scan
 };
 inline constexpr std::size_t kCollectives = 9;
+/// Those that may be fetched.
+inline constexpr std::array kFetching{Collective::pull, Collective::all_gather, Collective::broadcast,
+                                      Collective::gather, Collective::scatter};
 [[nodiscard]] std::string_view to_string(Collective collective) noexcept;
 
 /// What is decided for calls of up to `up_to` bytes.

@@ -62,10 +62,12 @@ CoreShares count_cores(std::vector<Whereabouts> const& all) {
   return shares;
 }
 
-void tune(Plan& plan, CostModel const& costs) {
+void tune(Plan& plan, CostModel const& costs, int ranks) {
   plan.costs = costs;
   plan.tuning.polls_at_once = costs.polls_at_once;
-  plan.selector = tune(plan.selector, costs, StagingRing(nullptr, plan.tuning.ring_bytes).max_block());
+  if (costs.streaming_bytes > 0) plan.tuning.streaming_bytes = costs.streaming_bytes;
+  auto const derived = Selector::derive(plan.tuning, ranks);
+  plan.selector = tune(derived, costs, StagingRing(nullptr, plan.tuning.ring_bytes).max_block());
 }
 
 /// The plan of rank 0.
@@ -88,14 +90,14 @@ Plan make_plan(Topology const& topology, CommunicatorOptions const& options, int
   auto const known =
       TuningCache(*config.tuning_cache).find(describe_machine(topology, make(false), ranks, shares.cpus));
   plan.measures = !known && !options.small_staging;
-  if (known) tune(plan, *known);
+  if (known) tune(plan, *known, ranks);
   return plan;
 }
 
 /// Keeps what rank 0 has measured.
 void adopt_costs(Plan& plan, Topology const& topology, Config const& config, int ranks, CoreShares const& shares) {
   TuningCache(*config.tuning_cache).add(describe_machine(topology, plan.tuning, ranks, shares.cpus), plan.costs);
-  tune(plan, plan.costs);
+  tune(plan, plan.costs, ranks);
 }
 
 template <typename T>

@@ -83,6 +83,7 @@ class ShmBackend final : public Backend {
   void use(Selector const& selector) noexcept { selector_ = selector; }
   /// See Tuning; from the next call on. For measuring.
   void poll_at_once(bool at_once) noexcept { channel_.poll_at_once(at_once); }
+  void stream_from(std::size_t bytes) noexcept { tuning_.streaming_bytes = bytes; }
 
   /// Memory that the ranks share besides symmetric buffers.
   struct Segments {

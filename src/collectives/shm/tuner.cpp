@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
+#include <array>
 #include <map>
+#include <tuple>
+#include <vector>
 
 #include "collectives/shm/feeds.hpp"
+#include "collectives/shm/laboratory.hpp"
 #include "collectives/shm/staging_ring.hpp"
 
 namespace weft::shm {
@@ -15,29 +17,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kCallsPerRound = 4;
 constexpr int kMostRounds = 6;
+/// Of what is small or lies in symmetric memory.
+constexpr std::chrono::milliseconds kSmallTime{40};
 /// Limits above it would take all the time there is; they stay where they were derived.
 constexpr std::size_t kMostMeasured = std::size_t{1} << 20;
+/// Private memory is measured at these sizes, on both sides of where fetching begins unmeasured.
+constexpr std::size_t kPrivateBytes[] = {std::size_t{512} << 10, std::size_t{2} << 20};
 /// Nanoseconds of a synchronisation, a hundred times what ranks on cores of their own need: somebody else runs there,
 /// and what was measured says more of them than of the machine.
 constexpr double kBusy = 20'000;
 
-/// Of choose_polling(), either way in turn: a thousand calls of the smallest kind together.
+/// Of choose_polling() and choose_streaming(), either way in turn.
 constexpr int kPollingTurns = 5;
-constexpr int kPollingCalls = 100;
-
-constexpr auto kUnknown = std::numeric_limits<double>::max();
-
-/// One algorithm at one size, and its best times so far.
-struct Experiment {
-  Collective collective = Collective::all_reduce;
-  Algorithm algorithm = Algorithm::staged;
-  std::size_t bytes = 0;
-  double call_ns = kUnknown;
-  double loop_ns = kUnknown;
-  double idle_ns = kUnknown;  ///< the loop without the call
-};
+constexpr int kStreamingTurns = 2;
 
 /// Every rank's limits between neighbouring choices, from below and above.
 std::vector<Experiment> plan(Selector const& derived, Tuning const& tuning) {
@@ -62,8 +55,37 @@ std::vector<Experiment> plan(Selector const& derived, Tuning const& tuning) {
   return experiments;
 }
 
+/// Private memory: what is staged, or fed, beside what is fetched, in the caches and, at one size that stands for all,
+/// beyond.
+std::vector<Experiment> plan_private(Selector const& derived, Tuning const& tuning) {
+  if (!tuning.reads_peers) return {};
+  std::vector<Experiment> experiments;
+  auto const add = [&](Collective collective, std::size_t bytes, Place place) {
+    for (auto const algorithm : {derived.rules(collective).other[0].algorithm, Algorithm::fetched})
+      experiments.push_back({.collective = collective, .algorithm = algorithm, .bytes = bytes, .place = place});
+  };
+  for (auto const collective : kFetching) {
+    for (auto const bytes : kPrivateBytes) add(collective, bytes, Place::private_cached);
+    add(collective, tuning.streaming_bytes, Place::private_streamed);
+  }
+  return experiments;
+}
+
+/// `algorithm` for every call in private memory.
+Selector only_private(Experiment const& one, Selector const& derived) {
+  auto selector = derived;
+  auto& rules = selector.rules(one.collective);
+  auto choice = rules.other[0];
+  if (choice.algorithm != one.algorithm) choice = {0, 0, one.algorithm};
+  choice.up_to = Choice::kUnlimited;
+  rules.small = {};
+  rules.other = {choice};
+  return selector;
+}
+
 /// `algorithm` for every call.
 Selector only(Experiment const& one, Selector const& derived, std::size_t largest_block) {
+  if (one.place != Place::symmetric) return only_private(one, derived);
   auto selector = derived;
   auto& rules = selector.rules(one.collective);
   if (one.algorithm == Algorithm::direct) {
@@ -81,139 +103,10 @@ Selector only(Experiment const& one, Selector const& derived, std::size_t larges
   return selector;
 }
 
-/// Runs experiments on symmetric memory of its own.
-class Laboratory {
- public:
-  Laboratory(ShmBackend& backend, std::size_t most_bytes, std::chrono::milliseconds timeout)
-      : backend_(backend), timeout_(timeout), send_(allocate(most_bytes)), recv_(allocate(most_bytes)) {}
-
-  /// Whether all go on: rank 0 decides.
-  bool agree(bool go_on) {
-    std::uint8_t answer = go_on ? 1 : 0;
-    auto call = next(Operation::broadcast, 1, DataType::u8);
-    call.send = call.recv = &answer;
-    backend_.broadcast(call);
-    return answer == 1;
-  }
-
-  void meet() { backend_.barrier(next(Operation::barrier, 0, DataType::u8)); }
-
-  /// Nanoseconds of one write, call and read; without the call when `idle`.
-  double time_loop(Experiment const& one, bool idle) {
-    meet();
-    auto const start = Clock::now();
-    for (int i = 0; i < kCallsPerRound; ++i) {
-      std::memset(send_.get(), i + 1, one.bytes);
-      if (!idle) run(one);
-      read(result_of(one), one.bytes);
-    }
-    meet();  // a broadcast's root is done before the others
-    return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kCallsPerRound;
-  }
-
-  /// Nanoseconds of the call alone, until all are done.
-  double time_call(Experiment const& one) {
-    Clock::duration spent{};
-    for (int i = 0; i < kCallsPerRound; ++i) {
-      std::memset(send_.get(), i + 1, one.bytes);
-      meet();
-      auto const start = Clock::now();
-      run(one);
-      meet();
-      spent += Clock::now() - start;
-      read(result_of(one), one.bytes);
-    }
-    return std::chrono::duration<double, std::nano>(spent).count() / kCallsPerRound;
-  }
-
-  double time_synchronisation() {
-    constexpr int kMeetings = 100;
-    meet();
-    auto const start = Clock::now();
-    for (int i = 0; i < kMeetings; ++i) meet();
-    return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kMeetings;
-  }
-
-  /// Nanoseconds of the smallest call with data, which takes a line from each rank to each other.
-  double time_line() {
-    auto const call = [&] {
-      auto one = next(Operation::all_reduce, 2, DataType::f32);
-      one.send = one.recv = send_.get();
-      backend_.all_reduce(one);
-    };
-    std::memset(send_.get(), 0, kLine);
-    meet();
-    auto const start = Clock::now();
-    for (int i = 0; i < kPollingCalls; ++i) call();
-    return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kPollingCalls;
-  }
-
- private:
-  Call next(Operation operation, std::size_t count, DataType dtype) {
-    Call call;
-    call.contract = {.count = count, .operation = operation, .dtype = dtype};
-    call.sequence = ++calls_;
-    call.timeout = timeout_;
-    return call;
-  }
-
-  std::shared_ptr<void> allocate(std::size_t bytes) {
-    auto memory = backend_.allocate(next(Operation::allocate, bytes, DataType::u8));
-    std::memset(memory.get(), 0, bytes);
-    return memory;
-  }
-
-  /// All but the two that need not work in place; shards, where there are any, are their ranks' parts of a buffer.
-  [[nodiscard]] void* result_of(Experiment const& one) const {
-    return one.collective == Collective::pull || one.collective == Collective::reduce_scatter ? recv_.get()
-                                                                                              : send_.get();
-  }
-
-  void run(Experiment const& one) {
-    auto const ranks = static_cast<std::size_t>(backend_.size());
-    auto const part = one.bytes / ranks / kLine * kLine;
-    auto const elements = one.bytes / sizeof(float);
-    auto const part_elements = part / sizeof(float);
-    auto call = next(Operation::all_reduce, elements, DataType::f32);
-    call.send = send_.get();
-    call.recv = result_of(one);
-    switch (one.collective) {
-      case Collective::reduce_scatter:
-        call.contract.operation = Operation::reduce_scatter;
-        call.contract.count = part_elements;
-        return backend_.reduce_scatter(call);
-      case Collective::all_gather:
-        call.contract.operation = Operation::all_gather;
-        call.contract.count = part_elements;
-        call.send = at(send_.get(), static_cast<std::size_t>(backend_.rank()) * part);
-        return backend_.all_gather(call);
-      case Collective::broadcast: call.contract.operation = Operation::broadcast; return backend_.broadcast(call);
-      case Collective::pull:
-        call.contract.operation = Operation::all_to_all;
-        call.contract.count = part_elements;
-        return backend_.all_to_all(call);
-      default: return backend_.all_reduce(call);
-    }
-  }
-
-  void read(void const* data, std::size_t bytes) noexcept {
-    auto const* const words = static_cast<std::uint64_t const*>(data);
-    for (std::size_t i = 0; i < bytes / sizeof(std::uint64_t); ++i) sum_ += words[i];
-    asm volatile("" : : "r"(sum_));  // it is read, whoever wants to know the sum
-  }
-
-  ShmBackend& backend_;
-  std::chrono::milliseconds timeout_;
-  std::uint64_t calls_ = 0;
-  std::uint64_t sum_ = 0;
-  std::shared_ptr<void> send_;
-  std::shared_ptr<void> recv_;
-};
-
 /// Whether two ranks come together faster without a fence, by kLeastGain; rank 0's clock counts.
 bool choose_polling(ShmBackend& scratch, Laboratory& laboratory) {
-  double fenced = kUnknown;
-  double at_once = kUnknown;
+  double fenced = Experiment::kUnknown;
+  double at_once = Experiment::kUnknown;
   for (int turn = 0; turn < kPollingTurns; ++turn) {
     scratch.poll_at_once(false);
     fenced = std::min(fenced, laboratory.time_line());
@@ -223,6 +116,83 @@ bool choose_polling(ShmBackend& scratch, Laboratory& laboratory) {
   auto const chosen = laboratory.agree(at_once < (1 - kLeastGain) * fenced);
   scratch.poll_at_once(chosen);
   return chosen;
+}
+
+/// From how many bytes on results should bypass the caches: twice as many as long as a call gains kLeastGain by keeping
+/// them there, at most Tuning::most_cached_bytes.
+std::size_t choose_streaming(ShmBackend& scratch, Laboratory& laboratory, Selector const& derived, Tuning const& tuning,
+                             Clock::time_point until) {
+  auto bytes = tuning.streaming_bytes;
+  while (2 * bytes <= tuning.most_cached_bytes) {
+    laboratory.need_private(bytes);
+    Experiment cached{.collective = Collective::pull,
+                      .algorithm = derived.rules(Collective::pull).other[0].algorithm,
+                      .bytes = bytes,
+                      .place = Place::private_cached};
+    auto streamed = cached;
+    scratch.use(only_private(cached, derived));
+    for (int turn = 0; turn < kStreamingTurns; ++turn) {
+      scratch.stream_from(Choice::kUnlimited);
+      laboratory.time(cached);
+      scratch.stream_from(0);
+      laboratory.time(streamed);
+    }
+    auto const gains = cached.loop(0).ns < (1 - kLeastGain) * streamed.loop(0).ns;
+    if (!laboratory.agree(gains && Clock::now() < until)) break;
+    bytes *= 2;
+  }
+  return bytes;
+}
+
+/// Times every experiment by turns until `until`, at most kMostRounds times.
+void run(std::vector<Experiment>& experiments, ShmBackend& scratch, Laboratory& laboratory, Selector const& derived,
+         Tuning const& tuning, Clock::time_point until) {
+  auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
+  for (std::size_t turn = 0; turn < kMostRounds * experiments.size(); ++turn) {
+    if (!laboratory.agree(Clock::now() < until)) break;
+    auto& one = experiments[turn % experiments.size()];
+    scratch.use(only(one, derived, largest_block));
+    laboratory.time(one);
+  }
+}
+
+bool is_complete(std::vector<Experiment> const& experiments) {
+  return std::all_of(experiments.begin(), experiments.end(), [](auto const& one) { return one.is_known(); });
+}
+
+/// A line through what was measured of each algorithm; through nothing and one size, where there is one.
+void add_costs(std::vector<Experiment> const& experiments, CostModel& model) {
+  std::map<std::tuple<Place, Collective, Algorithm>, std::pair<std::vector<Sample>, std::vector<Sample>>> samples;
+  for (auto const& one : experiments) {
+    if (!one.is_known()) continue;
+    auto& [calls, loops] = samples[{one.place, one.collective, one.algorithm}];
+    calls.push_back(one.call());
+    loops.push_back(one.loop(model.synchronisation_ns));
+  }
+  auto const line = [](std::vector<Sample> const& of) {
+    return of.size() == 1 ? Line{0, of[0].ns / static_cast<double>(of[0].bytes)} : fit(of);
+  };
+  for (auto const& [which, of_it] : samples) {
+    auto const [place, collective, algorithm] = which;
+    model.of(collective, algorithm, place) = {line(of_it.first), line(of_it.second)};
+  }
+}
+
+/// Where results bypass the caches, and what calls in private memory cost, as far as there is time until `until`.
+void measure_large(ShmBackend& scratch, Tuning const& tuning, std::chrono::milliseconds timeout,
+                   Clock::time_point until, CostModel& model) {
+  Laboratory laboratory(scratch, kLine, timeout);
+  if (!laboratory.agree(Clock::now() < until)) return;
+  auto measured = tuning;
+  measured.streaming_bytes =
+      choose_streaming(scratch, laboratory, Selector::derive(tuning, scratch.size()), tuning, until);
+  model.streaming_bytes = measured.streaming_bytes;
+  scratch.stream_from(measured.streaming_bytes);
+  auto const derived = Selector::derive(measured, scratch.size());
+  auto experiments = plan_private(derived, measured);
+  for (auto const& one : experiments) laboratory.need_private(one.bytes);
+  run(experiments, scratch, laboratory, derived, measured, until);
+  add_costs(experiments, model);
 }
 
 }  // namespace
@@ -237,7 +207,6 @@ CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tu
                   std::chrono::milliseconds timeout) {
   auto const start = Clock::now();
   auto experiments = plan(derived, tuning);
-  auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
   std::size_t most_bytes = 0;
   for (auto const& one : experiments) most_bytes = std::max(most_bytes, one.bytes);
   Laboratory laboratory(scratch, most_bytes, timeout);
@@ -245,31 +214,15 @@ CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tu
   // Ranks that sleep soon fence in any case.
   auto const polls_long = tuning.inline_patience.spins + tuning.inline_patience.glances > kFewSpins;
   auto const polls_at_once = scratch.size() == 2 && polls_long && choose_polling(scratch, laboratory);
-  for (std::size_t turn = 0; turn < kMostRounds * experiments.size(); ++turn) {
-    if (!laboratory.agree(Clock::now() - start < kMeasuringTime)) break;
-    auto& one = experiments[turn % experiments.size()];
-    scratch.use(only(one, derived, largest_block));
-    one.loop_ns = std::min(one.loop_ns, laboratory.time_loop(one, false));
-    one.idle_ns = std::min(one.idle_ns, laboratory.time_loop(one, true));
-    one.call_ns = std::min(one.call_ns, laboratory.time_call(one));
-  }
-  auto const synchronisation = laboratory.time_synchronisation();
+  run(experiments, scratch, laboratory, derived, tuning, start + kSmallTime);
 
   CostModel model;
-  if (synchronisation > kBusy) return model;
-  if (std::any_of(experiments.begin(), experiments.end(), [](auto const& one) { return one.loop_ns == kUnknown; }))
-    return model;
+  auto const synchronisation = laboratory.time_synchronisation();
+  if (!laboratory.agree(synchronisation <= kBusy && is_complete(experiments))) return model;
   model.synchronisation_ns = synchronisation;
   model.polls_at_once = polls_at_once;
-  std::map<std::pair<Collective, Algorithm>, std::pair<std::vector<Sample>, std::vector<Sample>>> samples;
-  for (auto const& one : experiments) {
-    auto& [calls, loops] = samples[{one.collective, one.algorithm}];
-    calls.push_back({one.bytes, one.call_ns});
-    // A call costs no less than coming together, however the noise of the difference falls.
-    loops.push_back({one.bytes, std::max(one.loop_ns - one.idle_ns, synchronisation)});
-  }
-  for (auto const& [which, of_it] : samples)
-    model.of(which.first, which.second) = {fit(of_it.first), fit(of_it.second)};
+  add_costs(experiments, model);
+  measure_large(scratch, tuning, timeout, start + kMeasuringTime, model);
   return model;
 }
 

@@ -19,13 +19,14 @@ struct Tuning {
   std::size_t one_phase_bytes = 0;  ///< all_reduce up to here: every rank reduces everything
   std::size_t staged_bytes =
       0;  ///< up to here buffers are staged even when symmetric: pulling from live caches costs the peer
-  std::size_t chunk_bytes = 0;      ///< pipelined staging of private memory goes by this much per rank
-  std::size_t pipeline_bytes = 0;   ///< a chunk where one rank only gives: others work on the one before meanwhile
-  std::size_t prefetch_bytes = 0;   ///< staging lines to own ahead of the next call
-  std::size_t claim_bytes = 0;      ///< a claimed chunk
-  int group_ranks = 0;              ///< neighbouring ranks that share an L3 cache, or a level of a tree; 0: no groups
-  std::size_t streaming_bytes = 0;  ///< results from here on bypass the caches
-  bool polls_at_once = false;       ///< of two ranks: no fence between a rank's announcement and its look at the peer's
+  std::size_t chunk_bytes = 0;        ///< pipelined staging of private memory goes by this much per rank
+  std::size_t pipeline_bytes = 0;     ///< a chunk where one rank only gives: others work on the one before meanwhile
+  std::size_t prefetch_bytes = 0;     ///< staging lines to own ahead of the next call
+  std::size_t claim_bytes = 0;        ///< a claimed chunk
+  int group_ranks = 0;                ///< neighbouring ranks that share an L3 cache, or a level of a tree; 0: no groups
+  std::size_t streaming_bytes = 0;    ///< results from here on bypass the caches
+  std::size_t most_cached_bytes = 0;  ///< a rank's share of L3: results from here on bypass it whatever was measured
+  bool polls_at_once = false;  ///< of two ranks: no fence between a rank's announcement and its look at the peer's
   Patience inline_patience;
   Patience stream_patience;
 };

@@ -18,6 +18,9 @@ constexpr CacheFile::Kind kKind{"weft tuning 1", "machines", "tuning cache",
                                 "algorithms are measured anew (WEFT_TUNING_CACHE names another file, 0 none)"};
 
 constexpr char const* kPollsAtOnce = "polls_at_once";
+constexpr char const* kStreamingBytes = "streaming_bytes";
+/// Where the costs of each place stand; those in symmetric memory stand beside the rest.
+constexpr std::array<char const*, kPlaces> kPlaceNames{nullptr, "private", "private_streamed"};
 
 /// What this process knows of the machine it runs on. It depends on nothing but the hardware, so that communicators may
 /// share it and still know nothing of one another.
@@ -46,32 +49,47 @@ Line to_line(json const& stored) {
   return {plausible(stored.at("fixed_ns")), plausible(stored.at("ns_per_byte"))};
 }
 
-json to_json(CostModel const& model) {
-  json result{{"synchronisation_ns", model.synchronisation_ns}, {kPollsAtOnce, model.polls_at_once}};
+void add_costs(CostModel const& model, Place place, json& result) {
   for (std::size_t c = 0; c < kCollectives; ++c) {
     for (std::size_t a = 0; a < kAlgorithms; ++a) {
-      auto const& cost = model.costs[c][a];
+      auto const& cost = model.of(static_cast<Collective>(c), static_cast<Algorithm>(a), place);
       if (!cost.is_known()) continue;
       result[std::string(to_string(static_cast<Collective>(c)))][std::string(to_string(static_cast<Algorithm>(a)))] = {
           {"call", to_json(cost.call)}, {"loop", to_json(cost.loop)}};
     }
   }
+}
+
+json to_json(CostModel const& model) {
+  json result{{"synchronisation_ns", model.synchronisation_ns},
+              {kPollsAtOnce, model.polls_at_once},
+              {kStreamingBytes, model.streaming_bytes}};
+  for (std::size_t place = 0; place < kPlaces; ++place)
+    add_costs(model, static_cast<Place>(place), kPlaceNames[place] == nullptr ? result : result[kPlaceNames[place]]);
   return result;
 }
 
-CostModel from_json(json const& stored) {
-  CostModel model;
-  model.synchronisation_ns = plausible(stored.at("synchronisation_ns"));
-  model.polls_at_once = stored.at(kPollsAtOnce).get<bool>();
+void read_costs(json const& stored, Place place, CostModel& model) {
   for (std::size_t c = 0; c < kCollectives; ++c) {
     auto const collective = stored.find(std::string(to_string(static_cast<Collective>(c))));
     if (collective == stored.end()) continue;
     for (std::size_t a = 0; a < kAlgorithms; ++a) {
       auto const cost = collective->find(std::string(to_string(static_cast<Algorithm>(a))));
       if (cost == collective->end()) continue;
-      model.costs[c][a] = {to_line(cost->at("call")), to_line(cost->at("loop"))};
+      model.of(static_cast<Collective>(c), static_cast<Algorithm>(a), place) = {to_line(cost->at("call")),
+                                                                                to_line(cost->at("loop"))};
     }
   }
+}
+
+CostModel from_json(json const& stored) {
+  CostModel model;
+  model.synchronisation_ns = plausible(stored.at("synchronisation_ns"));
+  model.polls_at_once = stored.at(kPollsAtOnce).get<bool>();
+  model.streaming_bytes = stored.at(kStreamingBytes).get<std::size_t>();
+  for (std::size_t place = 0; place < kPlaces; ++place)
+    read_costs(kPlaceNames[place] == nullptr ? stored : stored.at(kPlaceNames[place]), static_cast<Place>(place),
+               model);
   return model;
 }
 
@@ -86,7 +104,8 @@ std::optional<CostModel> TuningCache::find(std::string const& machine) const {
   CacheFile const file(file_, kKind);
   auto const stored = file.find(machine);
   if (!stored) return std::nullopt;
-  if (stored->is_object() && !stored->contains(kPollsAtOnce)) return std::nullopt;  // measured before that was
+  if (stored->is_object() && !(stored->contains(kPollsAtOnce) && stored->contains(kStreamingBytes)))
+    return std::nullopt;  // measured before these were
   try {
     auto const model = from_json(*stored);
     std::lock_guard const lock(memory().mutex);

@@ -1,0 +1,220 @@
+#include "collectives/shm/laboratory.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "collectives/shm/staging_ring.hpp"
+
+namespace weft::shm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kCallsPerRound = 4;
+/// A call of so much takes much longer than the clock and the ranks' coming together.
+constexpr std::size_t kLongCall = std::size_t{512} << 10;
+/// So much is called twice, and so much once, in what little time there is.
+constexpr std::size_t kCalledTwice = std::size_t{1} << 20;
+constexpr std::size_t kCalledOnce = std::size_t{4} << 20;
+/// Of time_line(): calls of the smallest kind together.
+constexpr int kLineCalls = 100;
+
+int calls_per_round(Experiment const& one) noexcept {
+  return one.bytes >= kCalledOnce ? 1 : one.bytes >= kCalledTwice ? 2 : kCallsPerRound;
+}
+
+std::shared_ptr<void> private_memory(std::size_t bytes) {
+  std::shared_ptr<void> memory(std::aligned_alloc(kLine, bytes / kLine * kLine), std::free);
+  if (memory == nullptr) throw std::bad_alloc();
+  std::memset(memory.get(), 0, bytes / kLine * kLine);
+  return memory;
+}
+
+}  // namespace
+
+Sample Experiment::loop(double synchronisation_ns) const noexcept {
+  return {bytes, std::max(loop_ns - idle_ns, synchronisation_ns)};
+}
+
+Laboratory::Laboratory(ShmBackend& backend, std::size_t symmetric_bytes, std::chrono::milliseconds timeout)
+    : backend_(backend), timeout_(timeout), symmetric_{allocate(symmetric_bytes), allocate(symmetric_bytes)} {}
+
+void Laboratory::need_private(std::size_t bytes) {
+  if (bytes <= private_bytes_) return;
+  private_ = {};
+  idle_.clear();
+  private_ = {private_memory(bytes), private_memory(bytes)};
+  private_bytes_ = bytes;
+}
+
+bool Laboratory::agree(bool go_on) {
+  std::uint8_t answer = go_on ? 1 : 0;
+  auto call = next(Operation::broadcast, 1, DataType::u8);
+  call.send = call.recv = &answer;
+  backend_.broadcast(call);
+  return answer == 1;
+}
+
+void Laboratory::time(Experiment& one) {
+  if (one.place != Place::symmetric && one.bytes >= kLongCall) return time_long(one);
+  one.loop_ns = std::min(one.loop_ns, time_loop(one, false));
+  one.idle_ns = std::min(one.idle_ns, time_loop(one, true));
+  one.call_ns = std::min(one.call_ns, time_call(one));
+}
+
+double Laboratory::time_synchronisation() {
+  constexpr int kMeetings = 100;
+  meet();
+  auto const start = Clock::now();
+  for (int i = 0; i < kMeetings; ++i) meet();
+  return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kMeetings;
+}
+
+double Laboratory::time_line() {
+  auto const call = [&] {
+    auto one = next(Operation::all_reduce, 2, DataType::f32);
+    one.send = one.recv = symmetric_.send.get();
+    backend_.all_reduce(one);
+  };
+  std::memset(symmetric_.send.get(), 0, kLine);
+  meet();
+  auto const start = Clock::now();
+  for (int i = 0; i < kLineCalls; ++i) call();
+  return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kLineCalls;
+}
+
+/// Nanoseconds of one write, call and read; without the call when `idle`.
+double Laboratory::time_loop(Experiment const& one, bool idle) {
+  auto const calls = calls_per_round(one);
+  auto* const send = buffers_of(one).send.get();
+  meet();
+  auto const start = Clock::now();
+  for (int i = 0; i < calls; ++i) {
+    std::memset(send, i + 1, one.bytes);
+    if (!idle) run(one);
+    read(result_of(one), one.bytes);
+  }
+  meet();  // a broadcast's root is done before the others
+  return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / calls;
+}
+
+/// Nanoseconds of the call alone, until all are done.
+double Laboratory::time_call(Experiment const& one) {
+  auto const calls = calls_per_round(one);
+  Clock::duration spent{};
+  for (int i = 0; i < calls; ++i) {
+    std::memset(buffers_of(one).send.get(), i + 1, one.bytes);
+    meet();
+    auto const start = Clock::now();
+    run(one);
+    meet();
+    spent += Clock::now() - start;
+    read(result_of(one), one.bytes);
+  }
+  return std::chrono::duration<double, std::nano>(spent).count() / calls;
+}
+
+/// The loop without the call is the same for all calls of a size, and timed no more than it takes to be sure.
+double Laboratory::idle_loop(Experiment const& one) {
+  constexpr int kTimes = 2;
+  auto& idle = idle_[{one.bytes, result_of(one)}];
+  if (idle.times++ < kTimes) idle.ns = std::min(idle.ns, time_loop(one, true));
+  return idle.ns;
+}
+
+/// Of calls so long that the clock within the loop does not matter: half the time of timing loop and call apart.
+void Laboratory::time_long(Experiment& one) {
+  auto const calls = calls_per_round(one);
+  one.idle_ns = idle_loop(one);
+  Clock::duration spent{};
+  meet();
+  auto const start = Clock::now();
+  for (int i = 0; i < calls; ++i) {
+    std::memset(buffers_of(one).send.get(), i + 1, one.bytes);
+    meet();
+    auto const begin = Clock::now();
+    run(one);
+    meet();
+    spent += Clock::now() - begin;
+    read(result_of(one), one.bytes);
+  }
+  meet();
+  one.loop_ns = std::min(one.loop_ns, std::chrono::duration<double, std::nano>(Clock::now() - start).count() / calls);
+  one.call_ns = std::min(one.call_ns, std::chrono::duration<double, std::nano>(spent).count() / calls);
+}
+
+void Laboratory::meet() {
+  backend_.barrier(next(Operation::barrier, 0, DataType::u8));
+}
+
+Call Laboratory::next(Operation operation, std::size_t count, DataType dtype) {
+  Call call;
+  call.contract = {.count = count, .operation = operation, .dtype = dtype};
+  call.sequence = ++calls_;
+  call.timeout = timeout_;
+  return call;
+}
+
+std::shared_ptr<void> Laboratory::allocate(std::size_t bytes) {
+  auto memory = backend_.allocate(next(Operation::allocate, bytes, DataType::u8));
+  std::memset(memory.get(), 0, bytes);
+  return memory;
+}
+
+Laboratory::Buffers const& Laboratory::buffers_of(Experiment const& one) const noexcept {
+  return one.place == Place::symmetric ? symmetric_ : private_;
+}
+
+/// All but those that need not work in place; shards, where there are any, are their ranks' parts of a buffer.
+void* Laboratory::result_of(Experiment const& one) const noexcept {
+  auto const& buffers = buffers_of(one);
+  auto const elsewhere = one.collective == Collective::pull || one.collective == Collective::reduce_scatter ||
+                         one.place != Place::symmetric;
+  return elsewhere && one.collective != Collective::broadcast ? buffers.recv.get() : buffers.send.get();
+}
+
+void Laboratory::run(Experiment const& one) {
+  auto const ranks = static_cast<std::size_t>(backend_.size());
+  auto const part = one.bytes / ranks / kLine * kLine;
+  auto const elements = one.bytes / sizeof(float);
+  auto const part_elements = part / sizeof(float);
+  auto* const send = buffers_of(one).send.get();
+  auto call = next(Operation::all_reduce, elements, DataType::f32);
+  call.send = send;
+  call.recv = result_of(one);
+  switch (one.collective) {
+    case Collective::reduce_scatter:
+      call.contract.operation = Operation::reduce_scatter;
+      call.contract.count = part_elements;
+      return backend_.reduce_scatter(call);
+    case Collective::all_gather:
+      call.contract.operation = Operation::all_gather;
+      call.contract.count = part_elements;
+      call.send = at(send, static_cast<std::size_t>(backend_.rank()) * part);
+      return backend_.all_gather(call);
+    case Collective::broadcast: call.contract.operation = Operation::broadcast; return backend_.broadcast(call);
+    case Collective::gather:
+      call.contract.operation = Operation::gather;
+      call.contract.count = part_elements;
+      return backend_.gather(call);
+    case Collective::scatter:
+      call.contract.operation = Operation::scatter;
+      call.contract.count = part_elements;
+      return backend_.scatter(call);
+    case Collective::pull:
+      call.contract.operation = Operation::all_to_all;
+      call.contract.count = part_elements;
+      return backend_.all_to_all(call);
+    default: return backend_.all_reduce(call);
+  }
+}
+
+void Laboratory::read(void const* data, std::size_t bytes) noexcept {
+  auto const* const words = static_cast<std::uint64_t const*>(data);
+  for (std::size_t i = 0; i < bytes / sizeof(std::uint64_t); ++i) sum_ += words[i];
+  asm volatile("" : : "r"(sum_));  // it is read, whoever wants to know the sum
+}
+
+}  // namespace weft::shm

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "collectives/shm/cost_model.hpp"
+#include "collectives/shm/shm_backend.hpp"
+
+namespace weft::shm {
+
+/// One algorithm at one size, and its best times so far.
+struct Experiment {
+  static constexpr auto kUnknown = std::numeric_limits<double>::max();
+
+  Collective collective = Collective::all_reduce;
+  Algorithm algorithm = Algorithm::staged;
+  std::size_t bytes = 0;
+  Place place = Place::symmetric;
+  double call_ns = kUnknown;
+  double loop_ns = kUnknown;
+  double idle_ns = kUnknown;  ///< the loop without the call
+
+  [[nodiscard]] bool is_known() const noexcept { return call_ns < kUnknown; }
+  [[nodiscard]] Sample call() const noexcept { return {bytes, call_ns}; }
+  /// A call costs no less than coming together, `synchronisation_ns`, however the noise of the difference falls.
+  [[nodiscard]] Sample loop(double synchronisation_ns) const noexcept;
+};
+
+/// Runs experiments on a backend made for that, in memory of its own: buffers of `symmetric_bytes` that all ranks
+/// reach, and such that they do not. All ranks call everything alike; rank 0's clock counts.
+class Laboratory {
+ public:
+  Laboratory(ShmBackend& backend, std::size_t symmetric_bytes, std::chrono::milliseconds timeout);
+
+  /// Before experiments of so much in private memory.
+  void need_private(std::size_t bytes);
+
+  /// Whether all go on: rank 0 decides.
+  bool agree(bool go_on);
+
+  /// Times an experiment once more, and keeps what is less than before.
+  void time(Experiment& one);
+
+  double time_synchronisation();
+  /// Nanoseconds of the smallest call with data, which takes a line from each rank to each other.
+  double time_line();
+
+ private:
+  /// Where an experiment's data lies.
+  struct Buffers {
+    std::shared_ptr<void> send;
+    std::shared_ptr<void> recv;
+  };
+
+  /// A loop without its call.
+  struct Idle {
+    double ns = Experiment::kUnknown;
+    int times = 0;  ///< that it was timed
+  };
+
+  void meet();
+  Call next(Operation operation, std::size_t count, DataType dtype);
+  [[nodiscard]] std::shared_ptr<void> allocate(std::size_t bytes);
+  [[nodiscard]] Buffers const& buffers_of(Experiment const& one) const noexcept;
+  [[nodiscard]] void* result_of(Experiment const& one) const noexcept;
+  void run(Experiment const& one);
+  void read(void const* data, std::size_t bytes) noexcept;
+  double time_loop(Experiment const& one, bool idle);
+  double time_call(Experiment const& one);
+  void time_long(Experiment& one);
+  double idle_loop(Experiment const& one);
+
+  ShmBackend& backend_;
+  std::chrono::milliseconds timeout_;
+  std::uint64_t calls_ = 0;
+  std::uint64_t sum_ = 0;
+  Buffers symmetric_;
+  Buffers private_;
+  std::size_t private_bytes_ = 0;
+  std::map<std::pair<std::size_t, void*>, Idle> idle_;  ///< of long loops, by bytes and what is read
+};
+
+}  // namespace weft::shm
