@@ -27,7 +27,7 @@ compare=(/usr/bin/python3 perf/compare_peers.py --bin "$bin" --json "$out/all_re
 if [[ -z ${WEFT_PERF_FULL:-} ]]; then compare+=(--short); fi
 
 trainer=("$bin/train_gpt" --ranks 2)
-if command -v mpirun >/dev/null && grep -q '^WEFT_WITH_MPI:BOOL=ON' build/release/CMakeCache.txt; then
+if command -v mpirun >/dev/null && grep -q '^WEFT_BUILT_WITH_MPI:INTERNAL=ON' build/release/CMakeCache.txt; then
   trainer=(mpirun -np 2 --bind-to core "$bin/train_gpt")
   bar "all_reduce beside Open MPI" "${compare[@]}"
   # The other operations: fewer sizes and rounds, or all of them with WEFT_PERF_FULL=1.

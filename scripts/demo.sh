@@ -17,7 +17,7 @@ configure_and_build release train_gpt
 
 trainer=(build/release/bin/train_gpt --ranks "$ranks")
 # The comparison with MPI needs ranks that mpirun started.
-if command -v mpirun >/dev/null && grep -q '^WEFT_WITH_MPI:BOOL=ON' build/release/CMakeCache.txt; then
+if command -v mpirun >/dev/null && grep -q '^WEFT_BUILT_WITH_MPI:INTERNAL=ON' build/release/CMakeCache.txt; then
   trainer=(mpirun -np "$ranks" build/release/bin/train_gpt)
 fi
 

@@ -46,6 +46,9 @@ class ShardedOptimizer {
   /// Of all groups. @throws Error{invalid_argument} for one that is not finite and at least 0.
   void set_lr(double lr);
   void set_lr(std::size_t group, double lr);
+  /// From the next step on, the same on every rank: a step finds out where they differ. @throws Error{invalid_argument}
+  /// for options that make no sense, or are of another optimizer or keep other states than the group's.
+  void set_options(std::size_t group, OptimizerOptions const& options);
   [[nodiscard]] std::int64_t step_count() const;  ///< steps that were applied; on a GPU waits for it
   void set_step_count(std::int64_t step);         ///< @throws Error{invalid_argument} for one below 0 or above 2^53
   /// Of the last step's unscaled gradients, the same on every rank; not finite: that step was skipped. Zero where

@@ -37,10 +37,21 @@ bool keeps_one(DataType dtype, ReduceOp op) {
   return dtype != DataType::boolean && (op <= ReduceOp::max || (op >= ReduceOp::band && op <= ReduceOp::bxor));
 }
 
+bool is_by_amd() noexcept {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("amd") != 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 std::size_t pages_at_once() noexcept {
-  static std::size_t const pages = ::sysconf(_SC_LEVEL1_DCACHE_ASSOC) >= 12 ? 16 : 4;
+  static std::size_t const pages = [] {
+    if (::sysconf(_SC_LEVEL1_DCACHE_ASSOC) < 12) return 4;
+    return is_by_amd() ? 2 : 16;
+  }();
   return pages;
 }
 

@@ -136,15 +136,7 @@ void Optimizer::set_lr(std::size_t group, double lr) {
 }
 void Optimizer::set_options(std::size_t group, OptimizerOptions const& options) {
   auto& current = impl_->group(group, "set_options");
-  check(options);
-  if (options.index() != current.index() ||
-      !std::ranges::equal(weft::state_names(options), weft::state_names(current))) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("Optimizer::set_options: group {} is {} with {} states, the options are {}'s with {}; make "
-                            "another optimizer",
-                            group, name_of(current), weft::state_names(current).size(), name_of(options),
-                            weft::state_names(options).size()));
-  }
+  check_change("Optimizer::set_options", group, current, options);
   current = options;
 }
 

@@ -1,6 +1,11 @@
 #include "optim/rule.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
+
+#include "weft/error.hpp"
 
 namespace weft {
 namespace {
@@ -42,6 +47,16 @@ std::span<std::string_view const> state_names(OptimizerOptions const& options) n
                                [](LionOptions const&) { return Names(kAdamStates).first(1); },
                                [](AdagradOptions const&) { return Names(kAdagradStates); }},
                     options);
+}
+
+void check_change(std::string_view call, std::size_t group, OptimizerOptions const& current,
+                  OptimizerOptions const& wanted) {
+  check(wanted);
+  if (wanted.index() == current.index() && std::ranges::equal(state_names(wanted), state_names(current))) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("{}: group {} is {} with {} states, the options are {}'s with {}; make another optimizer", call,
+                  group, name_of(current), state_names(current).size(), name_of(wanted), state_names(wanted).size()));
 }
 
 StateKind state_kind(OptimizerOptions const& options, std::size_t which) noexcept {

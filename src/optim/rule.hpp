@@ -20,6 +20,10 @@ struct StateKind {
 
 /// What `options` keep, in the order of kernels::UpdateArrays::state.
 [[nodiscard]] std::span<std::string_view const> state_names(OptimizerOptions const& options) noexcept;
+/// Of a group that goes on with other options. @throws Error{invalid_argument}, `call` first, where those make no
+/// sense, or are of another optimizer or keep other states.
+void check_change(std::string_view call, std::size_t group, OptimizerOptions const& current,
+                  OptimizerOptions const& wanted);
 [[nodiscard]] StateKind state_kind(OptimizerOptions const& options, std::size_t which) noexcept;
 
 [[nodiscard]] bool maximizes(OptimizerOptions const& options) noexcept;

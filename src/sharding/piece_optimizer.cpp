@@ -121,6 +121,13 @@ void PieceOptimizer::set_lr(std::size_t group, double lr) {
   if (optimizer_) optimizer_->set_lr(group, lr);
 }
 
+void PieceOptimizer::set_options(std::size_t group, OptimizerOptions const& options) {
+  check_group("set_options", group);
+  check_change(fmt::format("{}::set_options", who_), group, options_[group], options);
+  options_[group] = options;
+  if (optimizer_) optimizer_->set_options(group, options);
+}
+
 void PieceOptimizer::set_step_count(std::int64_t step) {
   check_step_count(fmt::format("{}::set_step_count", who_).c_str(), step);
   first_step_ = step;

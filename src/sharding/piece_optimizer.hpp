@@ -52,6 +52,7 @@ class PieceOptimizer {
   [[nodiscard]] OptimizerOptions const& options(std::size_t group) const;
   [[nodiscard]] OptimizerOptions const& options_of(std::size_t index) const { return options_[group_of_[index]]; }
   void set_lr(std::size_t group, double lr);
+  void set_options(std::size_t group, OptimizerOptions const& options);  ///< @throws as Optimizer's
   [[nodiscard]] std::int64_t step_count() const { return optimizer_ ? optimizer_->step_count() : first_step_; }
   void set_step_count(std::int64_t step);  ///< @throws Error{invalid_argument} for one below 0 or above 2^53
   /// Whether a tensor's step depends on norms of all of it.

@@ -46,6 +46,9 @@ void ShardedOptimizer::set_lr(double lr) {
 void ShardedOptimizer::set_lr(std::size_t group, double lr) {
   core_->shards().set_lr(group, lr);
 }
+void ShardedOptimizer::set_options(std::size_t group, OptimizerOptions const& options) {
+  core_->shards().set_options(group, options);
+}
 std::int64_t ShardedOptimizer::step_count() const {
   return core_->shards().step_count();
 }

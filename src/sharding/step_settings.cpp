@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <initializer_list>
+#include <variant>
 
 #include "optim/rule.hpp"
 #include "sharding/tag_texts.hpp"
@@ -25,6 +27,30 @@ class Digest {
   std::uint64_t value_ = 0xcbf29ce484222325U;
 };
 
+/// Adds all that options of one kind say.
+struct AddOptions {
+  Digest& all;
+
+  void operator()(AdamOptions const& o) const { add_adam(o); }
+  void operator()(AdamWOptions const& o) const { add_adam(o); }
+  void operator()(SgdOptions const& o) const {
+    add({o.lr, o.momentum, o.dampening, o.weight_decay}, {o.nesterov, o.maximize});
+  }
+  void operator()(LambOptions const& o) const { add({o.lr, o.beta1, o.beta2, o.eps, o.weight_decay}, {o.maximize}); }
+  void operator()(LionOptions const& o) const { add({o.lr, o.beta1, o.beta2, o.weight_decay}, {o.maximize}); }
+  void operator()(AdagradOptions const& o) const {
+    add({o.lr, o.lr_decay, o.weight_decay, o.initial_accumulator_value, o.eps}, {o.maximize});
+  }
+  template <typename Options>
+  void add_adam(Options const& o) const {
+    add({o.lr, o.beta1, o.beta2, o.eps, o.weight_decay}, {o.amsgrad, o.maximize});
+  }
+  void add(std::initializer_list<double> numbers, std::initializer_list<bool> flags) const {
+    for (double const number : numbers) all.add(number);
+    for (bool const flag : flags) all.add(std::uint64_t{flag});
+  }
+};
+
 std::optional<float> value_of(float const* input) noexcept {
   return input != nullptr ? std::optional(*input) : std::nullopt;
 }
@@ -32,8 +58,8 @@ std::optional<float> value_of(float const* input) noexcept {
 }  // namespace
 
 void StepSettings::take(PieceOptimizer const& shards, GradScaler const* scaler, StepInputs const& inputs) {
-  lr_.resize(shards.group_count());
-  for (std::size_t group = 0; group < lr_.size(); ++group) lr_[group] = lr_of(shards.options(group));
+  options_.resize(shards.group_count());
+  for (std::size_t group = 0; group < options_.size(); ++group) options_[group] = shards.options(group);
   steps_ = shards.step_count();
   scale_ = scaler != nullptr ? std::optional(scaler->state()) : std::nullopt;
   step_ = inputs.step != nullptr ? std::optional(*inputs.step) : std::nullopt;
@@ -44,7 +70,7 @@ void StepSettings::take(PieceOptimizer const& shards, GradScaler const* scaler, 
 
 std::uint32_t StepSettings::digest() const noexcept {
   Digest all;
-  for (double const lr : lr_) all.add(lr);
+  for (auto const& options : options_) std::visit(AddOptions{all}, options);
   all.add(static_cast<std::uint64_t>(steps_));
   if (scale_) {
     all.add(static_cast<double>(scale_->scale));
@@ -68,8 +94,9 @@ std::string StepSettings::name_tags(std::string const& what) {
 
 Facts StepSettings::facts() const {
   Facts facts;
-  for (double const lr : lr_) {
-    facts.emplace_back(fmt::format("the learning rate of group {}", facts.size()), fmt::format("{}", lr));
+  for (std::size_t group = 0; group < options_.size(); ++group) {
+    facts.emplace_back(fmt::format("the learning rate of group {}", group), fmt::format("{}", lr_of(options_[group])));
+    facts.emplace_back(fmt::format("the options of group {}", group), describe(options_[group]));
   }
   facts.emplace_back("the number of steps applied", std::to_string(steps_));
   if (scale_) {

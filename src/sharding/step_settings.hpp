@@ -14,9 +14,9 @@
 
 namespace weft {
 
-/// What ranks must bring to a step alike, though no collective's arguments show it: learning rates, steps applied, the
-/// loss scale, inputs. Their digest is the tag of a collective that a step makes anyway: where ranks differ it fails
-/// before anything moves, and explain() finds out in what. Not thread-safe.
+/// What ranks must bring to a step alike, though no collective's arguments show it: options of groups, steps applied,
+/// the loss scale, inputs. Their digest is the tag of a collective that a step makes anyway: where ranks differ it
+/// fails before anything moves, and explain() finds out in what. Not thread-safe.
 class StepSettings {
  public:
   /// As they are now, `inputs` as far as they are given. Allocates the first time only.
@@ -51,7 +51,7 @@ class StepSettings {
   [[nodiscard]] std::uint32_t digest() const noexcept;
   [[nodiscard]] Facts facts() const;
 
-  std::vector<double> lr_;  ///< by group
+  std::vector<OptimizerOptions> options_;  ///< by group
   std::int64_t steps_ = 0;
   std::optional<GradScaler::State> scale_;
   std::optional<std::int64_t> step_;  ///< of the inputs

@@ -66,6 +66,9 @@ TEST(FullyShardedErrors, CallsOutOfTurnNameUnitAndCall) {
     refuses("FullySharded::set_lr: group 9 of 2", [&] { model.set_lr(9, 0.1); });
     refuses("SGD: lr is -5", [&] { model.set_lr(-5); });
     refuses("SGD: lr is nan", [&] { model.set_lr(1, std::nan("")); });
+    refuses("FullySharded::set_options: group 9 of 2", [&] { model.set_options(9, SgdOptions{}); });
+    refuses("FullySharded::set_options: group 0 is SGD with 0 states",
+            [&] { model.set_options(0, SgdOptions{.momentum = 0.9}); });
     refuses("FullySharded::set_step_count: -7 steps", [&] { model.set_step_count(-7); });
     model.step();  // none of it did any harm
     EXPECT_EQ(model.step_count(), 1);

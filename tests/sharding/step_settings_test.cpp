@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "sharding/fully_sharded_training.hpp"
@@ -31,7 +32,7 @@ constexpr float kEighth = 0.125F;
 constexpr float kZero = 0;
 constexpr std::int64_t kSeven = 7;
 
-std::vector<Oddity> oddities(bool with_scaler) {
+std::vector<Oddity> oddities(bool with_scaler, OptimizerOptions const& options) {
   std::vector<Oddity> all{
       {.name = "lr",
        .fact = "the learning rate of group 1",
@@ -69,6 +70,14 @@ std::vector<Oddity> oddities(bool with_scaler) {
        .odd = "2",
        .scale = {.scale = 64, .growth_tracker = 1, .hysteresis_left = 2}},
   };
+  if (std::holds_alternative<SgdOptions>(options)) {
+    all.push_back(
+        {.name = "weight_decay",
+         .fact = "the options of group 1",
+         .usual = "SGD lr 0.5 momentum 0 dampening 0 weight_decay 0 nesterov false maximize false",
+         .odd = "SGD lr 0.5 momentum 0 dampening 0 weight_decay 0.5 nesterov false maximize false",
+         .set = [](ShardedOptimizer& one) { one.set_options(1, SgdOptions{.lr = 0.5, .weight_decay = 0.5}); }});
+  }
   auto const& more = with_scaler ? of_scaler : without_scaler;
   all.insert(all.end(), more.begin(), more.end());
   return all;
@@ -127,7 +136,7 @@ class ZeroSettings : public testing::TestWithParam<Way> {};
 
 TEST_P(ZeroSettings, WhatDiffersIsNamedAndParametersStay) {
   Way const& way = GetParam();
-  for (Oddity const& odd : oddities(way.judged)) {
+  for (Oddity const& odd : oddities(way.judged, way.options)) {
     SCOPED_TRACE(odd.name);
     run_thread_ranks(way.ranks, [&](Communicator& world) {
       Training const t = three_groups(way.options);
@@ -194,7 +203,7 @@ class FullySettings : public testing::TestWithParam<Way> {};
 
 TEST_P(FullySettings, WhatDiffersIsNamedByTheStep) {
   Way const& way = GetParam();
-  for (Oddity const& odd : oddities(way.judged)) {
+  for (Oddity const& odd : oddities(way.judged, way.options)) {
     SCOPED_TRACE(odd.name);
     run_thread_ranks(way.ranks, [&](Communicator& world) {
       Training const t = three_groups(way.options);

@@ -197,6 +197,12 @@ TEST(ZeroValues, RefusesGroupsRatesAndCountsThatMakeNoSense) {
       expect_refused("ZeroOptimizer::set_lr: group 9 of 1", [&] { zero.set_lr(9, 0.1); });
       expect_refused("AdamW: lr is -5", [&] { zero.set_lr(-5); });
       expect_refused("AdamW: lr is nan", [&] { zero.set_lr(0, std::nan("")); });
+      expect_refused("ZeroOptimizer::set_options: group 9 of 1", [&] { zero.set_options(9, AdamWOptions{}); });
+      expect_refused("AdamW: beta1 is 2", [&] { zero.set_options(0, AdamWOptions{.beta1 = 2}); });
+      expect_refused("ZeroOptimizer::set_options: group 0 is AdamW with 2 states, the options are SGD's with 0",
+                     [&] { zero.set_options(0, SgdOptions{}); });
+      expect_refused("ZeroOptimizer::set_options: group 0 is AdamW with 2 states, the options are AdamW's with 3",
+                     [&] { zero.set_options(0, AdamWOptions{.amsgrad = true}); });
       expect_refused("ZeroOptimizer::set_step_count: -7 steps", [&] { zero.set_step_count(-7); });
       expect_refused("ZeroOptimizer::set_step_count: 9223372036854775807 steps",
                      [&] { zero.set_step_count(std::numeric_limits<std::int64_t>::max()); });

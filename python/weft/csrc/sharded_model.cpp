@@ -67,8 +67,8 @@ ShardedModel::ShardedModel(ProcessGroupWeft& group, std::vector<at::Tensor> cons
       layouts_(layouts_of(parameters)),
       communicator_(as_torch([&] { return duplicate_of(group, account_); })) {}
 
-void ShardedModel::set_lr(std::size_t group, double lr) {
-  as_torch([&] { sharded().set_lr(group, lr); });
+void ShardedModel::set_options(std::size_t group, OptimizerOptions const& options) {
+  as_torch([&] { sharded().set_options(group, options); });
 }
 
 double ShardedModel::norm() {

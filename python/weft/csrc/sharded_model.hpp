@@ -55,7 +55,7 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
   virtual ~ShardedModel() = default;
 
   virtual void step() = 0;
-  void set_lr(std::size_t group, double lr);
+  void set_options(std::size_t group, OptimizerOptions const& options);
   /// Of the last step's gradients; infinity where they were not finite.
   [[nodiscard]] double norm();
   [[nodiscard]] std::int64_t step_count() { return sharded().step_count(); }

@@ -86,7 +86,8 @@ void bind_replicas(py::module_& module) {
 void bind_sharded_model(py::module_& module) {
   py::class_<ShardedModel, std::shared_ptr<ShardedModel>>(module, "ShardedModel")
       .def("step", &ShardedModel::step, release())
-      .def("set_lr", &ShardedModel::set_lr)
+      .def("set_options", [](ShardedModel& self, std::size_t group, std::string const& kind,
+                             py::dict const& options) { self.set_options(group, options_of(kind, options)); })
       .def("norm", &ShardedModel::norm)
       .def("step_count", &ShardedModel::step_count)
       .def("set_step_count", &ShardedModel::set_step_count)

@@ -14,9 +14,27 @@ ROWS, STEPS = 8, 5
 BUCKETS = {"bucket_cap_mb": 0.0005, "first_bucket_mb": 0.0002}
 
 
-def run(model, module, optimizer, rank, scaler=None, accumulate=1, steps=range(STEPS)):
+def falling(optimizer):
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+
+
+def one_cycle(optimizer):
+    """Changes betas, or momentum, as well."""
+    return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=STEPS + 1)
+
+
+class GrowingDecay:
+    def __init__(self, optimizer):
+        self._groups = optimizer.param_groups
+
+    def step(self):
+        for group in self._groups:
+            group["weight_decay"] += 0.25
+
+
+def run(model, module, optimizer, rank, scaler=None, accumulate=1, steps=range(STEPS), scheduler=falling):
     ranks, losses = dist.get_world_size(), []
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    schedule = scheduler(optimizer)
     for step in steps:
         optimizer.zero_grad()
         for part in range(accumulate):
@@ -34,14 +52,14 @@ def run(model, module, optimizer, rank, scaler=None, accumulate=1, steps=range(S
     return losses
 
 
-def check_equals_ddp(rank, stage, kind, options, dtype, accumulate):
+def check_equals_ddp(rank, stage, kind, options, dtype, accumulate, scheduler=falling):
     kind = getattr(weft.optim, kind)
     one, other = small_model(seed=rank).to(dtype), small_model(seed=rank).to(dtype)
     zero = weft.ZeroOptimizer(one, kind, stage=stage, **BUCKETS, **options)
-    losses = run(zero, one, zero, rank, accumulate=accumulate)
+    losses = run(zero, one, zero, rank, accumulate=accumulate, scheduler=scheduler)
     ddp = weft.DistributedDataParallel(other)
     reference = kind(ddp.parameters(), **options)
-    assert losses == run(ddp, ddp, reference, rank, accumulate=accumulate)
+    assert losses == run(ddp, ddp, reference, rank, accumulate=accumulate, scheduler=scheduler)
     zero.wait()
     for mine, theirs in zip(one.state_dict().values(), other.parameters()):
         torch.testing.assert_close(mine, theirs.detach(), rtol=0, atol=0)
@@ -66,6 +84,37 @@ def check_equals_ddp(rank, stage, kind, options, dtype, accumulate):
 def test_equals_ddp(stage, kind, options, dtype, accumulate):
     for ranks in (2, 3):
         run_ranks(ranks, "weft", check_equals_ddp, stage, kind, options, dtype, accumulate)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("kind", "options", "scheduler"),
+    [
+        ("AdamW", {"lr": 0.01}, one_cycle),
+        ("SGD", {"lr": 0.1, "momentum": 0.9}, one_cycle),
+        ("AdamW", {"lr": 0.01}, GrowingDecay),
+    ],
+)
+def test_follows_schedules_of_other_options(stage, kind, options, scheduler):
+    run_ranks(2, "weft", check_equals_ddp, stage, kind, options, torch.float32, 1, scheduler)
+
+
+def check_options_of_one_rank(rank, stage):
+    model = small_model()
+    zero = weft.ZeroOptimizer(model, stage=stage, **BUCKETS)
+    for step in range(2):
+        loss_of(model, rows_of(rank, 2, batch(step, ROWS))).backward()
+        if step == 1:
+            zero.param_groups[0]["weight_decay"] = 0.5 if rank == 1 else 0.01
+            return error_of(lambda: (zero.step(), zero.wait()))
+        zero.step()
+    return None
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_options_that_one_rank_alone_changes_are_told(stage):
+    for said in run_ranks(2, "weft", check_options_of_one_rank, stage):
+        assert "the options of group 0" in said and "weight_decay 0.01" in said and "weight_decay 0.5" in said
 
 
 def check_scaler_and_norm(rank, stage):
@@ -209,8 +258,11 @@ def check_wrong_use(rank):
     assert "no backward since the last step, of a loss that depends on the Sequential's" in error_of(zero.step)
     assert "such as 0.weight" in error_of(zero.step)
     loss_of(model, rows_of(rank, 2, batch(0, ROWS))).backward()
-    zero.param_groups[0]["weight_decay"] = 0.5
-    assert "weight_decay of group 0 was changed" in error_of(zero.step)
+    zero.param_groups[0]["amsgrad"] = True
+    assert "group 0 of param_groups was changed: ZeroOptimizer::set_options: group 0 is AdamW with 2 states" in error_of(zero.step)
+    zero.param_groups[0]["amsgrad"] = False
+    zero.param_groups[0]["weight_decay"] = -1.0
+    assert "weight_decay is -1" in error_of(zero.step)
     zero.param_groups[0]["weight_decay"] = 0.01
     zero.step()
     assert "does not know" in error_of(lambda: weft.amp.GradScaler().step(zero))

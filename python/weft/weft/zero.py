@@ -12,9 +12,6 @@ from weft import amp, bare, optim, replicas, speeds, tuning
 from weft.sharding_buckets import BucketSharding
 from weft.sharding_units import UnitSharding
 
-# What a sharded optimizer of the library's cannot change between steps.
-FIXED = ("betas", "eps", "weight_decay", "amsgrad", "maximize", "momentum", "dampening", "nesterov", "lr_decay")
-
 
 class ZeroOptimizer(torch.optim.Optimizer):
     """Trains a module with a sharded optimizer (Rajbhandari et al.: ZeRO, 2020): each rank keeps states and float32
@@ -221,16 +218,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
                 "has a gradient"
             )
         self._sharding.check_gradients()
-        for index, group in enumerate(self.param_groups):
-            options = self._rules._options(group)
-            known = self._options[index]
-            changed = [name for name in known if name in FIXED and options[name] != known[name]]
-            if changed:
-                raise RuntimeError(
-                    f"weft.ZeroOptimizer: {changed[0]} of group {index} was changed; only lr may be once it has begun"
-                )
-        for number, index in enumerate(self._sharding.groups):
-            self._core.set_lr(number, float(self.param_groups[index]["lr"]))
+        self._follow_options()
         self._core.step()
         self._sharding.after_step()
         self.grad_norm = torch.tensor(self._core.norm(), dtype=torch.float32)
@@ -238,6 +226,18 @@ class ZeroOptimizer(torch.optim.Optimizer):
             self.tuning.end_step()
             self._sharding.follow()
         return loss
+
+    def _follow_options(self):
+        """What schedulers, or the program, changed in param_groups since the last step."""
+        now = [self._rules._options(group) for group in self.param_groups]
+        for number, index in enumerate(self._sharding.groups):
+            if now[index] == self._options[index]:
+                continue
+            try:
+                self._core.set_options(number, self._rules._kind(self.param_groups[index]), now[index])
+            except (RuntimeError, ValueError) as error:
+                raise RuntimeError(f"weft.ZeroOptimizer: group {index} of param_groups was changed: {error}") from error
+        self._options = now
 
     def _scaled_step(self, found_inf, inv_scale):
         if self._scaler is None or inv_scale is None:
