@@ -103,6 +103,18 @@ INSTANTIATE_TEST_SUITE_P(
                   "3:7: call a: its operands or results"},
         Malformed{"LargerView", "p = f32[2] parameter(0)\n ROOT a = f32[3] reshape(p)\n}",
                   "4:7: reshape a: it has other bytes than its operand"},
+        Malformed{"LargerSum",
+                  "p = f32[4] parameter(0)\n ROOT a = f32[3] all-reduce(p), replica_groups={{0,1}}, to_apply=%g\n}\n"
+                  "g {\n x = f32[] parameter(0)\n y = f32[] parameter(1)\n ROOT s = f32[] add(x, y)\n}",
+                  "4:7: all-reduce a: it has 12 bytes, and all_reduce of 16 bytes among 2 ranks 16"},
+        Malformed{"GathersTooLittle",
+                  "p = f32[4] parameter(0)\n ROOT a = f32[4] all-gather(p), replica_groups={{0,1}}, dimensions={0}\n}",
+                  "4:7: all-gather a: it has 16 bytes, and all_gather of 16 bytes among 2 ranks 32"},
+        Malformed{
+            "ScattersTooMuch",
+            "p = f32[5] parameter(0)\n ROOT a = f32[3] reduce-scatter(p), replica_groups={{0,1}}, dimensions={0}, "
+            "to_apply=%g\n}\ng {\n x = f32[] parameter(0)\n y = f32[] parameter(1)\n ROOT s = f32[] add(x, y)\n}",
+            "4:7: reduce-scatter a: it has 12 bytes, and reduce_scatter of 20 bytes among 2 ranks 10"},
         Malformed{"BadContraction", "p = f32[2] parameter(0)\n ROOT a = f32[] dot(p, p), lhs_contracting_dims={3}\n}",
                   "4:7: a: its first operand has no dimension 3"}),
     [](auto const& named) { return named.param.name; });

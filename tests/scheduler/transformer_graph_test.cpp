@@ -284,7 +284,8 @@ TEST(TransformerGraph, EveryCombinationIsAGraph) {
       plan.clipping = bit(4);
       plan.merged = bit(5);
       plan.reduction_bytes = bit(6) ? 4 : 0;
-      plan.layers_gathered_once = bit(4) ? 1 : 0;
+      auto const gathers = strategy == TrainingStrategy::zero3 || strategy == TrainingStrategy::hsdp;
+      plan.layers_gathered_once = gathers && bit(4) ? 1 : 0;
       plan.recompute = recomputes[static_cast<std::size_t>(bits % 3)];
       shape.tied_embeddings = bits % 5 == 0;
       shape.biases = bits % 7 == 0;
@@ -337,6 +338,8 @@ TEST(TransformerGraph, WhatIsWrongIsNamed) {
       {[](auto&, auto& plan) { plan.pipeline_stages = 4; }, {"pipeline_stages is 4", "3 layers"}},
       {[](auto&, auto& plan) { plan.stage = 1; }, {"stage is 1"}},
       {[](auto&, auto& plan) { plan.shard_ranks = 2; }, {"shard_ranks is 2", "hsdp"}},
+      {[](auto&, auto& plan) { plan.layers_gathered_once = 2; },
+       {"layers_gathered_once is 2", "ddp gathers no layers"}},
       {[](auto&, auto& plan) { plan.strategy = TrainingStrategy::hsdp; }, {"shard_ranks is 0"}},
       {[](auto&, auto& plan) {
          plan.strategy = TrainingStrategy::hsdp;

@@ -153,7 +153,9 @@ void advise(Outcome& outcome, Settings const& settings) {
   auto const until = std::chrono::steady_clock::now() + time_limit(settings);
   auto const is_over = [&] { return std::chrono::steady_clock::now() >= until || tool_output::is_interrupted(); };
   outcome.advice = advice_from(outcome.planned.graph, outcome.main_schedule(), attempt, is_over);
-  if (!settings.model.empty() && !outcome.recomputed && !is_over()) try_to_keep(outcome, settings, is_over);
+  auto const strategy = outcome.planned.plan.strategy;
+  bool const reshards = strategy == TrainingStrategy::zero3 || strategy == TrainingStrategy::hsdp;
+  if (!settings.model.empty() && reshards && !outcome.recomputed && !is_over()) try_to_keep(outcome, settings, is_over);
 }
 
 }  // namespace

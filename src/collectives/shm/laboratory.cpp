@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "collectives/shm/staging_ring.hpp"
 
@@ -25,10 +24,10 @@ int calls_per_round(Experiment const& one) noexcept {
   return one.bytes >= kCalledOnce ? 1 : one.bytes >= kCalledTwice ? 2 : kCallsPerRound;
 }
 
+/// Null where there is none.
 std::shared_ptr<void> private_memory(std::size_t bytes) {
   std::shared_ptr<void> memory(std::aligned_alloc(kLine, bytes / kLine * kLine), std::free);
-  if (memory == nullptr) throw std::bad_alloc();
-  std::memset(memory.get(), 0, bytes / kLine * kLine);
+  if (memory != nullptr) std::memset(memory.get(), 0, bytes / kLine * kLine);
   return memory;
 }
 
@@ -41,12 +40,17 @@ Sample Experiment::loop(double synchronisation_ns) const noexcept {
 Laboratory::Laboratory(ShmBackend& backend, std::size_t symmetric_bytes, std::chrono::milliseconds timeout)
     : backend_(backend), timeout_(timeout), symmetric_{allocate(symmetric_bytes), allocate(symmetric_bytes)} {}
 
-void Laboratory::need_private(std::size_t bytes) {
-  if (bytes <= private_bytes_) return;
+bool Laboratory::get_private(std::size_t bytes) {
+  if (bytes <= private_bytes_) return true;
   private_ = {};
   idle_.clear();
   private_ = {private_memory(bytes), private_memory(bytes)};
-  private_bytes_ = bytes;
+  std::uint8_t missing = private_.send == nullptr || private_.recv == nullptr ? 1 : 0;
+  auto call = next(Operation::all_reduce, 1, DataType::u8);
+  call.send = call.recv = &missing;
+  backend_.all_reduce(call);
+  private_bytes_ = missing == 0 ? bytes : 0;
+  return missing == 0;
 }
 
 bool Laboratory::agree(bool go_on) {

@@ -37,8 +37,8 @@ class Laboratory {
  public:
   Laboratory(ShmBackend& backend, std::size_t symmetric_bytes, std::chrono::milliseconds timeout);
 
-  /// Before experiments of so much in private memory.
-  void need_private(std::size_t bytes);
+  /// Before experiments of so much in private memory: whether every rank has it. What was there before is gone.
+  [[nodiscard]] bool get_private(std::size_t bytes);
 
   /// Whether all go on: rank 0 decides.
   bool agree(bool go_on);
@@ -81,7 +81,7 @@ class Laboratory {
   std::uint64_t sum_ = 0;
   Buffers symmetric_;
   Buffers private_;
-  std::size_t private_bytes_ = 0;
+  std::size_t private_bytes_ = 0;                       ///< of each, on every rank
   std::map<std::pair<std::size_t, void*>, Idle> idle_;  ///< of long loops, by bytes and what is read
 };
 

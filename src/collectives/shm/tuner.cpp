@@ -123,15 +123,14 @@ bool choose_polling(ShmBackend& scratch, Laboratory& laboratory) {
 std::size_t choose_streaming(ShmBackend& scratch, Laboratory& laboratory, Selector const& derived, Tuning const& tuning,
                              Clock::time_point until) {
   auto bytes = tuning.streaming_bytes;
-  while (2 * bytes <= tuning.most_cached_bytes) {
-    laboratory.need_private(bytes);
+  while (2 * bytes <= tuning.most_cached_bytes && laboratory.get_private(bytes)) {
     Experiment cached{.collective = Collective::pull,
                       .algorithm = derived.rules(Collective::pull).other[0].algorithm,
                       .bytes = bytes,
                       .place = Place::private_cached};
     auto streamed = cached;
     scratch.use(only_private(cached, derived));
-    for (int turn = 0; turn < kStreamingTurns; ++turn) {
+    for (int turn = 0; turn < kStreamingTurns && laboratory.agree(turn == 0 || Clock::now() < until); ++turn) {
       scratch.stream_from(Choice::kUnlimited);
       laboratory.time(cached);
       scratch.stream_from(0);
@@ -190,7 +189,8 @@ void measure_large(ShmBackend& scratch, Tuning const& tuning, std::chrono::milli
   scratch.stream_from(measured.streaming_bytes);
   auto const derived = Selector::derive(measured, scratch.size());
   auto experiments = plan_private(derived, measured);
-  for (auto const& one : experiments) laboratory.need_private(one.bytes);
+  if (experiments.empty()) return;
+  if (!laboratory.get_private(std::max(measured.streaming_bytes, kPrivateBytes[1]))) return;
   run(experiments, scratch, laboratory, derived, measured, until);
   add_costs(experiments, model);
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -127,6 +128,21 @@ class RecipeWriter {
     return bytes;
   }
 
+  /// What ranks give one another is what they get. Not of what is begun, whose shape has its operand as well.
+  void check_result(int index, OpCollective const& collective) const {
+    auto const& opcode = at(index).opcode;
+    constexpr std::string_view kBegun = "-start";
+    if (opcode.size() > kBegun.size() && opcode.compare(opcode.size() - kBegun.size(), kBegun.size(), kBegun) == 0)
+      return;
+    auto const ranks = groups_[collective.group].sets.front().size();
+    auto const shared = collective.kind == CollectiveKind::reduce_scatter ? static_cast<std::int64_t>(ranks) : 1;
+    auto const wanted = collective.bytes / shared;
+    auto const has = at(index).shape.bytes;
+    if (has == wanted && collective.bytes % shared == 0) return;
+    refuse(index, fmt::format("it has {} bytes, and {} of {} bytes among {} ranks {}", has, to_string(collective.kind),
+                              operand_bytes(index), ranks, wanted));
+  }
+
   /// `made` is the instruction that has the result, `moved` that which communicates.
   void add_collective(Step step, int made, int moved) {
     read_all(step, made);
@@ -141,6 +157,7 @@ class RecipeWriter {
       auto const ranks = static_cast<std::int64_t>(groups_[collective.group].sets.front().size());
       if (__builtin_mul_overflow(given, ranks, &collective.bytes)) refuse(moved, "more bytes than can be counted");
     }
+    check_result(moved, collective);
     if (made != moved) {
       collective.kind = CollectiveKind::reduce_scatter;
       step.is_rewritten = true;

@@ -99,6 +99,11 @@ class TransformerCheck {
     at_least(1, "micro_batches", plan_.micro_batches);
     at_least(0, "reduction_bytes", plan_.reduction_bytes);
     at_least(0, "layers_gathered_once", plan_.layers_gathered_once);
+    auto const gathers = plan_.strategy == TrainingStrategy::zero3 || plan_.strategy == TrainingStrategy::hsdp;
+    if (plan_.layers_gathered_once > 0 && !gathers) {
+      refuse(fmt::format("layers_gathered_once is {}: it belongs to zero3 and hsdp, {} gathers no layers",
+                         plan_.layers_gathered_once, to_string(plan_.strategy)));
+    }
     if (static_cast<std::int64_t>(shape_.layers) * plan_.micro_batches > kMostPasses) {
       refuse(fmt::format("{} layers x {} micro_batches are more than {}", shape_.layers, plan_.micro_batches,
                          kMostPasses));
