@@ -57,6 +57,11 @@ class Laboratory {
     std::shared_ptr<void> recv;
   };
 
+  struct Times {
+    double loop_ns;
+    double call_ns;
+  };
+
   /// A loop without its call.
   struct Idle {
     double ns = Experiment::kUnknown;
@@ -71,7 +76,7 @@ class Laboratory {
   void run(Experiment const& one);
   void read(void const* data, std::size_t bytes) noexcept;
   double time_loop(Experiment const& one, bool idle);
-  double time_call(Experiment const& one);
+  Times time_calls(Experiment const& one);
   void time_long(Experiment& one);
   double idle_loop(Experiment const& one);
 
