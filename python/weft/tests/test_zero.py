@@ -259,7 +259,8 @@ def check_wrong_use(rank):
     assert "such as 0.weight" in error_of(zero.step)
     loss_of(model, rows_of(rank, 2, batch(0, ROWS))).backward()
     zero.param_groups[0]["amsgrad"] = True
-    assert "group 0 of param_groups was changed: ZeroOptimizer::set_options: group 0 is AdamW with 2 states" in error_of(zero.step)
+    said = error_of(zero.step)
+    assert "group 0 of param_groups was changed" in said and "set_options: group 0 is AdamW with 2 states" in said
     zero.param_groups[0]["amsgrad"] = False
     zero.param_groups[0]["weight_decay"] = -1.0
     assert "weight_decay is -1" in error_of(zero.step)
