@@ -225,7 +225,7 @@ struct TuningFile : testing::Test {
   }
   /// Where find() looks without what this process remembers.
   [[nodiscard]] std::string renamed() const {
-    auto const other = file.string() + ".renamed";
+    auto other = file.string() + ".renamed";
     std::filesystem::copy(file, other, std::filesystem::copy_options::overwrite_existing);
     return other;
   }
