@@ -181,29 +181,20 @@ void Laboratory::run(Experiment const& one) {
   auto call = next(Operation::all_reduce, elements, DataType::f32);
   call.send = send;
   call.recv = result_of(one);
+  auto const in_parts = [&](Operation operation) -> Call& {
+    call.contract.operation = operation;
+    call.contract.count = part_elements;
+    return call;
+  };
   switch (one.collective) {
-    case Collective::reduce_scatter:
-      call.contract.operation = Operation::reduce_scatter;
-      call.contract.count = part_elements;
-      return backend_.reduce_scatter(call);
+    case Collective::reduce_scatter: return backend_.reduce_scatter(in_parts(Operation::reduce_scatter));
     case Collective::all_gather:
-      call.contract.operation = Operation::all_gather;
-      call.contract.count = part_elements;
       call.send = at(send, static_cast<std::size_t>(backend_.rank()) * part);
-      return backend_.all_gather(call);
+      return backend_.all_gather(in_parts(Operation::all_gather));
     case Collective::broadcast: call.contract.operation = Operation::broadcast; return backend_.broadcast(call);
-    case Collective::gather:
-      call.contract.operation = Operation::gather;
-      call.contract.count = part_elements;
-      return backend_.gather(call);
-    case Collective::scatter:
-      call.contract.operation = Operation::scatter;
-      call.contract.count = part_elements;
-      return backend_.scatter(call);
-    case Collective::pull:
-      call.contract.operation = Operation::all_to_all;
-      call.contract.count = part_elements;
-      return backend_.all_to_all(call);
+    case Collective::gather: return backend_.gather(in_parts(Operation::gather));
+    case Collective::scatter: return backend_.scatter(in_parts(Operation::scatter));
+    case Collective::pull: return backend_.all_to_all(in_parts(Operation::all_to_all));
     default: return backend_.all_reduce(call);
   }
 }
