@@ -96,9 +96,9 @@ struct ScheduleOptions {
   /// Past it the search takes the best plan so far; which one that is then depends on the machine's speed. Before, it
   /// depends on the arguments alone. Every other policy is tried even so, up to 100,000 operators.
   std::chrono::milliseconds time_limit{60'000};
-  std::function<bool()>
-      stop{};              ///< asked between plans, by the caller's thread: true ends the search as time_limit does
-  std::uint64_t seed = 1;  ///< of SchedulePolicy::random
+  /// Asked between plans, by the caller's thread: true ends the search as time_limit does.
+  std::function<bool()> stop{};
+  std::uint64_t seed = 1;       ///< of SchedulePolicy::random
   ScheduleSettings settings{};  ///< of SchedulePolicy::settings
   std::function<void(ScheduleProgress const&)>
       progress{};  ///< called after each plan that was tried, by the caller's thread

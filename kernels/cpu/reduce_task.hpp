@@ -26,8 +26,7 @@ inline bool is_short(ReduceTask const& task) noexcept {
 
 /// Pages to read in turns, of all sources together: prefetchers stop at page ends and follow 16 streams or more, but
 /// lines at one place of many pages fall into one set of the first cache. Measured with 12 ways (Sapphire Rapids, which
-/// gains by 16; Zen 5, whose prefetchers cross pages, loses by more than 2) and 8 (EPYC, where 16 double the time of
-/// 4).
+/// gains by 16; Zen 5, which loses by more than 2) and 8 (an older EPYC, where 16 double the time of 4).
 [[nodiscard]] std::size_t pages_at_once() noexcept;
 
 void reduce_floats(ReduceTask const& task);         ///< f32 f64
