@@ -127,12 +127,22 @@ if python3 -c 'import torch, pytest, scikit_build_core' 2>/dev/null; then
   step torch_install 30 python3 -m pip install --quiet --no-index --no-deps --upgrade --target "$out/site" "${wheel:-$(ls "$out"/wheel/*.whl)}"
   for backend in weft nccl; do
     gpu_step "torch_$backend" 90 env PYTHONPATH="$out/site${PYTHONPATH:+:$PYTHONPATH}" WEFT_TEST_GPU=1 WEFT_TEST_GPU_BACKEND=$backend \
-      python3 -m pytest -q -p no:cacheprovider python/weft/tests/test_gpu.py python/weft/tests/test_gpu_training.py
+      python3 -m pytest -q -rs -p no:cacheprovider python/weft/tests/test_gpu.py python/weft/tests/test_gpu_training.py
   done
+  # Optimizers, loss scaling, layers and wrappers; in-process tests last (conftest.py).
+  gpu_step torch_training 150 env PYTHONPATH="$out/site${PYTHONPATH:+:$PYTHONPATH}" WEFT_TEST_GPU=1 WEFT_TEST_GPU_BACKEND=weft \
+    python3 -m pytest -q -rs -p no:cacheprovider python/weft/tests/test_gpu_{optim,wrappers,layer_ops,layers}.py
 else
   record torch_weft "not run" 0 "python3 has no torch, pytest or scikit-build-core (scripts/bundle_deps.sh packs the last two)"
 fi
-[[ ! -d $out/site ]] || gpu_step torch_calls 60 env PYTHONPATH="$out/site${PYTHONPATH:+:$PYTHONPATH}" python3 perf/cuda/torch_calls.py --json "$out/torch_calls.jsonl"
+if [[ -d $out/site ]]; then
+  # A step's end, of 500 M parameters in 60 tensors and of 10 M in 10,000; layers forward and backward. Beside torch's own.
+  with_weft=(env PYTHONPATH="$out/site${PYTHONPATH:+:$PYTHONPATH}")
+  gpu_step torch_optim 60 "${with_weft[@]}" python3 perf/torch_optim_perf.py --device cuda --tensors 60 --shape 4096x2048 --json "$out/torch_optim.jsonl"
+  gpu_step torch_optim_small 60 "${with_weft[@]}" python3 perf/torch_optim_perf.py --device cuda --tensors 10000 --shape 1000 --json "$out/torch_optim.jsonl"
+  gpu_step torch_layers 60 "${with_weft[@]}" python3 perf/torch_layers_perf.py --device cuda --shapes 16384x4096 2048x1024 --types bf16 fp32 --json "$out/torch_layers.jsonl"
+  gpu_step torch_calls 60 "${with_weft[@]}" python3 perf/cuda/torch_calls.py --json "$out/torch_calls.jsonl"
+fi
 # Ranks that share a GPU show that results are right; their times say nothing.
 gpu_step host_cost 40 $bin/cuda_host_cost_perf --gpu --json "$out/host_cost.jsonl"
 # What NCCL's thread for each call of several ranks costs: with it, and as a blocking communicator would be.

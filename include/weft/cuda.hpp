@@ -102,6 +102,10 @@ class GradientList {
   GradientList(GradientList&&) noexcept;
   GradientList& operator=(GradientList&&) noexcept;
 
+  /// Other tensors in the place of these, as many and of as many elements each, for what is enqueued from now on.
+  /// Launches nothing where they are the same. @throws Error{invalid_argument} where they are not, and as above.
+  void replace(std::span<BufferView const> gradients, Stream const& stream);
+
   struct MeasureOptions {
     NormType type = NormType::l2;
     float const* inv_scale = nullptr;  ///< multiplies gradients before they are looked at; null: 1

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "weft/buffer.hpp"
@@ -27,6 +28,15 @@ struct AttentionShape {
   [[nodiscard]] std::size_t scores() const noexcept { return batch * heads * seq * seq; }
 };
 
+/// Which elements are dropped: of the same seed those that cpu::Dropout drops. Nothing is kept for backward.
+struct Dropout {
+  double p = 0;  ///< in [0, 1)
+  std::uint64_t seed = 0;
+  /// One i64 or u64 in the GPU's memory, read when it runs, so that replays of a graph can drop otherwise; where it is
+  /// empty, `seed`.
+  ConstBufferView seed_at{};
+};
+
 /// Layers of a transformer on one GPU, forward and backward: matrix products by cuBLAS, the rest fused kernels. In
 /// libraries built with WEFT_WITH_CUDA.
 ///
@@ -47,6 +57,13 @@ class Layers {
   /// Allocates scratch (64 MiB for cuBLAS, and an f32 for each column of 32 rows) and waits.
   /// @throws Error{invalid_argument} for a CPU stream; Error{unsupported} where cuBLAS is not found.
   Layers(Stream const& stream, Limits const& limits);
+  /// The fused ones only, in memory of the caller's: allocates nothing on the GPU, does not wait, and can be made and
+  /// dropped around a single call. linear() and attention(), with their gradients, throw Error{unsupported}.
+  /// @param scratch at least scratch_count(limits) f32, which live until all calls have run
+  /// @throws Error{invalid_argument} for a CPU stream, and for other scratch.
+  Layers(Stream const& stream, Limits const& limits, BufferView scratch);
+  /// Of sums over rows.
+  [[nodiscard]] static std::size_t scratch_count(Limits const& limits) noexcept;
   ~Layers();
   Layers(Layers&&) noexcept;
   Layers& operator=(Layers&&) noexcept;
@@ -66,26 +83,33 @@ class Layers {
   /// db = Σ over rows of dy
   void bias_gradient(BufferView db, ConstBufferView dy, float keep);
 
-  /// y = gelu(x + b), tanh form (Hendrycks, Gimpel: Gaussian Error Linear Units, 2016).
-  void bias_gelu(BufferView y, ConstBufferView x, ConstBufferView b);
-  /// dx = dy·gelu'(x + b), db = Σ over rows of dx
+  /// y = gelu(x + b), tanh form (Hendrycks, Gimpel: Gaussian Error Linear Units, 2016); b may be empty, as in
+  /// add_bias().
+  void bias_gelu(BufferView y, ConstBufferView x, ConstBufferView b, std::size_t width = 0);
+  /// dx = dy·gelu'(x + b), db = Σ over rows of dx; b may be empty, db says what a row is.
   void bias_gelu_gradient(BufferView dx, BufferView db, ConstBufferView dy, ConstBufferView x, ConstBufferView b,
                           float keep);
   /// The same with z·σ(1.702·z), and with z·Φ(z), GELU by erf; z = x + b.
-  void bias_quick_gelu(BufferView y, ConstBufferView x, ConstBufferView b);
+  void bias_quick_gelu(BufferView y, ConstBufferView x, ConstBufferView b, std::size_t width = 0);
   void bias_quick_gelu_gradient(BufferView dx, BufferView db, ConstBufferView dy, ConstBufferView x, ConstBufferView b,
                                 float keep);
-  void bias_erf_gelu(BufferView y, ConstBufferView x, ConstBufferView b);
+  void bias_erf_gelu(BufferView y, ConstBufferView x, ConstBufferView b, std::size_t width = 0);
   void bias_erf_gelu_gradient(BufferView dx, BufferView db, ConstBufferView dy, ConstBufferView x, ConstBufferView b,
                               float keep);
 
-  /// y = (x − mean)·rstd·w + b of each row, rstd = 1/√(variance + 1e-5); mean and rstd are f32, one a row, for
-  /// backward.
+  /// y = residual + dropout(x + b), of what is kept 1/(1 − p) times; b may be empty, as in add_bias().
+  void bias_dropout_add(BufferView y, ConstBufferView x, ConstBufferView b, ConstBufferView residual,
+                        Dropout const& dropout, std::size_t width = 0);
+  /// dx of dy, db = Σ over rows of dx. The residual's gradient is dy.
+  void bias_dropout_gradient(BufferView dx, BufferView db, ConstBufferView dy, Dropout const& dropout, float keep);
+
+  /// y = (x − mean)·rstd·w + b of each row, rstd = 1/√(variance + eps); mean and rstd are f32, one a row, for
+  /// backward. w and b may be empty: 1 and 0.
   void layer_norm(BufferView y, BufferView mean, BufferView rstd, ConstBufferView x, ConstBufferView w,
-                  ConstBufferView b);
+                  ConstBufferView b, float eps = 1e-5F);
   void layer_norm_weight_gradient(BufferView dw, BufferView db, ConstBufferView dy, ConstBufferView x,
                                   ConstBufferView mean, ConstBufferView rstd, float keep);
-  /// Adds the gradient of x to dx, which has the residual branch's, or with add = false overwrites it.
+  /// Adds the gradient of x to dx, which has the residual branch's, or with add = false overwrites it. w may be empty.
   void layer_norm_input_gradient(BufferView dx, ConstBufferView dy, ConstBufferView x, ConstBufferView mean,
                                  ConstBufferView rstd, ConstBufferView w, bool add = true);
 

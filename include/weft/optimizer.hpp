@@ -76,9 +76,9 @@ class Optimizer {
   Optimizer(std::vector<BufferView> parameters, OptimizerOptions const& options,
             OptimizerSettings const& settings = {});
   /// States and f32 originals lie in `memory`, one entry for each parameter, counted over all groups. So tensors may be
-  /// given in parts that threads update side by side, and what belongs to another library stays its own. On the CPU.
-  /// @throws as above; Error{invalid_argument} for memory that does not fit; Error{unsupported} for a GPU, StateType
-  /// other than f32.
+  /// given in parts that threads update side by side, and what belongs to another library stays its own.
+  /// @throws as above; Error{invalid_argument} for memory that does not fit; Error{unsupported} for a StateType other
+  /// than f32.
   Optimizer(std::vector<ParameterGroup> const& groups, std::vector<ParameterMemory> const& memory,
             OptimizerSettings const& settings);
   ~Optimizer();

@@ -41,6 +41,17 @@ std::int32_t const* Arguments::ids(ConstBufferView view, std::size_t count, char
   return static_cast<std::int32_t const*>(view.data);
 }
 
+kernels::cuda::Dropout Arguments::dropout(Dropout const& dropout) const {
+  require(dropout.p >= 0 && dropout.p < 1, "p must be in [0, 1)");
+  auto choice = kernels::cuda::Dropout::with(dropout.p, dropout.seed, 0, nullptr);
+  auto const& at = dropout.seed_at;
+  if (at.data == nullptr && at.count == 0) return choice;
+  check(at, 1, "seed_at");
+  if (at.dtype != DataType::i64 && at.dtype != DataType::u64) refuse(at, "seed_at", "i64 or u64", true);
+  choice.seed_at = static_cast<std::uint64_t const*>(at.data);
+  return choice;
+}
+
 void Arguments::require(bool holds, char const* what) const {
   if (!holds) throw Error(ErrorCode::invalid_argument, "cuda::Layers::" + std::string(call_) + ": " + what);
 }

@@ -72,7 +72,7 @@ void Layers::attention(BufferView y, BufferView probabilities, BufferView scores
   auto const p = arguments.tensor(probabilities, shape.scores(), "probabilities");
   kc::TensorPointer const s{arguments.floats(scores, shape.scores(), "scores"), DataType::f32};
   arguments.require(in.type == p.type && in.type == out.type, "y, probabilities and qkv must be of one type");
-  auto const& cublas = impl_->cublas();
+  auto const& cublas = impl_->cublas("attention");
   std::size_t const seq = shape.seq;
   multiply(cublas, shape, {part_of(in, 0, shape)}, {part_of(in, 1, shape), true}, squares_of(s, shape), seq, seq,
            shape.head_width, scale_of(shape));
@@ -93,7 +93,7 @@ void Layers::attention_gradient(BufferView dqkv, BufferView probabilities, Buffe
   arguments.require(in.type == p.type && in.type == out.type && in.type == g.type,
                     "dqkv, probabilities, dy and qkv must be of one type");
   arguments.require(dp.data != p.data, "scores must not be the probabilities");
-  auto const& cublas = impl_->cublas();
+  auto const& cublas = impl_->cublas("attention_gradient");
   std::size_t const seq = shape.seq;
   std::size_t const head = shape.head_width;
   multiply(cublas, shape, {squares_of(p, shape), true}, {rows_of(g, shape)}, part_of(out, 2, shape), seq, head, seq, 1);

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/model/bias.hpp"
 #include "kernels/cuda/model/bias_gelu.hpp"
+#include "kernels/cuda/model/dropout.hpp"
 #include "kernels/cuda/model/layer_norm.hpp"
 #include "layers/layers_impl.hpp"
 
@@ -22,13 +23,30 @@ std::size_t slabs_of(std::size_t rows) {
 
 }  // namespace
 
-// A layer norm sums two gradients at once.
 Layers::Impl::Impl(Stream const& stream, Limits const& limits)
     : stream_(stream),
       limits_(limits),
       machine_(device_of(stream).index),
-      cublas_(stream),
-      parts_(machine_.allocate(slabs_of(limits.rows) * 2 * limits.columns * sizeof(float))) {}
+      cublas_(std::in_place, stream),
+      memory_(machine_.allocate(scratch_count(limits) * sizeof(float))),
+      parts_(memory_.data()) {}
+
+Layers::Impl::Impl(Stream const& stream, Limits const& limits, BufferView scratch)
+    : stream_(stream), limits_(limits), machine_(device_of(stream).index), parts_(scratch.data) {
+  auto const needed = scratch_count(limits);
+  bool const there = scratch.data != nullptr && scratch.dtype == DataType::f32 && scratch.device == device();
+  if (needed == 0 || (there && scratch.count >= needed)) return;
+  throw Error(ErrorCode::invalid_argument, "cuda::Layers: scratch is " + std::to_string(scratch.count) + " " +
+                                               std::string(to_string(scratch.dtype)) + " on " +
+                                               to_string(scratch.device) + "; it must be " + std::to_string(needed) +
+                                               " f32 on " + to_string(device()));
+}
+
+Cublas const& Layers::Impl::cublas(char const* call) const {
+  if (cublas_) return *cublas_;
+  throw Error(ErrorCode::unsupported, "cuda::Layers::" + std::string(call) +
+                                          ": these layers were made in memory of the caller's, without cuBLAS");
+}
 
 void Layers::Impl::check_limits(char const* call, std::size_t rows, std::size_t width) const {
   if (slabs_of(rows) <= slabs_of(limits_.rows) && width <= limits_.columns) return;
@@ -39,9 +57,16 @@ void Layers::Impl::check_limits(char const* call, std::size_t rows, std::size_t 
 }
 
 Layers::Layers(Stream const& stream, Limits const& limits) : impl_(std::make_unique<Impl>(stream, limits)) {}
+Layers::Layers(Stream const& stream, Limits const& limits, BufferView scratch)
+    : impl_(std::make_unique<Impl>(stream, limits, scratch)) {}
 Layers::~Layers() = default;
 Layers::Layers(Layers&&) noexcept = default;
 Layers& Layers::operator=(Layers&&) noexcept = default;
+
+// A layer norm sums two gradients at once.
+std::size_t Layers::scratch_count(Limits const& limits) noexcept {
+  return slabs_of(limits.rows) * 2 * limits.columns;
+}
 
 namespace {
 
@@ -57,16 +82,16 @@ void check_types(Arguments const& arguments, kc::TensorPointer const& one, kc::T
                     "a product must be of its factors' type, or f32");
 }
 
-/// `impl` is a Layers::Impl. y = activation(x + b)
+/// `impl` is a Layers::Impl. y = activation(x + b); where b is empty a row is of `width`.
 template <typename Activation, typename Impl>
 void activate(Impl const& impl, char const* call, BufferView const& y, ConstBufferView const& x,
-              ConstBufferView const& b) {
+              ConstBufferView const& b, std::size_t width) {
   Arguments const arguments(call, impl.device());
-  auto const rows = arguments.rows(y, b.count, "y");
-  impl.launch(
-      kc::BiasActivationBody<Activation>{arguments.tensor(y, y.count, "y"), arguments.tensor(x, y.count, "x"),
-                                         arguments.tensor(b, b.count, "b"), static_cast<std::uint32_t>(b.count)},
-      rows);
+  if (width == 0) width = b.count;
+  auto const rows = arguments.rows(y, width, "y");
+  impl.launch(kc::BiasActivationBody<Activation>{arguments.tensor(y, y.count, "y"), arguments.tensor(x, y.count, "x"),
+                                                 arguments.optional(b, width, "b"), static_cast<std::uint32_t>(width)},
+              rows);
 }
 
 /// dx = dy·activation'(x + b), db its sum over rows
@@ -74,12 +99,20 @@ template <typename Activation, typename Impl>
 void differentiate(Impl const& impl, char const* call, BufferView const& dx, BufferView const& db,
                    ConstBufferView const& dy, ConstBufferView const& x, ConstBufferView const& b, float keep) {
   Arguments const arguments(call, impl.device());
-  auto const rows = arguments.rows(dx, b.count, "dx");
-  static_cast<void>(arguments.tensor(db, b.count, "db"));
+  auto const width = db.count;
+  auto const rows = arguments.rows(dx, width, "dx");
+  static_cast<void>(arguments.tensor(db, width, "db"));
   kc::BiasActivationGradient<Activation> const source{
       arguments.tensor(dx, dx.count, "dx"), arguments.tensor(dy, dx.count, "dy"), arguments.tensor(x, dx.count, "x"),
-      arguments.tensor(b, b.count, "b")};
-  impl.sum_columns(call, source, rows, b.count, keep, db);
+      arguments.optional(b, width, "b")};
+  impl.sum_columns(call, source, rows, width, keep, db);
+}
+
+/// Of a layer norm's matrix, whose rows have a mean each.
+std::size_t width_of(Arguments const& arguments, ConstBufferView const& matrix, ConstBufferView const& mean) {
+  bool const whole = mean.count == 0 ? matrix.count == 0 : matrix.count != 0 && matrix.count % mean.count == 0;
+  arguments.require(whole, "mean must have one f32 for each row");
+  return mean.count == 0 ? 0 : matrix.count / mean.count;
 }
 
 }  // namespace
@@ -90,7 +123,7 @@ void Layers::linear(BufferView y, ConstBufferView x, ConstBufferView w, LinearSh
   auto const from = arguments.tensor(x, shape.rows * shape.in, "x");
   auto const weights = arguments.tensor(w, shape.in * shape.out, "w");
   check_types(arguments, from, weights, to);
-  impl_->cublas().multiply(
+  impl_->cublas("linear").multiply(
       {matrix(from, shape.in), matrix(weights, shape.out), matrix(to, shape.out), shape.rows, shape.out, shape.in});
 }
 
@@ -101,8 +134,9 @@ void Layers::linear_weight_gradient(BufferView dw, ConstBufferView dy, ConstBuff
   auto const gradient = arguments.tensor(dy, shape.rows * shape.out, "dy");
   auto const from = arguments.tensor(x, shape.rows * shape.in, "x");
   check_types(arguments, from, gradient, to);
-  impl_->cublas().multiply({matrix(from, shape.in, true), matrix(gradient, shape.out), matrix(to, shape.out), shape.in,
-                            shape.out, shape.rows, 1, keep});
+  impl_->cublas("linear_weight_gradient")
+      .multiply({matrix(from, shape.in, true), matrix(gradient, shape.out), matrix(to, shape.out), shape.in, shape.out,
+                 shape.rows, 1, keep});
 }
 
 void Layers::linear_input_gradient(BufferView dx, ConstBufferView dy, ConstBufferView w, LinearShape const& shape) {
@@ -111,17 +145,13 @@ void Layers::linear_input_gradient(BufferView dx, ConstBufferView dy, ConstBuffe
   auto const gradient = arguments.tensor(dy, shape.rows * shape.out, "dy");
   auto const weights = arguments.tensor(w, shape.in * shape.out, "w");
   check_types(arguments, gradient, weights, to);
-  impl_->cublas().multiply({matrix(gradient, shape.out), matrix(weights, shape.out, true), matrix(to, shape.in),
-                            shape.rows, shape.in, shape.out});
+  impl_->cublas("linear_input_gradient")
+      .multiply({matrix(gradient, shape.out), matrix(weights, shape.out, true), matrix(to, shape.in), shape.rows,
+                 shape.in, shape.out});
 }
 
 void Layers::add_bias(BufferView y, ConstBufferView x, ConstBufferView b, std::size_t width) {
-  Arguments const arguments("add_bias", impl_->device());
-  auto const rows = arguments.rows(y, width, "y");
-  impl_->launch(
-      kc::BiasActivationBody<kc::Identity>{arguments.tensor(y, y.count, "y"), arguments.tensor(x, y.count, "x"),
-                                           arguments.optional(b, width, "b"), static_cast<std::uint32_t>(width)},
-      rows);
+  activate<kc::Identity>(*impl_, "add_bias", y, x, b, width);
 }
 
 void Layers::add_bias_and_residual(BufferView y, ConstBufferView x, ConstBufferView b, ConstBufferView residual) {
@@ -141,14 +171,14 @@ void Layers::bias_gradient(BufferView db, ConstBufferView dy, float keep) {
   impl_->sum_columns(kCall, kc::BiasGradient{arguments.tensor(dy, dy.count, "dy")}, rows, db.count, keep, db);
 }
 
-void Layers::bias_gelu(BufferView y, ConstBufferView x, ConstBufferView b) {
-  activate<kernels::Gelu>(*impl_, "bias_gelu", y, x, b);
+void Layers::bias_gelu(BufferView y, ConstBufferView x, ConstBufferView b, std::size_t width) {
+  activate<kernels::Gelu>(*impl_, "bias_gelu", y, x, b, width);
 }
-void Layers::bias_quick_gelu(BufferView y, ConstBufferView x, ConstBufferView b) {
-  activate<kernels::QuickGelu>(*impl_, "bias_quick_gelu", y, x, b);
+void Layers::bias_quick_gelu(BufferView y, ConstBufferView x, ConstBufferView b, std::size_t width) {
+  activate<kernels::QuickGelu>(*impl_, "bias_quick_gelu", y, x, b, width);
 }
-void Layers::bias_erf_gelu(BufferView y, ConstBufferView x, ConstBufferView b) {
-  activate<kernels::ErfGelu>(*impl_, "bias_erf_gelu", y, x, b);
+void Layers::bias_erf_gelu(BufferView y, ConstBufferView x, ConstBufferView b, std::size_t width) {
+  activate<kernels::ErfGelu>(*impl_, "bias_erf_gelu", y, x, b, width);
 }
 
 void Layers::bias_gelu_gradient(BufferView dx, BufferView db, ConstBufferView dy, ConstBufferView x, ConstBufferView b,
@@ -164,14 +194,39 @@ void Layers::bias_erf_gelu_gradient(BufferView dx, BufferView db, ConstBufferVie
   differentiate<kernels::ErfGelu>(*impl_, "bias_erf_gelu_gradient", dx, db, dy, x, b, keep);
 }
 
+void Layers::bias_dropout_add(BufferView y, ConstBufferView x, ConstBufferView b, ConstBufferView residual,
+                              Dropout const& dropout, std::size_t width) {
+  Arguments const arguments("bias_dropout_add", impl_->device());
+  if (width == 0) width = b.count;
+  auto const rows = arguments.rows(y, width, "y");
+  impl_->launch(
+      kc::BiasDropoutAddBody{arguments.tensor(y, y.count, "y"), arguments.tensor(x, y.count, "x"),
+                             arguments.optional(b, width, "b"), arguments.tensor(residual, y.count, "residual"),
+                             arguments.dropout(dropout), static_cast<std::uint32_t>(width)},
+      rows);
+}
+
+void Layers::bias_dropout_gradient(BufferView dx, BufferView db, ConstBufferView dy, Dropout const& dropout,
+                                   float keep) {
+  constexpr char const* kCall = "bias_dropout_gradient";
+  Arguments const arguments(kCall, impl_->device());
+  auto const rows = arguments.rows(dx, db.count, "dx");
+  static_cast<void>(arguments.tensor(db, db.count, "db"));
+  kc::BiasDropoutGradient const source{arguments.tensor(dx, dx.count, "dx"), arguments.tensor(dy, dx.count, "dy"),
+                                       arguments.dropout(dropout)};
+  impl_->sum_columns(kCall, source, rows, db.count, keep, db);
+}
+
 void Layers::layer_norm(BufferView y, BufferView mean, BufferView rstd, ConstBufferView x, ConstBufferView w,
-                        ConstBufferView b) {
+                        ConstBufferView b, float eps) {
   Arguments const arguments("layer_norm", impl_->device());
-  auto const rows = arguments.rows(y, w.count, "y");
+  auto const rows = mean.count;
+  auto const width = width_of(arguments, y, mean);
+  if (rows == 0) return;
   impl_->launch(kc::LayerNormBody{arguments.tensor(y, y.count, "y"), arguments.tensor(x, y.count, "x"),
-                                  arguments.tensor(w, w.count, "w"), arguments.tensor(b, w.count, "b"),
+                                  arguments.optional(w, width, "w"), arguments.optional(b, width, "b"),
                                   arguments.floats(mean, rows, "mean"), arguments.floats(rstd, rows, "rstd"),
-                                  static_cast<std::uint32_t>(w.count), 1e-5F},
+                                  static_cast<std::uint32_t>(width), eps},
                 rows);
 }
 
@@ -190,11 +245,13 @@ void Layers::layer_norm_weight_gradient(BufferView dw, BufferView db, ConstBuffe
 void Layers::layer_norm_input_gradient(BufferView dx, ConstBufferView dy, ConstBufferView x, ConstBufferView mean,
                                        ConstBufferView rstd, ConstBufferView w, bool add) {
   Arguments const arguments("layer_norm_input_gradient", impl_->device());
-  auto const rows = arguments.rows(dx, w.count, "dx");
+  auto const rows = mean.count;
+  auto const width = width_of(arguments, dx, mean);
+  if (rows == 0) return;
   impl_->launch(kc::LayerNormInputBody{arguments.tensor(dx, dx.count, "dx"), arguments.tensor(dy, dx.count, "dy"),
-                                       arguments.tensor(x, dx.count, "x"), arguments.tensor(w, w.count, "w"),
+                                       arguments.tensor(x, dx.count, "x"), arguments.optional(w, width, "w"),
                                        arguments.floats(mean, rows, "mean"), arguments.floats(rstd, rows, "rstd"),
-                                       static_cast<std::uint32_t>(w.count), add},
+                                       static_cast<std::uint32_t>(width), add},
                 rows);
 }
 

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <optional>
+
 #include "kernels/cuda/chunk.hpp"
 #include "kernels/cuda/model/columns.hpp"
+#include "kernels/cuda/model/dropout.hpp"
 #include "layers/cublas_functions.hpp"
 #include "optim/cuda/gpu.hpp"
 #include "weft/cuda_layers.hpp"
@@ -46,8 +49,10 @@ class Cublas {
 class Layers::Impl {
  public:
   Impl(Stream const& stream, Limits const& limits);
+  Impl(Stream const& stream, Limits const& limits, BufferView scratch);
 
-  [[nodiscard]] Cublas const& cublas() const noexcept { return cublas_; }
+  /// For `call`'s products.
+  [[nodiscard]] Cublas const& cublas(char const* call) const;
   [[nodiscard]] Device device() const noexcept { return machine_.device(); }
 
   template <typename Body>
@@ -63,7 +68,7 @@ class Layers::Impl {
     check_limits(call, rows, width);
     auto const columns = static_cast<std::uint32_t>(width);
     auto const grid = Body::grid(rows, columns);
-    auto* const parts = static_cast<float*>(parts_.data());
+    auto* const parts = static_cast<float*>(parts_);
     launch(Body{source, rows, columns, parts}, grid.blocks());
     kernels::cuda::FinishColumnsBody const finish{parts,
                                                   grid.slabs,
@@ -80,8 +85,9 @@ class Layers::Impl {
   Stream stream_;
   Limits limits_;
   Gpu machine_;
-  Cublas cublas_;
-  Buffer parts_;
+  std::optional<Cublas> cublas_{};
+  Buffer memory_{};
+  void* parts_ = nullptr;  ///< of sums over rows
 };
 
 /// What a call was given, checked on the way to a kernel.
@@ -91,13 +97,14 @@ class Arguments {
 
   /// A tensor of f32, bf16 or f16.
   [[nodiscard]] kernels::cuda::TensorPointer tensor(ConstBufferView view, std::size_t count, char const* name) const;
-  /// The same, or nothing.
+  /// The same, or an empty view's nothing.
   [[nodiscard]] kernels::cuda::TensorPointer optional(ConstBufferView view, std::size_t count, char const* name) const;
   [[nodiscard]] float* floats(ConstBufferView view, std::size_t count, char const* name) const;
   [[nodiscard]] std::int32_t const* ids(ConstBufferView view, std::size_t count, char const* name) const;
   void require(bool holds, char const* what) const;
   /// Rows of a matrix of `width` columns, all there.
   [[nodiscard]] std::size_t rows(ConstBufferView view, std::size_t width, char const* name) const;
+  [[nodiscard]] kernels::cuda::Dropout dropout(Dropout const& dropout) const;
 
  private:
   void check(ConstBufferView view, std::size_t count, char const* name) const;

@@ -64,33 +64,10 @@ class CpuOptimizer final : public Optimizer::Impl {
   }
 
   void borrow(std::vector<ParameterMemory> const& memory) {
-    if (settings().state != StateType::f32) {
-      throw Error(ErrorCode::unsupported, "Optimizer: packed states lie in memory of the optimizer's own");
-    }
-    if (memory.size() != parameter_count()) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("Optimizer: memory for {} parameters, there are {}", memory.size(), parameter_count()));
-    }
+    check_memory(memory);
     for (std::size_t i = 0; i < parameter_count(); ++i) {
-      check_fit(i, memory[i]);
       states_.emplace_back(parameter(i), memory[i]);
     }
-  }
-
-  void check_fit(std::size_t index, ParameterMemory const& memory) const {
-    auto const& view = parameter(index);
-    auto const fits = [&](BufferView const& part) {
-      return part.dtype == DataType::f32 && part.count == view.count && part.device == view.device &&
-             (part.data != nullptr || part.count == 0);
-    };
-    auto const names = state_names(options_of(index));
-    bool const wants_master = settings().master_weights && view.dtype != DataType::f32;
-    bool const good = memory.states.size() == names.size() && std::ranges::all_of(memory.states, fits) &&
-                      (wants_master ? fits(memory.master) : memory.master.data == nullptr);
-    if (good) return;
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("Optimizer: parameter {} of {} elements wants {} f32 states of as many and {} f32 original",
-                            index, view.count, names.size(), wants_master ? "an" : "no"));
   }
 
   void begin(StepInputs const& inputs) override {

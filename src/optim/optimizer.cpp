@@ -21,14 +21,15 @@ Device device_of(std::vector<ParameterGroup> const& groups) {
 }
 
 std::unique_ptr<Optimizer::Impl> make_optimizer(std::vector<ParameterGroup> const& groups,
-                                                OptimizerSettings const& settings) {
+                                                OptimizerSettings const& settings,
+                                                std::vector<ParameterMemory> const* memory = nullptr) {
 #ifdef WEFT_CUDA_TRAINING
   auto const device = device_of(groups);
-  if (device.type == DeviceType::cuda) return make_cuda_optimizer(groups, settings, device.index);
+  if (device.type == DeviceType::cuda) return make_cuda_optimizer(groups, settings, memory, device.index);
 #else
   static_cast<void>(device_of);
 #endif
-  return make_cpu_optimizer(groups, settings);
+  return make_cpu_optimizer(groups, settings, memory);
 }
 
 void check_state(Optimizer const& optimizer, std::size_t index, std::size_t which, char const* call) {
@@ -47,7 +48,7 @@ Optimizer::Optimizer(std::vector<BufferView> parameters, OptimizerOptions const&
     : Optimizer(std::vector<ParameterGroup>{{std::move(parameters), options}}, settings) {}
 Optimizer::Optimizer(std::vector<ParameterGroup> const& groups, std::vector<ParameterMemory> const& memory,
                      OptimizerSettings const& settings)
-    : impl_(make_cpu_optimizer(groups, settings, &memory)) {}
+    : impl_(make_optimizer(groups, settings, &memory)) {}
 Optimizer::~Optimizer() = default;
 Optimizer::Optimizer(Optimizer&&) noexcept = default;
 Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;

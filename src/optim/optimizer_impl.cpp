@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "optim/overlap.hpp"
 #include "optim/step_inputs.hpp"
 
@@ -134,6 +136,31 @@ void Optimizer::Impl::check_index(std::size_t index, char const* call) const {
   if (index < parameters_.size()) return;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("Optimizer::{}: index {} of {} parameters", call, index, parameters_.size()));
+}
+
+void Optimizer::Impl::check_memory(std::vector<ParameterMemory> const& memory) const {
+  if (settings_.state != StateType::f32) {
+    throw Error(ErrorCode::unsupported, "Optimizer: packed states lie in memory of the optimizer's own");
+  }
+  if (memory.size() != parameter_count()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("Optimizer: memory for {} parameters, there are {}", memory.size(), parameter_count()));
+  }
+  for (std::size_t i = 0; i < parameter_count(); ++i) {
+    auto const& view = parameter(i);
+    auto const fits = [&](BufferView const& part) {
+      return part.dtype == DataType::f32 && part.count == view.count && part.device == view.device &&
+             (part.data != nullptr || part.count == 0);
+    };
+    auto const states = weft::state_names(options_of(i)).size();
+    bool const wants_master = settings_.master_weights && view.dtype != DataType::f32;
+    bool const good = memory[i].states.size() == states && std::ranges::all_of(memory[i].states, fits) &&
+                      (wants_master ? fits(memory[i].master) : memory[i].master.data == nullptr);
+    if (good) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("Optimizer: parameter {} of {} elements wants {} f32 states of as many and {} f32 original",
+                            i, view.count, states, wants_master ? "an" : "no"));
+  }
 }
 
 void Optimizer::Impl::check_begun(char const* call) const {

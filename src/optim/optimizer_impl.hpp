@@ -74,6 +74,9 @@ class Optimizer::Impl {
 
   [[nodiscard]] OptimizerSettings const& settings() const noexcept { return settings_; }
 
+  /// @throws Error unless `memory` is what all parameters' states and f32 originals need.
+  void check_memory(std::vector<ParameterMemory> const& memory) const;
+
  private:
   struct Parameter {
     BufferView view;
@@ -98,7 +101,9 @@ class Optimizer::Impl {
 #ifdef WEFT_CUDA_TRAINING
 /// Where kernels/cuda/optim computes.
 [[nodiscard]] std::unique_ptr<Optimizer::Impl> make_cuda_optimizer(std::vector<ParameterGroup> const& groups,
-                                                                   OptimizerSettings const& settings, int device);
+                                                                   OptimizerSettings const& settings,
+                                                                   std::vector<ParameterMemory> const* memory,
+                                                                   int device);
 #endif
 
 }  // namespace weft

@@ -9,14 +9,15 @@ namespace weft::kernels::cuda {
 /// philox({⌊e/4⌋ low, ⌊e/4⌋ high, call, step}, seed) is at least p·2³². Backward asks again instead of keeping a mask.
 struct Dropout {
   std::uint64_t seed = 0;
-  std::uint32_t call = 0;               ///< tells apart what drops in the same step
-  std::uint32_t const* step = nullptr;  ///< in device memory, so that a graph's replays drop otherwise; null: 0
-  std::uint32_t threshold = 0;          ///< p·2³²
-  float scale = 1;                      ///< of what is kept: 1/(1 − p)
+  std::uint32_t call = 0;                  ///< tells apart what drops in the same step
+  std::uint32_t const* step = nullptr;     ///< in device memory, so that a graph's replays drop otherwise; null: 0
+  std::uint32_t threshold = 0;             ///< p·2³²
+  float scale = 1;                         ///< of what is kept: 1/(1 − p)
+  std::uint64_t const* seed_at = nullptr;  ///< in device memory; where not null, `seed` is not used
 
   /// @param p in [0, 1)
   static Dropout with(double p, std::uint64_t seed, std::uint32_t call, std::uint32_t const* step) {
-    return {seed, call, step, static_cast<std::uint32_t>(p * 4294967296.0), static_cast<float>(1 / (1 - p))};
+    return {seed, call, step, static_cast<std::uint32_t>(p * 4294967296.0), static_cast<float>(1 / (1 - p)), nullptr};
   }
 
   /// What multiplies elements [e, e + kLanes).
@@ -45,7 +46,7 @@ struct Dropout {
   [[nodiscard]] WEFT_KERNEL Random4 draw(std::uint64_t group) const {
     return philox({{static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(group >> 32), call,
                     step != nullptr ? *step : 0U}},
-                  seed);
+                  seed_at != nullptr ? *seed_at : seed);
   }
   // Not an index: that would put the words into memory.
   static WEFT_KERNEL std::uint32_t word(Random4 const& words, unsigned which) {

@@ -6,7 +6,7 @@
 
 namespace weft::kernels::cuda {
 
-/// y = (x − mean)·rstd·w + b per row, rstd = 1/√(variance + eps); one block a row.
+/// y = (x − mean)·rstd·w + b per row, rstd = 1/√(variance + eps); one block a row. w and b may be null: 1 and 0.
 struct LayerNormBody {
   static constexpr unsigned kThreads = 128;
   struct Shared {
@@ -45,7 +45,7 @@ struct LayerNormBody {
     block.each_thread([&](unsigned t) {
       values[t].each(in, t, width, [&](auto lanes, std::uint32_t i) {
         constexpr int kLanes = decltype(lanes)::kLanes;
-        auto const weights = load_or_zero<kLanes>(w, i);
+        auto const weights = load_or<kLanes>(w, i, 1);
         auto const biases = load_or_zero<kLanes>(b, i);
         WEFT_UNROLL for (int k = 0; k < kLanes; ++k) {
           lanes.x[k] = std::fma((lanes.x[k] - own_mean) * own_rstd, weights.x[k], biases.x[k]);
@@ -60,7 +60,7 @@ struct LayerNormBody {
   }
 };
 
-/// Gradient of x: rstd·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·w; one block a row.
+/// Gradient of x: rstd·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·w; one block a row. w may be null: 1.
 struct LayerNormInputBody {
   static constexpr unsigned kThreads = 128;
   struct Sums {
@@ -119,7 +119,7 @@ struct LayerNormInputBody {
   template <int kLanes>
   WEFT_KERNEL Lanes<kLanes> scale(Lanes<kLanes>& g, Array const& in, std::uint64_t row, std::uint32_t i) const {
     auto x_hat = load<kLanes>(in, i);  // the second time from the cache
-    auto const weights = load_or_zero<kLanes>(w, i);
+    auto const weights = load_or<kLanes>(w, i, 1);
     WEFT_UNROLL for (int k = 0; k < kLanes; ++k) {
       g.x[k] *= weights.x[k];
       x_hat.x[k] = (x_hat.x[k] - mean[row]) * rstd[row];

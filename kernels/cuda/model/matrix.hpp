@@ -23,11 +23,17 @@ WEFT_KERNEL Lanes<kCount> load(Array const& array, std::uint32_t i) {
   return widen(array.template load<kCount>(i), array.type);
 }
 
-/// kCount elements of a vector, zeros where there is none.
+/// kCount elements of a vector, `absent` where there is none.
+template <int kCount>
+WEFT_KERNEL Lanes<kCount> load_or(TensorPointer const& vector, std::uint32_t i, float absent) {
+  if (vector.data != nullptr) return load<kCount>(Array::from(vector.data, vector.type, 0), i);
+  Lanes<kCount> lanes;
+  WEFT_UNROLL for (float& value : lanes.x) value = absent;
+  return lanes;
+}
 template <int kCount>
 WEFT_KERNEL Lanes<kCount> load_or_zero(TensorPointer const& vector, std::uint32_t i) {
-  if (vector.data == nullptr) return {};
-  return load<kCount>(Array::from(vector.data, vector.type, 0), i);
+  return load_or<kCount>(vector, i, 0);
 }
 
 /// A thread's groups of a row that is passed over more than once: as many as fit stay in registers as they are stored,

@@ -92,6 +92,10 @@ OnStream::~OnStream() {
   torch_.uncheckedSetDevice(device_before_);
 }
 
+Stream current_stream(c10::Device device) {
+  return wrap(c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle(), device);
+}
+
 void record_use_here(at::Tensor const& tensor) {
   if (!tensor.defined() || tensor.device().is_cpu()) return;
   c10::impl::VirtualGuardImpl const torch(tensor.device().type());

@@ -68,6 +68,10 @@ class OnStream {
   c10::Stream const stream_before_;
 };
 
+/// The calling thread's current stream on a GPU, for Weft's calls. @throws c10::Error where Weft was built without
+/// CUDA.
+[[nodiscard]] Stream current_stream(c10::Device device);
+
 /// The tensor's memory is kept until what is on its device's current stream so far has run. Nothing for the CPU's.
 void record_use_here(at::Tensor const& tensor);
 

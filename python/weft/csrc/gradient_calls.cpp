@@ -5,6 +5,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "device.hpp"
 #include "parallel.hpp"
 
 namespace weft::torch_backend {
@@ -28,19 +29,23 @@ GradientParts parts_of(std::vector<at::Tensor> const& gradients, char const* cal
 }  // namespace
 
 BufferView gradient_view(at::Tensor const& gradient, std::size_t index, char const* call) {
+  TORCH_CHECK_VALUE(gradient.device().is_cpu(), "weft: ", call, ": gradient ", index, " is on ", gradient.device(),
+                    "; here weft computes on the CPU, so move its parameter there or take one of torch.optim's");
+  return dense_view(gradient, index, call);
+}
+
+BufferView dense_view(at::Tensor const& gradient, std::size_t index, char const* call) {
   TORCH_CHECK_VALUE(gradient.layout() == at::kStrided, "weft: ", call, ": gradient ", index, " is not dense (layout ",
                     gradient.layout(), "); make it with sparse=False, or take one of torch.optim's for its parameter");
-  TORCH_CHECK_VALUE(
-      gradient.device().is_cpu(), "weft: ", call, ": gradient ", index, " is on ", gradient.device(),
-      "; this build of weft computes on the CPU, so move its parameter there or take one of torch.optim's");
   TORCH_CHECK_VALUE(gradient.is_non_overlapping_and_dense(), "weft: ", call, ": gradient ", index, " of shape ",
                     gradient.sizes(), " has gaps between its elements (strides ", gradient.strides(),
                     "); pass gradient.contiguous()");
   auto const count = static_cast<std::size_t>(gradient.numel());
+  auto const device = weft_device(gradient.device());
   switch (gradient.scalar_type()) {
-    case at::kFloat: return {gradient.mutable_data_ptr(), count, DataType::f32};
-    case at::kBFloat16: return {gradient.mutable_data_ptr(), count, DataType::bf16};
-    case at::kHalf: return {gradient.mutable_data_ptr(), count, DataType::f16};
+    case at::kFloat: return {gradient.mutable_data_ptr(), count, DataType::f32, device};
+    case at::kBFloat16: return {gradient.mutable_data_ptr(), count, DataType::bf16, device};
+    case at::kHalf: return {gradient.mutable_data_ptr(), count, DataType::f16, device};
     default: break;
   }
   TORCH_CHECK_TYPE(false, "weft: ", call, ": gradient ", index, " is ", gradient.scalar_type(),

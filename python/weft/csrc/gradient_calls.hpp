@@ -10,6 +10,9 @@
 
 namespace weft::torch_backend {
 
+/// A dense tensor's memory, wherever it is. @throws as gradient_view(), but for its device.
+[[nodiscard]] BufferView dense_view(at::Tensor const& tensor, std::size_t index, char const* call);
+
 /// A gradient's memory. @throws c10::ValueError or c10::TypeError, saying which and what to do, unless it is a dense
 /// f32, bf16 or f16 tensor on the CPU whose elements lie without gaps.
 [[nodiscard]] BufferView gradient_view(at::Tensor const& gradient, std::size_t index, char const* call);

@@ -66,8 +66,7 @@ TensorOptimizer::TensorOptimizer(std::vector<Group> const& groups, bool master_w
                      OptimizerSettings{.master_weights = master_weights, .zero_gradients = zero_gradients});
 }
 
-at::Tensor TensorOptimizer::in_order(at::Tensor const& gradient, std::size_t index) const {
-  auto const& parameter = tensors_[index].parameter;
+at::Tensor in_order(at::Tensor const& gradient, at::Tensor const& parameter, std::size_t index) {
   TORCH_CHECK_VALUE(gradient.layout() == at::kStrided, "weft: step: gradient ", index, " is not dense (layout ",
                     gradient.layout(), "); make it with sparse=False, or take one of torch.optim's for its parameter");
   TORCH_CHECK_VALUE(gradient.sizes() == parameter.sizes(), "weft: step: gradient ", index, " has shape ",
@@ -85,7 +84,7 @@ void TensorOptimizer::step(std::vector<std::size_t> const& indices, std::vector<
   std::map<std::int64_t, std::size_t> elements;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     auto const index = indices[i];
-    ordered.push_back(in_order(gradients[i], index));
+    ordered.push_back(in_order(gradients[i], tensors_[index].parameter, index));
     auto const whole = gradient_view(ordered.back(), index, kCall);
     auto const number = static_cast<std::int64_t>(counts[index]) + 1;
     auto& updates = by_number[number];

@@ -22,6 +22,10 @@ struct OptimizedTensor {
   std::vector<at::Tensor> states;    ///< f32, in the order of Optimizer::state_names()
 };
 
+/// `gradient` with its elements in its parameter's order: itself, or a copy. `index` says which in errors.
+/// @throws c10::ValueError for one that is not dense or of another shape.
+[[nodiscard]] at::Tensor in_order(at::Tensor const& gradient, at::Tensor const& parameter, std::size_t index);
+
 /// Updates torch's tensors by a weft::Optimizer, whose parameters are parts of them that torch's threads take in turn.
 /// Keeps the tensors it was given. Not thread-safe.
 class TensorOptimizer {
@@ -50,8 +54,6 @@ class TensorOptimizer {
     std::size_t tensor;
   };
 
-  /// `gradient` with its elements in the parameter's order: itself, or a copy.
-  [[nodiscard]] at::Tensor in_order(at::Tensor const& gradient, std::size_t index) const;
   void run(std::vector<Update> const& updates, std::size_t elements, StepInputs const& inputs);
   void run_with_norms(std::vector<Update> const& updates, std::size_t elements);
 

@@ -7,6 +7,10 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include "device.hpp"
+#include "device_layers.hpp"
+#include "gpu_gradients.hpp"
+#include "gpu_optimizer.hpp"
 #include "gradient_calls.hpp"
 #include "layer_calls.hpp"
 #include "sharding_bindings.hpp"
@@ -85,29 +89,45 @@ NormType norm_type(std::string const& name) {
   return name == "l2" ? NormType::l2 : NormType::inf;
 }
 
+at::Device torch_device(Device const& where) {
+  if (where.type == DeviceType::cpu) return at::kCPU;
+  return {at::kCUDA, static_cast<c10::DeviceIndex>(where.index)};
+}
+
 /// One f32 of the scaler's, as a tensor of no dimensions that keeps the scaler.
 at::Tensor number(std::shared_ptr<GradScaler> const& scaler, float const* memory) {
-  return at::from_blob(
-      const_cast<float*>(memory), {}, [scaler](void*) {}, at::TensorOptions(at::kFloat));
+  auto const device = torch_device(scaler->scale_view().device);
+  return at::for_blob(const_cast<float*>(memory), {})
+      .deleter([scaler](void*) {})
+      .options(at::TensorOptions(at::kFloat).device(device))
+      .target_device(device)
+      .make_tensor();
 }
 
 void bind_scaler(py::module_& module) {
   py::class_<GradScaler, std::shared_ptr<GradScaler>>(module, "LossScale")
-      .def(py::init([](double scale, double growth, double backoff, int interval, int hysteresis, bool enabled) {
+      .def(py::init([](double scale, double growth, double backoff, int interval, int hysteresis, bool enabled,
+                       at::Device device) {
              return as_torch([&] {
                return std::make_shared<GradScaler>(
-                   GradScalerOptions{scale, growth, backoff, interval, hysteresis, enabled});
+                   GradScalerOptions{scale, growth, backoff, interval, hysteresis, enabled}, weft_device(device));
              });
            }),
            py::arg("init_scale"), py::arg("growth_factor"), py::arg("backoff_factor"), py::arg("growth_interval"),
-           py::arg("hysteresis"), py::arg("enabled"))
+           py::arg("hysteresis"), py::arg("enabled"), py::arg("device"))
       .def("scale",
            [](std::shared_ptr<GradScaler> const& self) {
              return number(self, static_cast<float const*>(self->scale_view().data));
            })
       .def("inv_scale", [](std::shared_ptr<GradScaler> const& self) { return number(self, self->inputs().inv_scale); })
       .def("found_inf", [](std::shared_ptr<GradScaler> const& self) { return number(self, self->inputs().found_inf); })
-      .def("update", [](GradScaler& self) { self.update(); })
+      .def("update",
+           [](GradScaler& self) {
+             auto const where = self.scale_view().device;
+             if (where.type == DeviceType::cpu) return self.update();
+             auto const stream = current_stream(torch_device(where));
+             self.update(&stream);
+           })
       .def("state",
            [](GradScaler const& self) {
              auto const state = self.state();
@@ -136,6 +156,61 @@ void bind_layers(py::module_& module) {
   module.def("bias_dropout_add", &bias_dropout_add, release());
   module.def("bias_dropout_gradient", &bias_dropout_gradient, release());
 }
+
+#if WEFT_TORCH_CUDA_TRAINING
+std::unique_ptr<GpuOptimizer> make_gpu_optimizer(std::string const& kind, py::dict const& options,
+                                                 std::vector<TensorTuple> const& from, std::int64_t steps,
+                                                 bool master_weights, bool zero_gradients) {
+  std::vector<OptimizedTensor> tensors;
+  for (auto const& [parameter, master, states] : from) tensors.push_back({parameter, master, states});
+  auto const given = options_of(kind, options);
+  py::gil_scoped_release const released;  // it waits for the GPU
+  return as_torch(
+      [&] { return std::make_unique<GpuOptimizer>(given, std::move(tensors), steps, master_weights, zero_gradients); });
+}
+
+void bind_gpu(py::module_& module) {
+  using release = py::call_guard<py::gil_scoped_release>;
+  py::class_<GpuOptimizer>(module, "GpuOptimizer")
+      .def(py::init(&make_gpu_optimizer), py::arg("kind"), py::arg("options"), py::arg("tensors"), py::arg("steps"),
+           py::arg("master_weights"), py::arg("zero_gradients"))
+      .def("set_options",
+           [](GpuOptimizer& self, std::string const& kind, py::dict const& options) {
+             as_torch([&] { self.set_options(options_of(kind, options)); });
+           })
+      .def(
+          "step",
+          [](GpuOptimizer& self, std::vector<at::Tensor> const& gradients, std::optional<at::Tensor> const& lr,
+             std::optional<at::Tensor> const& inv_scale, std::optional<at::Tensor> const& clip,
+             std::optional<at::Tensor> const& found_inf) {
+            as_torch([&] { self.step(gradients, {lr, inv_scale, clip, found_inf}); });
+          },
+          py::arg("gradients"), py::arg("lr"), py::arg("inv_scale"), py::arg("clip"), py::arg("found_inf"), release());
+  module.def(
+      "state_memory_on_gpu",
+      [](std::vector<std::int64_t> const& sizes, at::Device device, MemoryAccount const& account) {
+        MemoryAccount::Binding const bound(account);
+        return as_torch([&] { return state_memory_on_gpu(sizes, device); });
+      },
+      release());
+  module.def(
+      "measure_on_gpu",
+      [](std::vector<at::Tensor> const& gradients, std::string const& type, std::optional<at::Tensor> const& inv_scale,
+         double max_norm, at::Tensor const& found_inf, std::string const& call) {
+        auto const measured = as_torch(
+            [&] { return measure_on_gpu(gradients, norm_type(type), inv_scale, max_norm, found_inf, call.c_str()); });
+        return std::make_pair(measured.norm, measured.clip);
+      },
+      release());
+  module.def(
+      "scale_on_gpu",
+      [](std::vector<at::Tensor> const& gradients, at::Tensor const& factor, std::optional<at::Tensor> const& found_inf,
+         std::string const& call) { as_torch([&] { scale_on_gpu(gradients, factor, found_inf, call.c_str()); }); },
+      release());
+}
+#else
+void bind_gpu(py::module_& /*module*/) {}
+#endif
 
 }  // namespace
 
@@ -168,7 +243,9 @@ void bind_training(py::module_& module) {
       },
       release());
   bind_layers(module);
+  bind_device_layers(module);
   bind_scaler(module);
+  bind_gpu(module);
   bind_sharding(module);
 }
 

@@ -20,7 +20,8 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(items):
     # Those on a fake GPU fork before anything loads the extension (gpu_ranks.py): first, whatever their files are called.
-    items.sort(key=lambda item: not item.path.name.startswith("test_gpu"))
+    # test_gpu_layers.py last among those: on a real GPU it uses CUDA in this process, whose forks then cannot.
+    items.sort(key=lambda item: (not item.path.name.startswith("test_gpu"), item.path.name == "test_gpu_layers.py"))
 
 
 def pytest_generate_tests(metafunc):

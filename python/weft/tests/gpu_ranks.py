@@ -150,6 +150,7 @@ def _pretend_cuda(fake, ranks: int) -> None:
     cuda = torch.cuda
     cuda._lazy_init = lambda: None
     cuda.is_available = lambda: True
+    cuda.is_current_stream_capturing = lambda: False
     cuda.device_count = lambda: ranks
     cuda.set_device = set_device
     cuda.current_device = lambda: mine.device.index

@@ -11,12 +11,22 @@ from weft import backend, local
 _READY, _UNSCALED, _STEPPED = "ready", "unscaled", "stepped"
 
 
+def _one_device(device, enabled: bool) -> torch.device:
+    device = torch.device(device)
+    if device.type == "cpu" or not enabled:  # a scaler that does nothing may be asked for anywhere
+        return torch.device("cpu")
+    if device.type != "cuda" or not local.computes_on(device):
+        raise ValueError(f"weft.amp.GradScaler: device is {device}; it scales on {local.devices_in_words()}")
+    return device if device.index is not None else torch.device("cuda", torch.cuda.current_device())
+
+
 class GradScaler:
     """torch.amp.GradScaler's interface, on the library's: with weft's optimizers step() unscales, clips, updates, copies
-    and zeroes in one pass over memory beside the one that looks for overflow. Scale and verdict lie in host memory, where
-    they are read and written as numbers; an optimizer that holds the scaler sees every change of it.
+    and zeroes in one pass over memory beside the one that looks for overflow. Scale and verdict lie in the memory of ``device``: on
+    a GPU nothing of a step waits for it, whether it is skipped included (with optimizers that are neither weft's nor torch's fused ones
+    step() has to ask). An optimizer that holds the scaler sees every change of it.
 
-    ``hysteresis``: the scale falls at so many overflows since it last grew, and each one after.
+    ``device``: where the gradients are; "cuda" is the current GPU. ``hysteresis``: the scale falls at so many overflows since it last grew, and each one after.
     """
 
     def __init__(
@@ -29,8 +39,7 @@ class GradScaler:
         enabled=True,
         hysteresis=1,
     ):
-        if torch.device(device).type != "cpu":
-            raise ValueError(f"weft.amp.GradScaler: device is {device}; this build of weft scales on the CPU")
+        self._device = _one_device(device, bool(enabled))
         self._options = dict(
             init_scale=float(init_scale),
             growth_factor=float(growth_factor),
@@ -42,13 +51,13 @@ class GradScaler:
         self._begin()
 
     def _begin(self):
-        self._scale = backend.extension().LossScale(**self._options)
+        self._scale = backend.extension().LossScale(**self._options, device=self._device)
         self._factor, self._inv_factor, self._found_inf = (
             self._scale.scale(),
             self._scale.inv_scale(),
             self._scale.found_inf(),
         )
-        self._optimizers = defaultdict(lambda: {"stage": _READY, "found_inf": torch.zeros(())})
+        self._optimizers = defaultdict(lambda: {"stage": _READY, "found_inf": torch.zeros((), device=self._device)})
 
     def scale(self, outputs):
         """`outputs`, tensors or iterables of them, times the scale."""
@@ -69,13 +78,33 @@ class GradScaler:
             raise RuntimeError(
                 "weft.amp.GradScaler.unscale_(): it or step() has already been called on this optimizer since the last update()"
             )
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        gradients = self._gradients_of(optimizer, "unscale_")
+        here = [local.tensor(gradient) for gradient in gradients]
         with torch.no_grad():
-            _, finite = local.measure(gradients, "inf", float(self._inv_factor), "unscale_")
-            here = [local.tensor(gradient) for gradient in gradients]
-            backend.extension().scale_gradients(here, float(self._inv_factor), "unscale_")
-        state["found_inf"].fill_(0 if finite else 1)
+            if not self._on_gpu:
+                _, finite = local.measure(gradients, "inf", float(self._inv_factor), "unscale_")
+                backend.extension().scale_gradients(here, float(self._inv_factor), "unscale_")
+                state["found_inf"].fill_(0 if finite else 1)
+            elif any(one is not gradient for one, gradient in zip(here, gradients)):  # of other ranks' parts, too
+                local.measure_on_gpu(gradients, "inf", self._inv_factor, 0.0, state["found_inf"], "unscale_")
+                backend.extension().scale_on_gpu(here, self._inv_factor, None, "unscale_")
+            else:
+                backend.extension().scale_on_gpu(here, self._inv_factor, state["found_inf"], "unscale_")
         state["stage"] = _UNSCALED
+
+    @property
+    def _on_gpu(self):
+        return self._device.type == "cuda"
+
+    def _gradients_of(self, optimizer, call):
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        for gradient in gradients:
+            if gradient.device != self._device:
+                raise RuntimeError(
+                    f"weft.amp.GradScaler.{call}(): the optimizer's gradients are on {gradient.device}, the scaler is on "
+                    f"{self._device}; make it with GradScaler({gradient.device.type!r})"
+                )
+        return gradients
 
     def step(self, optimizer, *args, **kwargs):
         """optimizer.step(), unless a gradient is infinite or NaN; None then."""
@@ -87,15 +116,32 @@ class GradScaler:
         if state["stage"] == _STEPPED:
             raise RuntimeError("weft.amp.GradScaler.step() has already been called on this optimizer since the last update()")
         if hasattr(optimizer, "_scaled_step"):
-            result = optimizer._scaled_step(
-                state["found_inf"], None if state["stage"] == _UNSCALED else float(self._inv_factor)
-            )
+            self._gradients_of(optimizer, "step")
+            inv_factor = self._inv_factor if self._on_gpu else float(self._inv_factor)
+            result = optimizer._scaled_step(state["found_inf"], None if state["stage"] == _UNSCALED else inv_factor)
+        elif self._on_gpu and getattr(optimizer, "_step_supports_amp_scaling", False):
+            result = self._step_of_torchs(optimizer, state, args, kwargs)
         else:
             if state["stage"] == _READY:
                 self.unscale_(optimizer)
             result = optimizer.step(*args, **kwargs) if state["found_inf"] == 0 else None
         state["stage"] = _STEPPED
         return result
+
+    def _step_of_torchs(self, optimizer, state, args, kwargs):
+        """As torch's scaler has its fused optimizers unscale and skip by themselves."""
+        if state["stage"] == _READY:
+            gradients = self._gradients_of(optimizer, "step")
+            if gradients:
+                local.measure_on_gpu(gradients, "inf", self._inv_factor, 0.0, state["found_inf"], "step")
+            optimizer.grad_scale = self._factor
+        else:
+            optimizer.grad_scale = None
+        optimizer.found_inf = state["found_inf"]
+        try:
+            return optimizer.step(*args, **kwargs)
+        finally:
+            del optimizer.grad_scale, optimizer.found_inf
 
     def update(self, new_scale=None):
         """Ends a step: the scale falls after an overflow of any optimizer, and grows after steps without."""
@@ -167,11 +213,12 @@ class GradScaler:
         self._optimizers.clear()
 
     def __getstate__(self):
-        return {"options": self._options, "state": self._scale.state()}
+        return {"options": self._options, "state": self._scale.state(), "device": self._device}
 
     def __setstate__(self, kept):
         if "_scale" not in self.__dict__:  # unpickled
             self._options = kept["options"]
+            self._device = kept.get("device", torch.device("cpu"))
             self._begin()
         self._change(**kept["options"])
         self._scale.set_state(*kept["state"])

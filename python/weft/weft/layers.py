@@ -1,6 +1,9 @@
-"""Fused layers as torch ops (``torch.ops.weft``), with autograd, for eager programs and torch.compile. On the CPU, for float32,
-bfloat16 and float16, computed in float32; each is one pass over memory forward and one backward. Results do not depend on
-the number of threads. Not differentiable twice.
+"""Fused layers as torch ops (``torch.ops.weft``), with autograd, for eager programs and torch.compile. Of float32, bfloat16 and
+float16, computed in float32; each is one pass over memory forward and one backward (two for layer_norm on a GPU). Results do
+not depend on the number of threads, and the same values give the same bits. Not differentiable twice.
+
+On the CPU, and on GPUs where weft was built with kernels for them: there they only enqueue on the current stream, and a CUDA
+graph can record them. What a call is given lies on one device.
 
     layer_norm(x, weight, bias, eps)        over the last dimension
     bias_gelu(x, bias, approximate)         gelu(x + bias), by tanh or by erf
@@ -19,8 +22,19 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def takes(*tensors: torch.Tensor) -> bool:
-    """Whether these layers compute on such tensors."""
-    return all(one.device.type == "cpu" and one.dtype in TYPES and one.layout == torch.strided for one in tensors)
+    """Whether these layers compute on such tensors: on one device, the CPU or a GPU that weft has kernels for."""
+    device = tensors[0].device
+    if not all(one.device == device and one.dtype in TYPES and one.layout == torch.strided for one in tensors):
+        return False
+    return device.type == "cpu" or (device.type == "cuda" and _has_gpu_kernels())
+
+
+def _has_gpu_kernels() -> bool:
+    return hasattr(backend.extension(), "device_layer_norm")
+
+
+# As torch.compiler.assume_constant_result(), which would import the compiler: torch.compile asks once, and does not look inside.
+_has_gpu_kernels._dynamo_marked_constant = True
 
 
 def layer_norm(x: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, eps: float = 1e-5) -> torch.Tensor:
@@ -44,7 +58,8 @@ def bias_dropout_add(
     x: torch.Tensor, bias: torch.Tensor | None, residual: torch.Tensor, p: float = 0.5, training: bool = True
 ) -> torch.Tensor:
     """residual + dropout(x + bias, p), of the wider type of x's and residual's. What is dropped is drawn from torch's global
-    generator (by one number: other elements than torch's dropout would drop), and is not kept for backward."""
+    generator of x's device (by one number: other elements than torch's dropout would drop), and is not kept for backward.
+    Replays of a CUDA graph draw anew."""
     if not 0 <= p <= 1:
         raise ValueError(f"weft.layers.bias_dropout_add: p is {p}; it must be in [0, 1]")
     if x.shape != residual.shape:
@@ -54,7 +69,7 @@ def bias_dropout_add(
     if not training or p in (0, 1):
         return residual + F.dropout(x if bias is None else x + bias, p, training)
     wide = torch.promote_types(x.dtype, residual.dtype)
-    seed = torch.randint(2**63 - 1, (1,))
+    seed = torch.randint(2**63 - 1, (1,), device=x.device)
     return torch.ops.weft.bias_dropout_add(x.to(wide), bias, residual.to(wide), seed, p)
 
 
@@ -93,20 +108,17 @@ _FAKES = {
 }
 
 
-def _cpu(name):
+def _compiled(name):
+    """The extension's function of that name, for tensors with any strides."""
+
     def call(*arguments):
-        compiled = getattr(backend.extension(), name)
+        compiled = getattr(backend.extension(), name, None)
+        if compiled is None:
+            raise NotImplementedError(
+                f"weft.layers: {name}: this build of weft has no kernels for GPUs. Build it where nvcc and nccl.h are (pip "
+                "install --no-build-isolation -C cmake.define.WEFT_CUDA=ON ./python/weft), or take torch's own layers there"
+            )
         return compiled(*(one.contiguous() if isinstance(one, torch.Tensor) else one for one in arguments))
-
-    return call
-
-
-def _no_gpu(name):
-    def call(*_):
-        raise NotImplementedError(
-            f"weft.layers: weft::{name} of tensors on a GPU; weft's fused layers compute on the CPU from PyTorch so far, so "
-            "take torch's own there"
-        )
 
     return call
 
@@ -165,8 +177,8 @@ _BACKWARDS = {
 for _name, _schema in _SCHEMAS.items():
     _op = f"weft::{_name}"
     torch.library.define(_op, _schema)
-    torch.library.impl(_op, "CPU")(_cpu(_name))
-    torch.library.impl(_op, "CUDA")(_no_gpu(_name))
+    torch.library.impl(_op, "CPU")(_compiled(_name))
+    torch.library.impl(_op, "CUDA")(_compiled(f"device_{_name}"))
     torch.library.register_fake(_op)(_FAKES[_name])
     _backward, _keep = _BACKWARDS.get(_name, (_no_second, lambda ctx, inputs, output: None))
     torch.library.register_autograd(_op, _backward, setup_context=_keep)

@@ -14,7 +14,7 @@ from weft import layers
 
 
 def patch(model: nn.Module) -> "Patched":
-    """Has modules of `model` compute with weft's fused layers, until ``unpatch(model)``:
+    """Has modules of `model` compute with weft's fused layers, on the CPU and on GPUs, until ``unpatch(model)``:
 
         torch.nn.LayerNorm                    over one dimension
         torch.nn.GELU                         and transformers' GELUActivation, NewGELUActivation, GELUTanh, FastGELUActivation
@@ -23,8 +23,8 @@ def patch(model: nn.Module) -> "Patched":
         transformers' blocks of dense, dropout and LayerNorm(… + input), as in BERT, likewise
 
     A module stays the object it is, with its parameters, hooks and state_dict; its class becomes a subclass of its own one.
-    Tensors that the fused layers do not take (GPUs, float64) go to the module's own forward. Dropout drops other elements than
-    torch's would, at the same rate. Returns what was swapped, by name; print() it.
+    Tensors that the fused layers do not take (float64; on a GPU, where weft was built without nvcc) go to the module's own
+    forward. Dropout drops other elements than torch's would, at the same rate. Returns what was swapped, by name; print() it.
     """
     done = Patched()
     for name, module in model.named_modules():

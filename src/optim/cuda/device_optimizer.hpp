@@ -22,13 +22,21 @@ namespace weft::cuda {
 template <typename Machine>
 class DeviceOptimizer final : public Optimizer::Impl {
  public:
-  DeviceOptimizer(Machine machine, std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings)
+  /// States are in `memory` where there is some.
+  DeviceOptimizer(Machine machine, std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings,
+                  std::vector<ParameterMemory> const* memory = nullptr)
       : Impl(groups, settings, machine.device()),
         machine_(machine),
-        layouts_(lay_out_all(settings)),
-        states_(machine, layouts_.second, settings.state == StateType::block8),
+        states_(machine, settings.state == StateType::block8),
         gradients_(machine, parameter_count()) {
     MemoryScope const scope(MemoryKind::optimizer);
+    if (memory != nullptr) {
+      check_memory(*memory);
+      states_.borrow(*memory);
+    } else {
+      auto const [layouts, bytes] = lay_out_all(settings);
+      states_.allocate(layouts, bytes);
+    }
     order_by_kind();
     plan_ = plan_chunks(counts_in_order());
     chunks_ = upload(machine_, plan_.chunks);
@@ -39,20 +47,21 @@ class DeviceOptimizer final : public Optimizer::Impl {
       chunk_norms_ = machine_.allocate(plan_.chunks.size() * sizeof(kernels::LambNorms));
       tensor_norms_ = machine_.allocate(parameter_count() * sizeof(kernels::LambNorms));
     }
+    if (memory != nullptr) return;
     fill_states();
     refresh_masters();
   }
 
   [[nodiscard]] BufferView master(std::size_t index) const override {
     auto const whole = parameter(index);
-    auto* const memory = states_.at(layouts_.first[index].master);
+    auto* const memory = states_.of(index).master;
     return memory == nullptr ? whole : BufferView(memory, whole.count, DataType::f32, whole.device);
   }
   void refresh_masters() override {
     std::vector<BufferView> from;
     std::vector<BufferView> to;
     for (std::size_t i = 0; i < parameter_count(); ++i) {
-      if (layouts_.first[i].master == StateLayout::kNone) continue;
+      if (states_.of(i).master == nullptr) continue;
       from.push_back(parameter(i));
       to.push_back(master(i));
     }
@@ -68,17 +77,17 @@ class DeviceOptimizer final : public Optimizer::Impl {
     return static_cast<std::int64_t const*>(step_.data());
   }
   [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which) const override {
-    return states_.read(layouts_.first[index], which, parameter(index).count, code(index, which));
+    return states_.read(index, which, parameter(index).count, code(index, which));
   }
   void set_state(std::size_t index, std::size_t which, std::span<float const> values) override {
-    states_.write(layouts_.first[index], which, values, code(index, which));
+    states_.write(index, which, values, code(index, which));
   }
   [[nodiscard]] std::size_t state_bytes() const noexcept override {
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < parameter_count(); ++i) {
       std::size_t const count = parameter(i).count;
       std::size_t const states = state_names(options_of(i)).size();
-      if (layouts_.first[i].master != StateLayout::kNone) bytes += count * sizeof(float);
+      if (states_.of(i).master != nullptr) bytes += count * sizeof(float);
       std::size_t const blocks = (count + kernels::kStateBlock - 1) / kernels::kStateBlock;
       bytes += states * (states_.packs() ? count + blocks * sizeof(float) : count * sizeof(float));
     }
@@ -182,18 +191,18 @@ class DeviceOptimizer final : public Optimizer::Impl {
     std::vector<kernels::cuda::UpdateTensor> tensors;
     for (std::size_t position = 0; position < order_.size(); ++position) {
       std::size_t const index = order_[position];
-      auto const& layout = layouts_.first[index];
+      auto const& places = states_.of(index);
       auto const whole = parameter(index);
       kernels::cuda::UpdateTensor tensor{};
       tensor.parameter = whole.data;
       tensor.parameter_type = whole.dtype;
-      tensor.master = static_cast<float*>(states_.at(layout.master));
+      tensor.master = places.master;
       for (std::size_t which = 0; which < 3; ++which) {
         if (states_.packs()) {
-          tensor.packed[which] = static_cast<std::uint8_t*>(states_.at(layout.values[which]));
-          tensor.scales[which] = static_cast<float*>(states_.at(layout.scales[which]));
+          tensor.packed[which] = static_cast<std::uint8_t*>(places.values[which]);
+          tensor.scales[which] = places.scales[which];
         } else {
-          tensor.state[which] = static_cast<float*>(states_.at(layout.values[which]));
+          tensor.state[which] = static_cast<float*>(places.values[which]);
         }
       }
       tensor.group = static_cast<std::uint32_t>(group_of(index));
@@ -295,7 +304,6 @@ class DeviceOptimizer final : public Optimizer::Impl {
   }
 
   Machine machine_;
-  std::pair<std::vector<StateLayout>, std::size_t> layouts_;  // and the bytes of all
   DeviceStates<Machine> states_;
   GradientTable<Machine> gradients_;
   std::vector<kernels::cuda::RuleKind> kinds_;  // by parameter

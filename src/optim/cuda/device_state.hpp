@@ -23,51 +23,76 @@ struct StateLayout {
   std::size_t scales[3] = {kNone, kNone, kNone};  ///< where packed
 };
 
+/// The same in a machine's memory; null: there is none.
+struct StatePlaces {
+  float* master = nullptr;
+  void* values[3] = {};
+  float* scales[3] = {};
+};
+
 /// Appends a parameter's arrays, each at 256 bytes, to `end`.
 [[nodiscard]] StateLayout lay_out(BufferView const& parameter, OptimizerOptions const& options,
                                   OptimizerSettings const& settings, std::size_t& end);
 
-/// Reads and writes states in a machine's memory, for checkpoints. Blocks.
+/// What optimizers keep of their parameters, in a machine's memory: their own or, where they are given some, the
+/// caller's. read() and write() are for checkpoints, and block.
 template <typename Machine>
 class DeviceStates {
  public:
-  DeviceStates(Machine machine, std::size_t bytes, bool packs) : machine_(machine), packs_(packs) {
-    MemoryScope const scope(MemoryKind::optimizer);
+  DeviceStates(Machine machine, bool packs) : machine_(machine), packs_(packs) {}
+
+  /// Zeros, laid out so.
+  void allocate(std::vector<StateLayout> const& layouts, std::size_t bytes) {
     memory_ = machine_.allocate(bytes);
+    for (auto const& layout : layouts) {
+      StatePlaces& places = places_.emplace_back();
+      places.master = static_cast<float*>(at(layout.master));
+      for (std::size_t which = 0; which < 3; ++which) {
+        places.values[which] = at(layout.values[which]);
+        places.scales[which] = static_cast<float*>(at(layout.scales[which]));
+      }
+    }
+  }
+  void borrow(std::vector<ParameterMemory> const& memory) {
+    for (auto const& one : memory) {
+      StatePlaces& places = places_.emplace_back();
+      places.master = static_cast<float*>(one.master.data);
+      for (std::size_t which = 0; which < one.states.size(); ++which) places.values[which] = one.states[which].data;
+    }
   }
 
-  [[nodiscard]] void* at(std::size_t offset) const {
-    return offset == StateLayout::kNone ? nullptr : static_cast<std::byte*>(memory_.data()) + offset;
-  }
+  [[nodiscard]] StatePlaces const& of(std::size_t index) const { return places_[index]; }
   [[nodiscard]] bool packs() const noexcept { return packs_; }
 
-  [[nodiscard]] std::vector<float> read(StateLayout const& layout, std::size_t which, std::size_t count,
+  [[nodiscard]] std::vector<float> read(std::size_t index, std::size_t which, std::size_t count,
                                         kernels::StateCode code) const {
     std::vector<float> values(count);
+    auto const& places = of(index);
     if (!packs_) {
-      machine_.read(values.data(), at(layout.values[which]), count * sizeof(float));
+      machine_.read(values.data(), places.values[which], count * sizeof(float));
       return values;
     }
     std::vector<std::uint8_t> packed(count);
     std::vector<float> scales(blocks(count));
-    machine_.read(packed.data(), at(layout.values[which]), packed.size());
-    machine_.read(scales.data(), at(layout.scales[which]), scales.size() * sizeof(float));
+    machine_.read(packed.data(), places.values[which], packed.size());
+    machine_.read(scales.data(), places.scales[which], scales.size() * sizeof(float));
     for_each_block(count, [&](std::size_t first, std::size_t length, std::size_t block) {
       kernels::unpack_state(code, packed.data() + first, scales[block], length, values.data() + first);
     });
     return values;
   }
 
-  void write(StateLayout const& layout, std::size_t which, std::span<float const> values, kernels::StateCode code) {
-    if (!packs_) return machine_.write(at(layout.values[which]), values.data(), values.size() * sizeof(float));
+  void write(std::size_t index, std::size_t which, std::span<float const> values, kernels::StateCode code) {
+    auto const& places = of(index);
+    if (!packs_) return machine_.write(places.values[which], values.data(), values.size() * sizeof(float));
     std::vector<std::uint8_t> packed(values.size());
     std::vector<float> scales(blocks(values.size()));
     for_each_block(values.size(), [&](std::size_t first, std::size_t length, std::size_t block) {
       scales[block] =
           kernels::pack_state(code, values.data() + first, length, kernels::kNearest, packed.data() + first);
     });
-    machine_.write(at(layout.values[which]), packed.data(), packed.size());
-    machine_.write(at(layout.scales[which]), scales.data(), scales.size() * sizeof(float));
+    machine_.write(places.values[which], packed.data(), packed.size());
+    machine_.write(places.scales[which], scales.data(), scales.size() * sizeof(float));
   }
 
  private:
@@ -79,9 +104,14 @@ class DeviceStates {
     }
   }
 
+  [[nodiscard]] void* at(std::size_t offset) const {
+    return offset == StateLayout::kNone ? nullptr : static_cast<std::byte*>(memory_.data()) + offset;
+  }
+
   Machine machine_;
   bool packs_;
   Buffer memory_;
+  std::vector<StatePlaces> places_;  // by parameter
 };
 
 }  // namespace weft::cuda

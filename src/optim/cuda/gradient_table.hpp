@@ -9,13 +9,18 @@
 
 namespace weft::cuda {
 
-/// Where the gradients of a step are, in a machine's memory. Steps whose gradients are where the last step's were
-/// launch nothing.
+/// Where tensors are that may move from call to call, such as gradients from step to step, in a machine's memory. While
+/// they stay where they were, nothing is launched.
 template <typename Machine>
 class GradientTable {
  public:
   GradientTable(Machine machine, std::size_t count)
       : machine_(machine), memory_(machine.allocate(count * sizeof(Pointer))), known_(count) {}
+  /// These, at first. Blocks.
+  GradientTable(Machine machine, std::span<BufferView const> tensors) : machine_(machine) {
+    for (auto const& view : tensors) known_.push_back({view.data, view.dtype});
+    memory_ = upload(machine, known_);
+  }
 
   [[nodiscard]] kernels::cuda::TensorPointer const* data() const { return static_cast<Pointer const*>(memory_.data()); }
 

@@ -52,7 +52,27 @@ kernels::cuda::Scalar scalar_at(float const* at) {
 class GradientList::Impl : public MeasuredTensors<Gpu> {
  public:
   explicit Impl(std::span<BufferView const> gradients)
-      : MeasuredTensors(machine_of(gradients, "GradientList"), gradients) {}
+      : MeasuredTensors(machine_of(gradients, "GradientList"), gradients) {
+    for (auto const& gradient : gradients) counts_.push_back(gradient.count);
+  }
+
+  void replace(std::span<BufferView const> gradients, Stream const& stream) {
+    if (gradients.size() != counts_.size()) {
+      throw Error(ErrorCode::invalid_argument, "GradientList::replace: " + std::to_string(gradients.size()) +
+                                                   " tensors for " + std::to_string(counts_.size()));
+    }
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      check_tensor(gradients[i], i, machine().device(), "GradientList::replace");
+      if (gradients[i].count == counts_[i]) continue;
+      throw Error(ErrorCode::invalid_argument, "GradientList::replace: tensor " + std::to_string(i) + " is " +
+                                                   describe(gradients[i]) + ", it had " + std::to_string(counts_[i]) +
+                                                   " elements");
+    }
+    MeasuredTensors::replace(gradients, &stream);
+  }
+
+ private:
+  std::vector<std::size_t> counts_;
 };
 
 GradientList::GradientList(std::span<BufferView const> gradients) : impl_(std::make_unique<Impl>(gradients)) {}
@@ -60,6 +80,9 @@ GradientList::~GradientList() = default;
 GradientList::GradientList(GradientList&&) noexcept = default;
 GradientList& GradientList::operator=(GradientList&&) noexcept = default;
 
+void GradientList::replace(std::span<BufferView const> gradients, Stream const& stream) {
+  impl_->replace(gradients, stream);
+}
 void GradientList::measure(MeasureOptions const& options, Stream const& stream) {
   impl_->measure({.factor = scalar_at(options.inv_scale),
                   .largest = options.type == NormType::inf,

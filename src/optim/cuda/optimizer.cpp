@@ -5,8 +5,9 @@
 namespace weft {
 
 std::unique_ptr<Optimizer::Impl> make_cuda_optimizer(std::vector<ParameterGroup> const& groups,
-                                                     OptimizerSettings const& settings, int device) {
-  return std::make_unique<cuda::DeviceOptimizer<cuda::Gpu>>(cuda::Gpu(device), groups, settings);
+                                                     OptimizerSettings const& settings,
+                                                     std::vector<ParameterMemory> const* memory, int device) {
+  return std::make_unique<cuda::DeviceOptimizer<cuda::Gpu>>(cuda::Gpu(device), groups, settings, memory);
 }
 
 std::unique_ptr<GradScaler::Impl> make_cuda_scaler(int device) {

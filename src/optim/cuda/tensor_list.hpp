@@ -7,39 +7,36 @@
 #include "kernels/cuda/gradients/measure.hpp"
 #include "optim/cuda/chunk_plan.hpp"
 #include "optim/cuda/gpu.hpp"
+#include "optim/cuda/gradient_table.hpp"
 
 namespace weft::cuda {
 
 /// Many tensors on one machine that kernels go through in one launch. The tables are uploaded once; then calls only
-/// launch. The tensors outlive it.
+/// launch. The tensors outlive it, or are replaced.
 template <typename Machine>
 class TensorList {
  public:
   /// `out` gets what is computed from `x` and `y`, tensor by tensor of equal counts; `y` may be empty.
   TensorList(Machine machine, std::span<BufferView const> x, std::span<BufferView const> y,
              std::span<BufferView const> out)
-      : machine_(machine),
-        x_(upload(machine, pointers(x))),
-        y_(upload(machine, pointers(y))),
-        out_(upload(machine, pointers(out))) {
-    std::vector<std::size_t> counts;
-    for (auto const& view : x) counts.push_back(view.count);
-    auto const plan = plan_chunks(counts);
-    chunk_count_ = plan.chunks.size();
-    chunks_ = upload(machine, plan.chunks);
-    ranges_of(plan);
+      : machine_(machine), x_(machine, x), y_(upload(machine, pointers(y))), out_(upload(machine, pointers(out))) {
+    divide(x);
   }
   /// Of tensors that change in place.
-  TensorList(Machine machine, std::span<BufferView const> tensors) : TensorList(machine, tensors, {}, tensors) {}
+  TensorList(Machine machine, std::span<BufferView const> tensors) : machine_(machine), x_(machine, tensors) {
+    divide(tensors);
+  }
+
+  /// Of tensors that change in place: from now on as many others, of as many elements each.
+  void replace(std::span<BufferView const> tensors, Stream const* stream) { x_.set(0, tensors, stream); }
 
   [[nodiscard]] Machine const& machine() const noexcept { return machine_; }
 
   template <typename Op>
   void map(Op const& op, float* found_inf, Stream const* stream) const {
     using kernels::cuda::TensorPointer;
-    kernels::cuda::MapTable const table{static_cast<TensorPointer const*>(x_.data()),
-                                        static_cast<TensorPointer const*>(y_.data()),
-                                        static_cast<TensorPointer const*>(out_.data()), chunks()};
+    auto const* const out = out_.data() != nullptr ? static_cast<TensorPointer const*>(out_.data()) : x_.data();
+    kernels::cuda::MapTable const table{x_.data(), static_cast<TensorPointer const*>(y_.data()), out, chunks()};
     machine_.launch(kernels::cuda::MapBody<Op>{table, op, found_inf}, chunk_count_, stream);
   }
 
@@ -47,9 +44,7 @@ class TensorList {
   [[nodiscard]] kernels::cuda::Chunk const* chunks() const {
     return static_cast<kernels::cuda::Chunk const*>(chunks_.data());
   }
-  [[nodiscard]] kernels::cuda::TensorPointer const* tensors() const {
-    return static_cast<kernels::cuda::TensorPointer const*>(x_.data());
-  }
+  [[nodiscard]] kernels::cuda::TensorPointer const* tensors() const { return x_.data(); }
   [[nodiscard]] std::size_t chunk_count() const noexcept { return chunk_count_; }
   [[nodiscard]] std::vector<kernels::cuda::PartRange> const& ranges() const noexcept { return ranges_; }
 
@@ -59,14 +54,20 @@ class TensorList {
     for (auto const& view : views) all.push_back({view.data, view.dtype});
     return all;
   }
-  void ranges_of(ChunkPlan const& plan) {
+  void divide(std::span<BufferView const> tensors) {
+    std::vector<std::size_t> counts;
+    for (auto const& view : tensors) counts.push_back(view.count);
+    auto const plan = plan_chunks(counts);
+    chunk_count_ = plan.chunks.size();
+    chunks_ = upload(machine_, plan.chunks);
     for (auto const& range : plan.of_tensor) {
       ranges_.push_back({static_cast<std::uint32_t>(range.first), static_cast<std::uint32_t>(range.count)});
     }
   }
 
   Machine machine_;
-  Buffer x_, y_, out_, chunks_;
+  GradientTable<Machine> x_;
+  Buffer y_, out_, chunks_;  // no `out_`: in place
   std::size_t chunk_count_ = 0;
   std::vector<kernels::cuda::PartRange> ranges_;  // each tensor's chunks
 };

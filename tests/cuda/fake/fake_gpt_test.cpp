@@ -11,6 +11,7 @@
 #include "examples/gpt_reference.hpp"
 #include "gpt_parameters.hpp"
 #include "weft/convert.hpp"
+#include "weft/cpu_layers.hpp"
 #include "weft/cuda_graph.hpp"
 #include "weft/error.hpp"
 
@@ -228,7 +229,76 @@ TEST_F(FakeGpt, LayersRefuseWhatDoesNotFit) {
     layers.attention_gradient(some(48), some(16), some(16), some(16), some(48), {1, 4, 1, 4});
   });
   refused(invalid, "stream is on cpu", [&] { cuda::Layers const other(Stream::cpu(), {1, 1}); });
+  refused(invalid, "one f32 for each row", [&] { layers.layer_norm(some(64), some(7), some(7), some(64), {}, {}); });
+  refused(invalid, "p must be", [&] { layers.bias_dropout_add(some(64), some(64), {}, some(64), {.p = 1}, 8); });
+  refused(ErrorCode::unsupported, "seed_at is 1 f32",
+          [&] { layers.bias_dropout_add(some(64), some(64), {}, some(64), {.seed_at = some(1)}, 8); });
+  refused(invalid, "scratch is 15 f32 on cuda:0; it must be 16", [&] {
+    cuda::Layers const other(stream, {1, 8}, some(15));
+  });
+  cuda::Layers fused(stream, {1, 8}, some(16));
+  refused(ErrorCode::unsupported, "linear: these layers", [&] { fused.linear(some(8), some(8), some(64), {1, 8, 8}); });
   EXPECT_EQ(gpu.count("cudaLaunchKernel") + gpu.count("cublasGemmStridedBatchedEx"), calls);
+}
+
+TEST_F(FakeGpt, FusedLayersInTheCallersMemoryAreThoseOfTheCpu) {
+  constexpr std::size_t kRows = 70;
+  constexpr std::size_t kWidth = 33;
+  cuda::Layers::Limits const limits{kRows, kWidth};
+  Buffer const scratch = cuda::allocate(cuda::Layers::scratch_count(limits), DataType::f32);
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  auto const draw = [&](std::size_t count) {
+    std::vector<float> values(count);
+    for (float& value : values) value = normal(random);
+    return values;
+  };
+  auto x = draw(kRows * kWidth), residual = draw(kRows * kWidth);
+  std::vector<float> zeros(kWidth), y(x.size()), dx(x.size()), db(kWidth);
+  auto const view = [](std::vector<float>& values) { return BufferView(std::span(values)); };
+  cpu::Dropout const dropout{.p = 0.3, .seed = 0x123456789ABCDEF};
+  cpu::bias_dropout_add(view(y), view(x), view(zeros), view(residual), dropout);
+  cpu::bias_dropout_gradient(view(dx), view(db), view(x), dropout);
+
+  Buffer const gx = on_device(x, DataType::f32, stream);
+  Buffer const gr = on_device(residual, DataType::f32, stream);
+  Buffer const gy = cuda::allocate(x.size(), DataType::f32);
+  Buffer const gdx = cuda::allocate(x.size(), DataType::f32);
+  Buffer const gdb = on_device(std::vector<float>(kWidth, NAN), DataType::f32, stream);
+  Buffer const seed = Buffer::host(1, DataType::i64);
+  *static_cast<std::uint64_t*>(seed.data()) = dropout.seed;
+  Buffer const gseed = cuda::allocate(1, DataType::i64);
+  cuda::copy(gseed.view(), seed.view(), stream);
+  auto const waits = gpu.host_waits_here();
+  {
+    cuda::Layers layers(stream, limits, scratch.view());
+    cuda::Dropout const there{.p = dropout.p, .seed_at = gseed.view()};
+    layers.bias_dropout_add(gy.view(), gx.view(), {}, gr.view(), there, kWidth);
+    layers.bias_dropout_gradient(gdx.view(), gdb.view(), gx.view(), there, 0);
+  }
+  EXPECT_EQ(gpu.host_waits_here(), waits);
+  EXPECT_EQ(in_f32(gdx.view(), stream), dx);
+  auto const got = in_f32(gy.view(), stream);
+  for (std::size_t i = 0; i < y.size(); ++i)
+    ASSERT_NEAR(got[i], y[i], 1e-6) << i;  // some CPUs have no fused multiply-add
+  auto const sums = in_f32(gdb.view(), stream);
+  for (std::size_t i = 0; i < kWidth; ++i) EXPECT_NEAR(sums[i], db[i], 1e-5);
+
+  // Without weights or rows.
+  cuda::Layers layers(stream, limits, scratch.view());
+  Buffer const mean = cuda::allocate(kRows, DataType::f32);
+  Buffer const rstd = cuda::allocate(kRows, DataType::f32);
+  Buffer const ones = on_device(std::vector<float>(kWidth, 1), DataType::f32, stream);
+  layers.layer_norm(gy.view(), mean.view(), rstd.view(), gx.view(), ones.view(), {}, 0.5F);
+  layers.layer_norm(gdx.view(), mean.view(), rstd.view(), gx.view(), {}, {}, 0.5F);
+  EXPECT_EQ(in_f32(gy.view(), stream), in_f32(gdx.view(), stream));
+  layers.bias_gelu(gy.view(), gx.view(), {}, kWidth);
+  EXPECT_NEAR(in_f32(gy.view(), stream)[0],
+              0.5 * x[0] * (1 + std::tanh(0.7978845608 * (x[0] + 0.044715 * std::pow(x[0], 3)))), 1e-6);
+  auto const none = gx.view().slice(0, 0);
+  layers.layer_norm(none, none, none, none, ones.view(), {});
+  layers.bias_gelu_gradient(none, gdb.view(), none, none, {}, 0);
+  EXPECT_EQ(in_f32(gdb.view(), stream), zeros);
 }
 
 TEST_F(FakeGpt, GraphsReplayAndRefuseWhatCannotBeRecorded) {

@@ -67,6 +67,69 @@ TEST(FakeKernels, RunInTheOrderOfTheirStream) {
   EXPECT_EQ(*static_cast<float const*>(values.on_gpu.data()), 2 * before);
 }
 
+TEST(FakeKernels, StatesLieInTheCallersMemoryWithWhatIsThere) {
+  FakeGpu gpu;
+  Twins const parameters(gpu, 5003, 5);
+  Twins const gradients(gpu, 5003, 6);
+  Twins const moments(gpu, 5003, 7);
+  Twins const squares(gpu, 5003, 8);
+  for (std::size_t i = 0; i < 5003; ++i) {
+    for (auto const& one : {squares.on_host.view(), squares.on_gpu.view()}) {
+      auto& value = static_cast<float*>(one.data)[i];
+      value *= value;
+    }
+  }
+  std::vector<ParameterGroup> const on_host{{{parameters.on_host.view()}, AdamWOptions{}}};
+  std::vector<ParameterGroup> const on_gpu{{{parameters.on_gpu.view()}, AdamWOptions{}}};
+  Optimizer host(on_host, {{{}, {moments.on_host.view(), squares.on_host.view()}}}, {});
+  Optimizer device(on_gpu, {{{}, {moments.on_gpu.view(), squares.on_gpu.view()}}}, {});
+  for (auto* one : {&host, &device}) one->set_step_count(4);
+  Stream const stream = gpu.make_stream();
+  for (int step = 0; step < 2; ++step) {
+    host.step({{gradients.on_host.view()}});
+    device.step({{gradients.on_gpu.view()}}, {.stream = &stream});
+  }
+  Stream(stream).synchronize();
+  parameters.expect_equal();
+  moments.expect_equal();
+  squares.expect_equal();
+  EXPECT_EQ(device.state(0, 1), host.state(0, 1));
+  EXPECT_EQ(device.step_count(), 6);
+  EXPECT_THROW(Optimizer(on_gpu, {{{}, {moments.on_gpu.view(), squares.on_host.view()}}}, {}), Error);
+  EXPECT_THROW(Optimizer(on_gpu, {{{}, {moments.on_gpu.view()}}}, {}), Error);
+  EXPECT_THROW(Optimizer(on_gpu, {}, {}), Error);
+}
+
+TEST(FakeKernels, AListTakesOtherTensorsOfTheSameSizes) {
+  FakeGpu gpu;
+  Stream const stream = gpu.make_stream();
+  Twins const small(gpu, 11, 9);
+  Twins const large(gpu, 70001, 10);
+  Twins const other(gpu, 70001, 11);
+  cuda::GradientList list({{small.on_gpu.view(), large.on_gpu.view()}});
+  list.measure({}, stream);
+  EXPECT_NEAR(list.read_norm().norm, gradient_norm({{small.on_host.view(), large.on_host.view()}}).norm, 1e-4);
+  auto const waits = gpu.host_waits_here();
+  std::vector<BufferView> const moved{small.on_gpu.view(), other.on_gpu.view()};
+  list.replace(moved, stream);
+  auto const launches = gpu.count("cudaLaunchKernel");
+  list.replace(moved, stream);  // they are there already
+  EXPECT_EQ(gpu.count("cudaLaunchKernel"), launches);
+  list.measure({}, stream);
+  EXPECT_EQ(gpu.host_waits_here(), waits);
+  EXPECT_NEAR(list.read_norm().norm, gradient_norm({{small.on_host.view(), other.on_host.view()}}).norm, 1e-4);
+  Buffer const factor = gpu.allocate(1, DataType::f32);
+  *static_cast<float*>(factor.data()) = 4;
+  list.scale(static_cast<float const*>(factor.data()), stream);
+  Stream(stream).synchronize();
+  large.expect_equal();
+  EXPECT_EQ(static_cast<float const*>(other.on_gpu.data())[70000],
+            4 * static_cast<float const*>(other.on_host.data())[70000]);
+  EXPECT_THROW(list.replace({{small.on_gpu.view()}}, stream), Error);
+  EXPECT_THROW(list.replace({{small.on_gpu.view(), small.on_gpu.view()}}, stream), Error);
+  EXPECT_THROW(list.replace({{small.on_gpu.view(), large.on_host.view()}}, stream), Error);
+}
+
 TEST(FakeKernels, ValuesAreConvertedBetweenHostAndGpu) {
   FakeGpu gpu;
   Twins const values(gpu, 5001, 4);

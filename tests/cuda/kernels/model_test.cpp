@@ -133,6 +133,27 @@ TYPED_TEST(ModelKernelsTest, LayerNormAndItsGradients) {
   }
 }
 
+TYPED_TEST(ModelKernelsTest, LayerNormWithoutWeights) {
+  for (auto const& shape : kShapes) {
+    this->prepare(shape, DataType::bf16);
+    auto const width = static_cast<std::uint32_t>(shape.width);
+    auto const x = this->tensor(this->draw(this->count())), dy = this->tensor(this->draw(this->count()));
+    auto const ones = this->floats(std::vector<float>(width, 1)), zeros = this->floats(std::vector<float>(width));
+    auto const mean = this->floats(std::vector<float>(shape.rows)), rstd = this->floats(std::vector<float>(shape.rows));
+    auto const run = [&](kc::TensorPointer const& w, kc::TensorPointer const& b) {
+      auto const y = this->tensor(x.get()), dx = this->tensor(x.get());
+      this->machine_->launch(
+          kc::LayerNormBody{this->pointer(y), this->pointer(x), w, b, this->data(mean), this->data(rstd), width, 1e-3F},
+          shape.rows, nullptr);
+      this->machine_->launch(kc::LayerNormInputBody{this->pointer(dx), this->pointer(dy), this->pointer(x), w,
+                                                    this->data(mean), this->data(rstd), width},
+                             shape.rows, nullptr);
+      return std::pair(y.get(), dx.get());
+    };
+    EXPECT_EQ(run({}, {}), run(this->pointer(ones), this->pointer(zeros))) << shape.rows << "x" << shape.width;
+  }
+}
+
 double gelu(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
@@ -237,6 +258,27 @@ TYPED_TEST(ModelKernelsTest, DropoutDiffersBetweenStepsAndCalls) {
   EXPECT_EQ(draw(0, 0), draw(0, 0));
   EXPECT_NE(draw(0, 0), draw(0, 1));
   EXPECT_NE(draw(0, 0), draw(1, 0));
+}
+
+TYPED_TEST(ModelKernelsTest, DropoutReadsItsSeedWhenItRuns) {
+  this->prepare({5, 37}, DataType::f32);
+  auto const machine = *this->machine_;
+  std::uint64_t seed = 0x123456789ABCDEF;
+  Buffer const memory = machine.allocate(sizeof seed);
+  machine.write(memory.data(), &seed, sizeof seed);
+  auto const draw = [&](kc::Dropout const& dropout) {
+    auto ones = this->floats(std::vector<float>(this->count(), 1));
+    auto zeros = this->floats(std::vector<float>(this->count(), 0));
+    machine.launch(
+        kc::BiasDropoutAddBody{this->pointer(ones), this->pointer(ones), {}, this->pointer(zeros), dropout, 37}, 5,
+        nullptr);
+    return ones.get();
+  };
+  auto there = kc::Dropout::with(0.5, 1, 0, nullptr);
+  there.seed_at = static_cast<std::uint64_t const*>(memory.data());
+  EXPECT_EQ(draw(there), draw(kc::Dropout::with(0.5, seed, 0, nullptr)));
+  machine.write(memory.data(), &(seed = 2), sizeof seed);
+  EXPECT_EQ(draw(there), draw(kc::Dropout::with(0.5, seed, 0, nullptr)));
 }
 
 TYPED_TEST(ModelKernelsTest, CrossEntropyAndItsGradient) {

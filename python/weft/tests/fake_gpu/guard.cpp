@@ -1,8 +1,10 @@
 // torch's interface of devices, over the table of CUDA's functions that the fake stands behind.
 #include <map>
 #include <mutex>
+#include <new>
 #include <vector>
 
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
@@ -102,6 +104,24 @@ class FakeGuard final : public c10::impl::DeviceGuardImplInterface {
   }
 };
 
+/// What autograd asks, which else would not know streams: it runs nodes on those of their forward.
+struct FakeHooks final : at::CUDAHooksInterface {
+  void init() const override {}
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasCUDA() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex /*device*/) const override { return true; }
+  c10::DeviceIndex current_device() const override { return getCurrentDevice(); }
+  c10::DeviceIndex deviceCount() const override { return static_cast<c10::DeviceIndex>(devices_); }
+  int getNumGPUs() const override { return devices_; }
+  c10::DeviceIndex getCurrentDevice() const override {
+    int index = 0;
+    check(cuda().get_device(&index));
+    return static_cast<c10::DeviceIndex>(index);
+  }
+  void setCurrentDevice(c10::DeviceIndex device) const override { check(cuda().set_device(device)); }
+};
+
 }  // namespace
 
 /// DDP times its steps by CUDA events of torch's own.
@@ -114,6 +134,10 @@ void install_fake_cuda(int devices) {
   static FakeGuard const guard;
   devices_ = devices;
   c10::impl::DeviceGuardImplRegistrar const registrar(c10::kCUDA, &guard);
+  // torch has made its own long ago, and for good; an object of the same class, which has no members.
+  auto const& hooks = at::detail::getCUDAHooks();
+  static_assert(sizeof(FakeHooks) == sizeof(at::CUDAHooksInterface));
+  new (const_cast<at::CUDAHooksInterface*>(&hooks)) FakeHooks;
   c10d::TimerRegistry()->Register(
       c10::kCUDA, [](c10::Device /*device*/) { return std::make_unique<NoTimer>(); }, c10::REGISTRY_PREFERRED);
 }

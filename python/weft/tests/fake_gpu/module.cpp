@@ -47,6 +47,7 @@ PYBIND11_MODULE(_fake_gpu, module) {
   module.def("set_device", [](int device) { static_cast<void>(FakeGpu::functions().set_device(device)); });
   module.def("new_stream", [](int device) { return new_stream(static_cast<c10::DeviceIndex>(device)); });
   module.def("current_stream", [](int device) { return current_stream(static_cast<c10::DeviceIndex>(device)); });
+  module.def("default_stream", [](int device) { return stream_of(0, static_cast<c10::DeviceIndex>(device)); });
   module.def("set_stream", [](c10::Stream stream) { set_current_stream(stream); });
   module.def(
       "synchronize", [] { static_cast<void>(FakeGpu::functions().device_synchronize()); },
@@ -56,6 +57,15 @@ PYBIND11_MODULE(_fake_gpu, module) {
       .def("open", &Gate::open);
   module.def("calls", [](std::string const& name) { return FakeGpu::current().count(name); });
   module.def("host_waits_here", [] { return FakeGpu::current().host_waits_here(); });
+  module.def(
+      "host_waits",
+      [] {
+        std::size_t waits = 0;
+        for (auto const* name : {"cudaStreamSynchronize", "cudaEventSynchronize", "cudaFree", "cudaDeviceSynchronize"})
+          waits += FakeGpu::current().count(name);
+        return waits;
+      },
+      "Of all threads; those that only ask do not count.");
   module.def("violations", [] { return FakeGpu::current().violations(); });
   module.def("recorded_uses", &recorded_uses);
   module.def("live_bytes", [] { return FakeGpu::current().live_bytes(); });

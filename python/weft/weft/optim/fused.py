@@ -8,6 +8,7 @@ import math
 import torch
 
 from weft import backend, local
+from weft.optim.cores import GpuCore, HostCore, Inputs
 from weft.optim.slots import Slot
 
 # torch's arguments that choose one of its implementations: taken, so that programs need no change, and of no effect.
@@ -86,10 +87,10 @@ class FusedOptimizer:
             raise ValueError(f"{self._name}: no parameters can be added where there are copies")
         for parameter in group["params"]:
             here = local.tensor(parameter)
-            if (here.dtype != local.WIDE and here.dtype not in local.NARROW) or here.device.type != "cpu":
+            if (here.dtype != local.WIDE and here.dtype not in local.NARROW) or not local.computes_on(here.device):
                 raise TypeError(
                     f"{self._name}: {self._where(parameter)} is {here.dtype} on {here.device}; weft's optimizers take "
-                    "float32, bfloat16 and float16 on the CPU"
+                    f"float32, bfloat16 and float16 on {local.devices_in_words()}"
                 )
             if self._kind(group) == "Lamb" and local.is_sharded(parameter):
                 raise ValueError(f"{self._name}: {self._where(parameter)} is sharded, and Lamb needs norms of whole tensors")
@@ -145,18 +146,37 @@ class FusedOptimizer:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if "_amp" in self.__dict__:
-            found, inv_scale = self._amp
-            if inv_scale is None:
-                self._fused_step(1.0, float(found) == 0)
-            else:
-                self._fused_step(inv_scale, True, found)
+        parameters = [parameter for parameter in self._all_parameters() if parameter.grad is not None]
+        if not parameters:
             return loss
-        found_inf = getattr(self, "found_inf", None)  # both set by torch.amp.GradScaler for the time of this call
-        scale = getattr(self, "grad_scale", None)
-        inv_scale = 1.0 if scale is None else 1.0 / float(scale)
-        self._fused_step(inv_scale, found_inf is None or float(found_inf) == 0)
+        found_inf, inv_scale, look = self._scaling()
+        if self._device_of(parameters).type == "cuda":
+            self._step_on_gpu(parameters, inv_scale, found_inf, look)
+        elif look:
+            self._step_on_host(parameters, float(inv_scale), True, found_inf)
+        else:
+            self._step_on_host(parameters, 1.0 if inv_scale is None else float(inv_scale), found_inf is None or float(found_inf) == 0)
         return loss
+
+    def _scaling(self):
+        """What is not 0 where the step is to be skipped, what gradients are still to be multiplied by (None: nothing), and whether
+        the first is to be found out."""
+        if "_amp" in self.__dict__:
+            found_inf, inv_scale = self._amp
+            return found_inf, inv_scale, inv_scale is not None
+        scale = getattr(self, "grad_scale", None)  # set by torch.amp.GradScaler for the time of this call, as found_inf
+        return getattr(self, "found_inf", None), None if scale is None else scale.reciprocal(), False
+
+    def _device_of(self, parameters):
+        device = local.tensor(parameters[0]).device
+        for parameter in parameters:
+            here = local.tensor(parameter).device
+            if here != device:
+                raise RuntimeError(
+                    f"{self._name}: {self._where(parameters[0])} is on {device}, {self._where(parameter)} on {here}; make an "
+                    "optimizer for each device"
+                )
+        return device
 
     def _scaled_step(self, found_inf, inv_scale):
         """weft.amp.GradScaler's: with `inv_scale` gradients are still scaled, and `found_inf` is to be found out."""
@@ -167,11 +187,10 @@ class FusedOptimizer:
             del self._amp
 
     @torch.no_grad()
-    def _fused_step(self, inv_scale: float, apply: bool, found_inf: torch.Tensor | None = None):
+    def _step_on_host(self, parameters, inv_scale: float, apply: bool, found_inf: torch.Tensor | None = None):
         """A step of gradients that are still multiplied by 1/inv_scale, unless not `apply`. With `found_inf` they are
         looked at first, and where one is not finite that becomes 1 and the step is skipped. One pass over gradients for
         this and for max_norm, one over everything."""
-        parameters = [parameter for parameter in self._all_parameters() if parameter.grad is not None]
         gradients = [self._gradient(parameter) for parameter in parameters]
         clip = 1.0
         if found_inf is not None or self._max_norm is not None:
@@ -184,14 +203,38 @@ class FusedOptimizer:
             if found_inf is not None and not finite:
                 found_inf.fill_(1)
                 apply = False
-        if apply and parameters:
+        if apply:
             self._bring_up_to_date(parameters)
-            numbers = [self._slots[parameter].index for parameter in parameters]
-            self._core.step(numbers, gradients, self._steps, inv_scale, clip)
-            self._finish(parameters)
+            self._update(parameters, gradients, Inputs(inv_scale, clip))
         elif self._zero_gradients:
             for gradient in gradients:
                 gradient.zero_()
+        self._remember_zeros(parameters)
+
+    @torch.no_grad()
+    def _step_on_gpu(self, parameters, inv_scale, found_inf, look: bool):
+        """The same without waiting: whether the step is one, the GPU finds out when it gets there. To it a skipped step was one:
+        versions of tensors go on."""
+        gradients = [self._gradient(parameter) for parameter in parameters]
+        self._bring_up_to_date(parameters)
+        clip = None
+        if look or self._max_norm is not None:
+            if found_inf is None:
+                found_inf = torch.zeros((), device=gradients[0].device)
+            self.grad_norm, clip = local.measure_on_gpu(
+                [p.grad for p in parameters], "l2", inv_scale, self._max_norm or 0.0, found_inf, self._name
+            )
+        self._update(parameters, gradients, Inputs(inv_scale, clip, found_inf))
+        self._remember_zeros(parameters)
+
+    def _update(self, parameters, gradients, inputs):
+        self._core.step([self._slots[parameter].index for parameter in parameters], gradients, self._steps, inputs)
+        for parameter in parameters:
+            self._slots[parameter].write()
+        if self._zero_gradients:
+            torch.autograd.graph.increment_version([local.tensor(parameter.grad) for parameter in parameters])
+
+    def _remember_zeros(self, parameters):
         if self._zero_gradients:
             self._zeros = {parameter: (parameter.grad, parameter.grad._version) for parameter in parameters}
 
@@ -207,55 +250,96 @@ class FusedOptimizer:
     def _bring_up_to_date(self, parameters):
         """Before a step of `parameters`: first gradients, memory and states that were replaced, options that were
         changed, values that were written from elsewhere."""
-        wanted = set(parameters)
-        for group in self.param_groups:
-            names = self._names(group)
-            if self._core is None or any(
-                p in wanted and (p not in self._slots or not self._slots[p].fits(p, self.state.get(p, {}), names))
-                for p in group["params"]
-            ):
-                self._make_core(wanted)
-                break
+        if not self._fits(parameters):
+            self._make_core(set(parameters))
         for index, group in enumerate(self.param_groups):
             options = self._options(group)
-            if options != self._core_options[index]:
+            if _differ(options, self._core_options[index]):
                 self._core.set_options(index, self._kind(group), options)
                 self._core_options[index] = options
         for parameter in parameters:
             self._slots[parameter].read()
 
-    def _finish(self, parameters):
-        for parameter in parameters:
-            self._slots[parameter].write()
-        if self._zero_gradients:
-            torch.autograd.graph.increment_version([local.tensor(parameter.grad) for parameter in parameters])
+    def _fits(self, parameters):
+        """Whether the core can make a step of just these, where they and their states now lie."""
+        if self._core is None:
+            return False
+        wanted = set(parameters)
+        for group in self.param_groups:
+            names = self._names(group)
+            for p in group["params"]:
+                if p in wanted and (p not in self._slots or not self._slots[p].fits(p, self.state.get(p, {}), names)):
+                    return False
+        return self._core.takes([self._slots[parameter].index for parameter in parameters])
 
     def _options(self, group):
-        return {name: float(value) if name == "lr" else value for name, value in group.items() if name != "params"}
+        options = {name: value for name, value in group.items() if name != "params"}
+        lr = options["lr"]
+        on_gpu = isinstance(lr, torch.Tensor) and lr.is_cuda and self._steps.is_cuda
+        return options if on_gpu else {**options, "lr": float(lr)}
 
     def _names(self, group):
         return self._states(group) + (["step"] if self._shows_step else [])
 
     def _make_core(self, wanted):
-        """With all parameters that have had a gradient, or are about to."""
+        """With all parameters that have had a gradient, or are about to; `wanted` are those that step now."""
         active = [[p for p in group["params"] if p in self._slots or p in wanted] for group in self.param_groups]
-        self._steps = torch.zeros(sum(map(len, active)))
-        slots, cores, index = {}, [], 0
+        device = self._device_of([p for parameters in active for p in parameters])
+        taken = self._steps_taken(active)
+        self._steps = torch.zeros(len(taken), device=device)
+        options = [self._options(group) for group in self.param_groups]
+        slots, by_group = {}, []
         for group, parameters in zip(self.param_groups, active):
-            entries = []
+            # Side by side what steps together (cores.py).
+            parameters = sorted(parameters, key=lambda p: (taken[p], p in wanted)) if device.type == "cuda" else parameters
+            by_group.append([])
             for parameter in parameters:
-                slot = Slot(index, parameter, self._copies.get(parameter), self._master_weights)
-                old = self._slots.get(parameter)
-                first = old.step if old is not None and not self._shows_step else None
+                slot = Slot(len(slots), parameter, self._copies.get(parameter), self._master_weights, parameter in wanted)
                 state = self.state.get(parameter, {})
                 slot.adopt(parameter, state, self._states(group), self._initial(group))
-                slot.count(state, self._steps[index], first, self._shows_step)
+                slot.count(state, self._steps[slot.index], self._shows_step)
                 if state:
                     self.state[parameter] = state
                 slots[parameter] = slot
-                entries.append(slot.for_core())
-                index += 1
-            cores.append((self._kind(group), self._options(group), entries))
+                by_group[-1].append(slot)
+        counts = [taken[parameter] for parameter in slots]
+        self._steps.copy_(torch.tensor(counts))
+        groups = [(self._kind(group), chosen) for group, chosen in zip(self.param_groups, options)]
         self._slots = slots
-        self._core = backend.extension().TensorOptimizer(cores, self._master_weights, self._zero_gradients)
-        self._core_options = [options for _, options, _ in cores]
+        if device.type == "cuda":
+            self._core = GpuCore(groups, by_group, self._master_weights, self._zero_gradients, counts)
+        else:
+            self._core = HostCore(groups, by_group, self._master_weights, self._zero_gradients)
+        self._core_options = options
+
+    def _steps_taken(self, active):
+        """By parameter how many steps it has had, as a number."""
+        taken = {}
+        for group, parameters in zip(self.param_groups, active):
+            names = self._states(group)
+            for parameter in parameters:
+                state, old = self.state.get(parameter, {}), self._slots.get(parameter)
+                if self._shows_step:
+                    taken[parameter] = state.get("step", 0.0)
+                elif old is not None:
+                    taken[parameter] = old.step
+                else:
+                    taken[parameter] = float(bool(names) and all(state.get(name) is not None for name in names))
+        return _as_numbers(taken)
+
+
+def _as_numbers(values: dict) -> dict:
+    """Numbers and tensors of one element; a GPU is asked once."""
+    there = {key: value for key, value in values.items() if isinstance(value, torch.Tensor) and value.is_cuda}
+    read = dict(zip(there, torch.stack([one.detach().float().reshape(()) for one in there.values()]).tolist())) if there else {}
+    return {key: read[key] if key in read else float(value) for key, value in values.items()}
+
+
+def _differ(options: dict, others: dict) -> bool:
+    """Tensors are compared by what they are, not by what they hold."""
+    def differ(one, other):
+        if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+            return one is not other
+        return one != other
+
+    return options.keys() != others.keys() or any(differ(value, others[name]) for name, value in options.items())

@@ -13,9 +13,10 @@ class Slot:
     """``target`` is what is computed with: the parameter, its float32 original, or where the elements of a parameter lie
     with gaps between them a copy without, which is brought up to date before each step and copied back after."""
 
-    def __init__(self, index: int, parameter: torch.Tensor, copy: torch.Tensor | None, master_weights: bool):
+    def __init__(self, index: int, parameter: torch.Tensor, copy: torch.Tensor | None, master_weights: bool, together: bool):
         here = local.tensor(parameter).detach()
         self.index = index
+        self.together = together  # it steps when the others do for which this is so
         self.here = here
         self.dense = here if local.is_dense(here) else torch.empty_like(here, memory_format=torch.contiguous_format)
         self.copy = copy
@@ -39,9 +40,12 @@ class Slot:
         """Memory of the library's for each of `names`, with the values that `state` has, or their first ones."""
         if self.dense is not self.here:
             self.dense.copy_(self.here)
-        self.was_there = all(state.get(name) is not None for name in names) and bool(names)
         names = names + ([MASTER] if self.has_master else [])
-        flats = backend.extension().state_memory([self.dense.numel()] * len(names), memory.account())
+        sizes = [self.dense.numel()] * len(names)
+        if self.dense.is_cuda:
+            flats = backend.extension().state_memory_on_gpu(sizes, self.dense.device, memory.account())
+        else:
+            flats = backend.extension().state_memory(sizes, memory.account())
         for name, flat in zip(names, flats):
             mine = flat.as_strided(self.dense.shape, self.dense.stride())
             theirs = state.get(name)
@@ -57,12 +61,8 @@ class Slot:
             self._renew_master()
         self.version = self.here._version
 
-    def count(self, state: dict, number: torch.Tensor, before: torch.Tensor | None, shown: bool) -> None:
+    def count(self, state: dict, number: torch.Tensor, shown: bool) -> None:
         """The steps that this parameter has had are counted in `number` from now on."""
-        if not shown:
-            number.fill_(before.item() if before is not None else float(self.was_there))
-        elif "step" in state:
-            number.fill_(float(state["step"]))
         if shown:
             state["step"] = number
         self.step = number

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "tensor_optimizer.hpp"
+#include "weft/memory.hpp"
+#include "weft/optimizer.hpp"
+#include "weft/stream.hpp"
+
+namespace weft::torch_backend {
+
+/// Zeros of torch's memory on a GPU: f32 tensors of these sizes, in one piece. Charged to the calling thread's account
+/// for as long as one of them lives.
+[[nodiscard]] std::vector<at::Tensor> state_memory_on_gpu(std::vector<std::int64_t> const& sizes, c10::Device device);
+
+/// Updates torch's tensors on one GPU, which always step together, by a weft::Optimizer; keeps them. Making one waits
+/// for the GPU; steps only enqueue on torch's current stream, and can be captured in CUDA graphs. Not thread-safe.
+class GpuOptimizer {
+ public:
+  /// `steps`: that they have had. @throws c10::ValueError or weft::Error for tensors that do not fit.
+  GpuOptimizer(OptimizerOptions const& options, std::vector<OptimizedTensor> tensors, std::int64_t steps,
+               bool master_weights, bool zero_gradients);
+
+  void set_options(OptimizerOptions const& options) { optimizer_->set_options(0, options); }
+
+  /// What a step reads when it runs: f32 tensors of one element on this GPU.
+  struct Inputs {
+    std::optional<at::Tensor> lr;  ///< instead of the options'
+    std::optional<at::Tensor> inv_scale;
+    std::optional<at::Tensor> clip;
+    std::optional<at::Tensor> found_inf;  ///< not 0: nothing is updated, and the step does not count
+  };
+  /// One gradient for each tensor, of its shape. @throws c10::ValueError or c10::TypeError, and nothing is enqueued,
+  /// for one that does not fit.
+  void step(std::vector<at::Tensor> const& gradients, Inputs const& inputs);
+
+ private:
+  std::vector<OptimizedTensor> tensors_;
+  bool const zero_gradients_;
+  std::optional<Optimizer> optimizer_;
+  std::optional<Stream> stream_;  // of the last step
+};
+
+}  // namespace weft::torch_backend
