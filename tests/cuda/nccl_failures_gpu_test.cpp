@@ -88,31 +88,37 @@ class NcclFailuresOnGpu : public ::testing::Test {
 };
 
 TEST_F(NcclFailuresOnGpu, TheOthersOfAKilledRankAreToldAndGoOn) {
-  auto const exits = run_forked_ranks(3, [&](Communicator& world) {
-    RankOnGpu rank(world, gpus_);
-    EXPECT_EQ(rank.sum_of_ones(world), 3.0F);
-    if (world.rank() == 1) ::kill(::getpid(), SIGKILL);
-    rank.expect_failure(world, ErrorCode::peer_lost,
-                        {"rank 1 died", "all_reduce(1000 × f32, sum), call 2", "shrink()"});
-    auto rest = world.shrink();
-    EXPECT_EQ(rest.size(), 2);
-    EXPECT_EQ(rank.sum_of_ones(rest), 2.0F);
-    return 0;
-  });
+  auto const exits = run_forked_ranks(
+      3,
+      [&](Communicator& world) {
+        RankOnGpu rank(world, gpus_);
+        EXPECT_EQ(rank.sum_of_ones(world), 3.0F);
+        if (world.rank() == 1) ::kill(::getpid(), SIGKILL);
+        rank.expect_failure(world, ErrorCode::peer_lost,
+                            {"rank 1 died", "all_reduce(1000 × f32, sum), call 2", "shrink()"});
+        auto rest = world.shrink();
+        EXPECT_EQ(rest.size(), 2);
+        EXPECT_EQ(rank.sum_of_ones(rest), 2.0F);
+        return 0;
+      },
+      with_timeout(20s));
   EXPECT_EQ(exits[1].signal, SIGKILL);
   expect_all_succeeded({exits[0], exits[2]});
 }
 
 TEST_F(NcclFailuresOnGpu, OtherCallsAreNamedAndTheRanksBeginAnew) {
-  expect_all_succeeded(run_forked_ranks(2, [&](Communicator& world) {
-    RankOnGpu rank(world, gpus_);
-    EXPECT_EQ(rank.sum_of_ones(world), 2.0F);
-    rank.expect_failure(world, ErrorCode::mismatch, {"all_reduce(10 × f32, sum)", "all_reduce(20 × f32, sum)"},
-                        world.rank() == 0 ? 10 : 20);
-    world.connect(rank.device());
-    EXPECT_EQ(rank.sum_of_ones(world), 2.0F);
-    return 0;
-  }));
+  expect_all_succeeded(run_forked_ranks(
+      2,
+      [&](Communicator& world) {
+        RankOnGpu rank(world, gpus_);
+        EXPECT_EQ(rank.sum_of_ones(world), 2.0F);
+        rank.expect_failure(world, ErrorCode::mismatch, {"all_reduce(10 × f32, sum)", "all_reduce(20 × f32, sum)"},
+                            world.rank() == 0 ? 10 : 20);
+        world.connect(rank.device());
+        EXPECT_EQ(rank.sum_of_ones(world), 2.0F);
+        return 0;
+      },
+      with_timeout(20s)));
 }
 
 TEST_F(NcclFailuresOnGpu, ARankThatDoesNotComeIsNamedInTime) {

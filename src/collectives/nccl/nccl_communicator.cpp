@@ -25,6 +25,9 @@ using Clock = std::chrono::steady_clock;
 #define NCCL_REVOKE_DEFAULT 0
 #endif
 
+constexpr auto kMostForChild = std::chrono::seconds(20);
+constexpr auto kMostForAbort = std::chrono::seconds(5);
+
 /// Rank 0's, on every rank.
 ncclUniqueId agree_on_id(NcclFunctions const& nccl, Bootstrap& bootstrap) {
   ncclUniqueId id{};
@@ -181,11 +184,17 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::succeed(std::shared_ptr<Nccl
                                                             std::span<int const> excluded, Bootstrap& bootstrap) {
   Outcome mine;
   std::shared_ptr<NcclCommunicator> made;
-  if (parent->aborted_) mine = Outcome::of(Error(ErrorCode::aborted, "NCCL's communicator was aborted"));
+  auto const began = Clock::now();
+  try {
+    parent->require_fit(!excluded.empty());  // a rank that cannot would be waited for by the others inside of NCCL
+  } catch (Error const& error) {
+    mine = Outcome::of(error);
+  }
   auto failure = first_failure(bootstrap, mine);
   if (!failure) {
     try {
-      auto const limit = parent->timeout_ / 2;  // the others wait for this rank's word
+      // The others wait for this rank's word; and what NCCL cannot make of a broken communicator by then is made anew.
+      auto const limit = std::min<Timeout>(parent->timeout_ / 2, kMostForChild);
       made = excluded.empty() ? parent->split(0, bootstrap.rank(), limit) : parent->shrink(excluded, limit);
       if (!made) mine = Outcome::of(Error(ErrorCode::system, "NCCL gave no communicator"));
     } catch (Error const& error) {
@@ -194,7 +203,10 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::succeed(std::shared_ptr<Nccl
     failure = first_failure(bootstrap, mine);
   }
   if (!failure) return made;
-  if (bootstrap.rank() == 0) log(LogLevel::info, fmt::format("NCCL starts anew: {}", failure->what()));
+  if (bootstrap.rank() == 0) {
+    auto const took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
+    log(LogLevel::info, fmt::format("NCCL starts anew after {} ms: {}", took.count(), failure->what()));
+  }
   if (made) made->stop();  // there is nothing to finalize with the others
   return create(parent->libraries_, bootstrap, parent->timeout_);
 }
@@ -206,10 +218,19 @@ bool NcclCommunicator::is_quiet() {
   return poll(Clock::now() + kPatience) != ncclInProgress;
 }
 
-std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Timeout limit) {
+void NcclCommunicator::require_fit(bool shrinks) {
+  if (aborted_) throw Error(ErrorCode::aborted, "NCCL's communicator was aborted");
   if (!is_quiet()) {
+    if (shrinks) return;
     throw Error(ErrorCode::timeout, "ncclCommSplit: what was revoked has not come to rest; its streams are stuck");
   }
+  auto const state = async_error();  // which outlives a revocation where a rank was lost
+  if (state == ncclSuccess) return;
+  throw Error(ErrorCode::system,
+              fmt::format("NCCL's communicator is not usable any more: {}", nccl().get_error_string(state)));
+}
+
+std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Timeout limit) {
   cuda::DeviceGuard const guard(libraries_.device, *libraries_.cuda);
   auto config = communicator_config();
   return make_child("ncclCommSplit", limit, [&](ncclComm_t handle, ncclComm_t* made) {
@@ -301,7 +322,8 @@ bool NcclCommunicator::abort(std::function<bool()> const& enough) noexcept {
 }
 
 void NcclCommunicator::abort_briefly() noexcept {
-  static_cast<void>(abort([until = Clock::now() + timeout_ / 8] { return Clock::now() >= until; }));
+  auto const until = Clock::now() + std::min<Timeout>(timeout_ / 8, kMostForAbort);
+  static_cast<void>(abort([until] { return Clock::now() >= until; }));
 }
 
 }  // namespace weft::nccl

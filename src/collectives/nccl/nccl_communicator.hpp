@@ -112,6 +112,8 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   void abort_briefly() noexcept;
   /// What was revoked takes calls again once it has come to rest.
   [[nodiscard]] bool is_quiet();
+  /// @throws Error where no communicator can be split off, or none of fewer ranks made of it.
+  void require_fit(bool shrinks);
 
   Libraries const libraries_;
   Timeout const timeout_;

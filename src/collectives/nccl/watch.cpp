@@ -279,12 +279,22 @@ void Watch::look_at_time(Pending const& first) {
 void Watch::look_at_nccl(Call const& call) {
   auto const state = setup_.communicator->async_error();
   if (state == ncclSuccess || state == ncclInProgress) return;
+  if (call.sequence != 0 && may_be_named(state)) return;
   auto const& nccl = setup_.communicator->nccl();
   fail(state == ncclRemoteError ? ErrorCode::peer_lost : ErrorCode::system,
        fmt::format("rank {}: NCCL failed during {} on {}: {}; NCCL_DEBUG=WARN says more", setup_.control->rank(),
                    call.sequence == 0 ? "a CUDA graph" : describe(call),
                    to_string(Device{DeviceType::cuda, setup_.communicator->libraries().device}),
                    nccl.get_error_string(state)));
+}
+
+// A process that dies closes its sockets first, by which NCCL notices, and is gone once its GPU memory is given back.
+bool Watch::may_be_named(ncclResult_t state) {
+  constexpr auto kPatience = 3s;
+  if (state != ncclRemoteError && state != ncclSystemError) return false;
+  auto const now = Clock::now();
+  if (lost_at_ == Clock::time_point()) lost_at_ = now;
+  return now - lost_at_ < kPatience;
 }
 
 void Watch::hear() {

@@ -88,6 +88,8 @@ class Watch {
   void look_at_peers(Pending const& first);
   void look_at_time(Pending const& first);
   void look_at_nccl(Call const& call);
+  /// Whether it may still turn out who is behind it that NCCL lost a rank.
+  [[nodiscard]] bool may_be_named(ncclResult_t state);
   /// Hears of a failure that another rank decided.
   void hear();
   void end_with(Error const& error);
@@ -122,6 +124,7 @@ class Watch {
   Clock::time_point first_since_;  // when the oldest pending call became it
   Clock::time_point peers_seen_;
   Clock::time_point stopped_at_;  // after a failure
+  Clock::time_point lost_at_;     // when NCCL first said that a rank is gone
 
   std::mutex mutex_;  // of ending_
   std::condition_variable changed_;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -106,6 +107,24 @@ TEST_F(FakeNcclFailures, NcclsAsynchronousErrorsFailAllRanks) {
       nccl.set_async_error(0, ncclSuccess);
     }
     Stream(stream).synchronize();
+  });
+}
+
+TEST_F(FakeNcclFailures, WhoIsGoneIsNamedThoughNcclNoticesFirst) {
+  std::atomic<int> told{0};
+  run_ranks(3, [&](Communicator& world) {
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(4, 1.0F);
+    reduce(world, values, stream).wait();
+    if (world.rank() == 2) {
+      while (told < 2) std::this_thread::yield();
+      return;
+    }
+    Work const work = reduce(world, values, stream);
+    nccl.set_async_error(world.rank(), ncclRemoteError);
+    ++told;
+    expect_failed(world, work, stream, ErrorCode::peer_lost, {"rank 2 left", "call 2"});
+    nccl.set_async_error(world.rank(), ncclSuccess);
   });
 }
 
