@@ -7,8 +7,10 @@ namespace weft::torch_backend {
 namespace {
 
 /// Buckets that move where `rebuild` says so, or settings are tried: then torch's tensors over them follow().
-BucketerOptions bucket_options(std::size_t first_bytes, std::size_t bytes, bool find_unused, bool rebuild) {
+BucketerOptions bucket_options(std::size_t first_bytes, std::size_t bytes, bool find_unused, bool rebuild,
+                               std::optional<Stream> const& compute) {
   BucketerOptions options;
+  options.compute = compute;
   options.limits.first_bytes = first_bytes;
   options.limits.bytes = bytes;
   options.rebuild = rebuild;
@@ -17,12 +19,12 @@ BucketerOptions bucket_options(std::size_t first_bytes, std::size_t bytes, bool 
 }
 
 ZeroOptimizer sharded(Communicator& communicator, std::vector<TensorGroup> const& groups,
-                      ShardedReplicas::Settings const& settings) {
+                      ShardedReplicas::Settings const& settings, std::optional<Stream> const& compute) {
   std::vector<ParameterGroup> parameters;
   for (auto const& group : groups) parameters.push_back({views_of(group.parameters), group.options});
   ZeroOptions options;
   options.stage = settings.stage == 1 ? ZeroStage::optimizer_states : ZeroStage::gradients;
-  options.buckets = bucket_options(settings.first_bytes, settings.bytes, settings.find_unused, false);
+  options.buckets = bucket_options(settings.first_bytes, settings.bytes, settings.find_unused, false, compute);
   options.optimizer.master_weights = settings.master_weights;
   options.optimizer.zero_gradients = true;
   options.gradients.scaler = settings.scaler;
@@ -40,12 +42,13 @@ std::size_t bytes_of(std::vector<at::Tensor> const& tensors) {
 
 Replicas::Replicas(ProcessGroupWeft& group, std::vector<at::Tensor> parameters, Settings const& settings,
                    MemoryAccount const& account)
-    : parameters_(std::move(parameters)) {
+    : parameters_(std::move(parameters)), compute_(parameters_.at(0).device()) {
   MemoryAccount::Binding const bound(account);
   parameter_bytes_ = MemoryCharge(MemoryKind::parameters, bytes_of(parameters_));
   communicator_ = group.duplicate();
-  model_.emplace(*communicator_, views_of(parameters_),
-                 bucket_options(settings.first_bytes, settings.bytes, settings.find_unused, settings.rebuild));
+  model_.emplace(
+      *communicator_, views_of(parameters_),
+      bucket_options(settings.first_bytes, settings.bytes, settings.find_unused, settings.rebuild, compute_.weft()));
 }
 
 void Replicas::follow(std::vector<at::Tensor> const& gradients) {
@@ -57,11 +60,12 @@ at::Tensor Replicas::gradient(std::size_t index) {
 }
 
 void Replicas::mark_ready(std::size_t index) {
+  compute_.follow_current();
   as_torch([&] { model_->mark_ready(index); });
 }
 
 void Replicas::finish() {
-  as_torch([&] { model_->finish(); });
+  as_torch([&] { compute_.in_order([&] { model_->finish(); }); });
 }
 
 void Replicas::set_sync(bool sync) {
@@ -77,7 +81,9 @@ std::size_t Replicas::bytes() const {
 ShardedReplicas::ShardedReplicas(ProcessGroupWeft& group, std::vector<TensorGroup> const& groups,
                                  Settings const& settings, MemoryAccount const& account)
     : ShardedModel(group, tensors_of(groups), account),
-      zero_(charged([&] { return torch_backend::sharded(communicator(), groups, settings); })) {}
+      zero_(charged([&] { return torch_backend::sharded(communicator(), groups, settings, compute().weft()); })) {
+  record_uses(groups);
+}
 
 at::Tensor ShardedReplicas::parameter(std::size_t index) {
   return tensor_over(zero_.parameter(index), layouts()[index], shared_from_this());
@@ -85,6 +91,17 @@ at::Tensor ShardedReplicas::parameter(std::size_t index) {
 
 at::Tensor ShardedReplicas::gradient(std::size_t index) {
   return tensor_over(zero_.gradient(index), layouts()[index], shared_from_this());
+}
+
+void ShardedReplicas::take_gradient(std::size_t index, at::Tensor const& gradient, bool add) {
+  auto const memory = charged([&] { return compute().in_order([&] { return zero_.gradient(index); }); });
+  auto const to = tensor_over(memory, layouts()[index], nullptr);
+  if (add) {
+    to.add_(gradient);
+  } else {
+    to.copy_(gradient);
+  }
+  compute().follow_current();
 }
 
 void ShardedReplicas::follow(std::vector<at::Tensor> const& parameters, std::vector<at::Tensor> const& gradients) {
@@ -95,10 +112,12 @@ void ShardedReplicas::follow(std::vector<at::Tensor> const& parameters, std::vec
 }
 
 void ShardedReplicas::mark_ready(std::size_t index) {
+  compute().follow_current();
   charged([&] { zero_.mark_ready(index); });
 }
 
 void ShardedReplicas::accumulate(std::vector<std::size_t> const& ready) {
+  compute().follow_current();
   charged([&] {
     zero_.no_sync([&] {
       for (auto const index : ready) zero_.mark_ready(index);
@@ -108,11 +127,11 @@ void ShardedReplicas::accumulate(std::vector<std::size_t> const& ready) {
 }
 
 void ShardedReplicas::step() {
-  charged([&] { zero_.step(); });
+  charged([&] { compute().in_order([&] { zero_.step(); }); });
 }
 
 void ShardedReplicas::wait_parameters() {
-  as_torch([&] { zero_.wait_parameters(); });
+  as_torch([&] { compute().in_order([&] { zero_.wait_parameters(); }); });
 }
 
 }  // namespace weft::torch_backend

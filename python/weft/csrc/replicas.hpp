@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "compute_stream.hpp"
 #include "process_group.hpp"
 #include "sharded_model.hpp"
 #include "weft/autotuner.hpp"
@@ -20,6 +21,10 @@ namespace weft::torch_backend {
 /// A model's replicas, whose gradients lie in the library's buckets: weft::DataParallel on a communicator of its own.
 /// Memory under views lives as long as one of them, unless buckets move: where generation() has grown, follow() must be
 /// called before a view is touched. Not thread-safe; the interpreter's lock is not needed.
+///
+/// On a GPU all parameters are on one, and calls that say so are in order with the calling thread's current stream: a
+/// gradient leaves after what that was given before mark_ready(), and what it is given after finish() comes after the
+/// averages. Nobody waits for the GPU.
 class Replicas : public std::enable_shared_from_this<Replicas> {
  public:
   struct Settings {
@@ -28,7 +33,7 @@ class Replicas : public std::enable_shared_from_this<Replicas> {
     bool find_unused;
     bool rebuild;  ///< buckets in the order that the first step's gradients came in: they move
   };
-  /// Collective over the group: broadcasts rank 0's parameters, dense CPU tensors, in the order in which backward is
+  /// Collective over the group: broadcasts rank 0's parameters, dense tensors, in the order in which backward is
   /// expected to finish them, last first. What it takes, and what the parameters lie in, is charged to the account.
   Replicas(ProcessGroupWeft& group, std::vector<at::Tensor> parameters, Settings const& settings,
            MemoryAccount const& account);
@@ -49,6 +54,7 @@ class Replicas : public std::enable_shared_from_this<Replicas> {
 
  private:
   std::vector<at::Tensor> parameters_;
+  ComputeStream compute_;
   MemoryCharge parameter_bytes_;
   std::optional<Communicator> communicator_;
   std::optional<DataParallel> model_;
@@ -71,7 +77,11 @@ class ShardedReplicas : public ShardedModel {
                   MemoryAccount const& account);
 
   [[nodiscard]] at::Tensor parameter(std::size_t index);
+  /// Not of stage 2 on a GPU, see take_gradient().
   [[nodiscard]] at::Tensor gradient(std::size_t index);
+  /// For stage 2 on a GPU, where a bucket has memory from its first gradient on until it is reduced: copies what
+  /// backward has made of parameter `index` to there, or adds it to what unsent passes have left.
+  void take_gradient(std::size_t index, at::Tensor const& gradient, bool add);
   [[nodiscard]] std::size_t generation() const { return zero_.generation(); }
   /// As Replicas::follow(), for what parameter() and gradient() have returned.
   void follow(std::vector<at::Tensor> const& parameters, std::vector<at::Tensor> const& gradients);

@@ -9,6 +9,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
+#include "device.hpp"
 #include "gradient_calls.hpp"
 
 namespace weft::torch_backend {
@@ -35,24 +36,33 @@ Communicator duplicate_of(ProcessGroupWeft& group, MemoryAccount const& account)
   return group.duplicate();
 }
 
+at::Device place_of(BufferView const& memory) {
+  if (memory.device.type == DeviceType::cpu) return at::kCPU;
+  return {at::kCUDA, static_cast<c10::DeviceIndex>(memory.device.index)};
+}
+
 }  // namespace
 
 at::Tensor tensor_over(BufferView const& memory, at::Tensor const& like, std::shared_ptr<void> owner) {
-  return at::from_blob(
-      memory.data, like.sizes(), like.strides(), [owner = std::move(owner)](void*) {},
-      at::TensorOptions(type_of(memory.dtype)));
+  auto const device = place_of(memory);
+  return at::for_blob(memory.data, like.sizes())
+      .strides(like.strides())
+      .deleter([owner = std::move(owner)](void*) {})
+      .options(at::TensorOptions(type_of(memory.dtype)).device(device))
+      .target_device(device)
+      .make_tensor();
 }
 
 void move_tensor(at::Tensor const& tensor, BufferView const& memory, std::shared_ptr<void> owner) {
   using Owner = std::shared_ptr<void>;
   at::DataPtr moved(
-      memory.data, new Owner(std::move(owner)), [](void* kept) { delete static_cast<Owner*>(kept); }, at::kCPU);
+      memory.data, new Owner(std::move(owner)), [](void* kept) { delete static_cast<Owner*>(kept); }, place_of(memory));
   tensor.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(moved));
 }
 
 std::vector<BufferView> views_of(std::vector<at::Tensor> const& tensors) {
   std::vector<BufferView> views;
-  for (auto const& tensor : tensors) views.push_back(gradient_view(tensor, views.size(), "a parameter"));
+  for (auto const& tensor : tensors) views.push_back(dense_view(tensor, views.size(), "a parameter"));
   return views;
 }
 
@@ -62,8 +72,13 @@ std::vector<at::Tensor> tensors_of(std::vector<TensorGroup> const& groups) {
   return tensors;
 }
 
+void record_uses(std::vector<TensorGroup> const& groups) {
+  for (auto const& tensor : tensors_of(groups)) record_use_here(tensor);
+}
+
 ShardedModel::ShardedModel(ProcessGroupWeft& group, std::vector<at::Tensor> const& parameters, MemoryAccount account)
     : account_(std::move(account)),
+      compute_(parameters.at(0).device()),
       layouts_(layouts_of(parameters)),
       communicator_(as_torch([&] { return duplicate_of(group, account_); })) {}
 
@@ -84,14 +99,17 @@ std::size_t ShardedModel::which(std::size_t index, std::string const& name) {
 }
 
 at::Tensor ShardedModel::state(std::size_t index, std::string const& name) {
-  auto const values =
-      as_torch([&] { return name == "master" ? sharded().master(index) : sharded().state(index, which(index, name)); });
+  auto const values = as_torch([&] {
+    return compute_.in_order(
+        [&] { return name == "master" ? sharded().master(index) : sharded().state(index, which(index, name)); });
+  });
   auto tensor = floats_like(layouts_[index]);
   std::ranges::copy(values, tensor.mutable_data_ptr<float>());
   return tensor;
 }
 
 at::Tensor ShardedModel::state_shard(std::size_t index, std::string const& name) {
+  compute_.follow_current();
   auto const values = as_torch([&] {
     return name == "master" ? sharded().master_shard(index) : sharded().state_shard(index, which(index, name));
   });
@@ -101,16 +119,18 @@ at::Tensor ShardedModel::state_shard(std::size_t index, std::string const& name)
 }
 
 void ShardedModel::set_state_shard(std::size_t index, std::string const& name, at::Tensor const& values) {
-  auto const floats = values.to(at::kFloat).contiguous();
+  auto const floats = values.to(at::TensorOptions(at::kFloat).device(at::kCPU)).contiguous();
   std::span<float const> const elements(floats.const_data_ptr<float>(), static_cast<std::size_t>(floats.numel()));
   as_torch([&] {
-    if (name == "master") return sharded().set_master_shard(index, elements);
-    sharded().set_state_shard(index, which(index, name), elements);
+    compute_.in_order([&] {
+      if (name == "master") return sharded().set_master_shard(index, elements);
+      sharded().set_state_shard(index, which(index, name), elements);
+    });
   });
 }
 
 void ShardedModel::share() {
-  as_torch([&] { sharded().share_parameters(); });
+  as_torch([&] { compute_.in_order([&] { sharded().share_parameters(); }); });
 }
 
 void ShardedModel::set_state(std::size_t index, std::string const& name, at::Tensor const& values) {
@@ -120,8 +140,10 @@ void ShardedModel::set_state(std::size_t index, std::string const& name, at::Ten
   ordered.copy_(values);
   std::span<float const> const elements(ordered.const_data_ptr<float>(), static_cast<std::size_t>(ordered.numel()));
   as_torch([&] {
-    if (name == "master") return sharded().set_parameter(index, elements);
-    sharded().set_state(index, which(index, name), elements);
+    compute_.in_order([&] {
+      if (name == "master") return sharded().set_parameter(index, elements);
+      sharded().set_state(index, which(index, name), elements);
+    });
   });
 }
 

@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "compute_stream.hpp"
 #include "process_group.hpp"
 #include "weft/autotuner.hpp"
 #include "weft/communicator.hpp"
@@ -25,7 +26,7 @@ namespace weft::torch_backend {
 /// The same of a tensor that tensor_over() has made: from now on it, and all that share its storage, have this memory.
 void move_tensor(at::Tensor const& tensor, BufferView const& memory, std::shared_ptr<void> owner);
 
-/// Memory of dense CPU tensors. @throws as gradient_view().
+/// Memory of dense tensors. @throws as dense_view().
 [[nodiscard]] std::vector<BufferView> views_of(std::vector<at::Tensor> const& tensors);
 
 /// Calls `body`, and throws a weft::Error as torch's equivalent.
@@ -46,8 +47,13 @@ struct TensorGroup {
 
 [[nodiscard]] std::vector<at::Tensor> tensors_of(std::vector<TensorGroup> const& groups);
 
+/// Memory of parameters on a GPU is kept until what the calling thread's current stream was given so far has run.
+void record_uses(std::vector<TensorGroup> const& groups);
+
 /// What the models whose optimizer is sharded have in common: a communicator of their own, an account that all they
-/// allocate is charged to, optimizer states by their names. Not thread-safe; the interpreter's lock is not needed.
+/// allocate is charged to, optimizer states by their names. Not thread-safe; the interpreter's lock is not needed. On a
+/// GPU calls are in order with the calling thread's current stream; only what returns numbers or states, or sets them,
+/// waits for the GPU. States and what they are set to may be on either; those returned are on the CPU.
 class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
  public:
   ShardedModel(ShardedModel const&) = delete;
@@ -80,6 +86,7 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
   [[nodiscard]] std::vector<at::Tensor> const& layouts() const noexcept { return layouts_; }
 
  protected:
+  [[nodiscard]] ComputeStream& compute() noexcept { return compute_; }
   /// Collective over the group. Keeps the parameters' layouts, not their memory.
   ShardedModel(ProcessGroupWeft& group, std::vector<at::Tensor> const& parameters, MemoryAccount account);
   /// Calls `body`; what it allocates is charged to the account.
@@ -93,6 +100,7 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
   [[nodiscard]] std::size_t which(std::size_t index, std::string const& name);
 
   MemoryAccount account_;
+  ComputeStream compute_;
   std::vector<at::Tensor> layouts_;
   Communicator communicator_;
 };

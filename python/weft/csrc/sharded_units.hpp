@@ -19,6 +19,9 @@ namespace weft::torch_backend {
 /// A parameter is one tensor for good, with a storage of its own: while its unit is in use the storage has the gathered
 /// elements, wherever they lie this time, else no memory. So what autograd saved of a parameter in forward, views too,
 /// is there again in backward.
+///
+/// On a GPU what the calling thread's current stream is given after before_…() comes after the unit has arrived, and a
+/// unit that is given up, or a gradient that is taken, follows what it was given so far.
 class ShardedUnits : public ShardedModel {
  public:
   struct Unit {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoints.hpp"
+#include "device.hpp"
 #include "replicas.hpp"
 #include "sharded_units.hpp"
 #include "tuner.hpp"
@@ -21,6 +22,16 @@ namespace {
 using release = py::call_guard<py::gil_scoped_release>;
 using Group = c10::intrusive_ptr<ProcessGroupWeft>;
 using ParametersTuple = std::tuple<std::string, py::dict, std::vector<at::Tensor>>;  ///< kind, options, parameters
+
+/// Its end may wait for the GPU and for other ranks, while other threads have the interpreter.
+template <typename Model, typename... Arguments>
+std::shared_ptr<Model> made(Arguments&&... arguments) {
+  return {new Model(std::forward<Arguments>(arguments)...), [](Model* model) {
+            auto* const state = Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
+            delete model;
+            if (state != nullptr) PyEval_RestoreThread(state);
+          }};
+}
 
 std::vector<TensorGroup> groups_of(std::vector<ParametersTuple> const& from) {
   std::vector<TensorGroup> groups;
@@ -66,8 +77,8 @@ void bind_replicas(py::module_& module) {
       .def(py::init([](Group const& group, std::vector<at::Tensor> parameters, std::size_t first_bytes,
                        std::size_t bytes, bool find_unused, bool rebuild, MemoryAccount const& account) {
              return as_torch([&] {
-               return std::make_shared<Replicas>(*group, std::move(parameters),
-                                                 Replicas::Settings{first_bytes, bytes, find_unused, rebuild}, account);
+               return made<Replicas>(*group, std::move(parameters),
+                                     Replicas::Settings{first_bytes, bytes, find_unused, rebuild}, account);
              });
            }),
            py::arg("group"), py::arg("parameters"), py::arg("first_bytes"), py::arg("bytes"), py::arg("find_unused"),
@@ -75,7 +86,7 @@ void bind_replicas(py::module_& module) {
       .def("gradient", &Replicas::gradient)
       .def("generation", &Replicas::generation)
       .def("follow", &Replicas::follow)
-      .def("has_gradient", &Replicas::has_gradient)
+      .def("has_gradient", &Replicas::has_gradient, release())
       .def("mark_ready", &Replicas::mark_ready, release())
       .def("finish", &Replicas::finish, release())
       .def("set_sync", &Replicas::set_sync, release())
@@ -88,13 +99,13 @@ void bind_sharded_model(py::module_& module) {
       .def("step", &ShardedModel::step, release())
       .def("set_options", [](ShardedModel& self, std::size_t group, std::string const& kind,
                              py::dict const& options) { self.set_options(group, options_of(kind, options)); })
-      .def("norm", &ShardedModel::norm)
-      .def("step_count", &ShardedModel::step_count)
-      .def("set_step_count", &ShardedModel::set_step_count)
+      .def("norm", &ShardedModel::norm, release())
+      .def("step_count", &ShardedModel::step_count, release())
+      .def("set_step_count", &ShardedModel::set_step_count, release())
       .def("state", &ShardedModel::state, release())
       .def("set_state", &ShardedModel::set_state, release())
-      .def("state_shard", &ShardedModel::state_shard)
-      .def("set_state_shard", &ShardedModel::set_state_shard)
+      .def("state_shard", &ShardedModel::state_shard, release())
+      .def("set_state_shard", &ShardedModel::set_state_shard, release())
       .def("share", &ShardedModel::share, release())
       .def("layout", [](ShardedModel const& self, std::size_t index) { return self.layouts()[index]; })
       .def("state_bytes", &ShardedModel::state_bytes)
@@ -113,13 +124,14 @@ void bind_sharded_replicas(py::module_& module) {
              ShardedReplicas::Settings const settings{stage,          first_bytes, bytes, find_unused,
                                                       master_weights, max_norm,    scaler};
              py::gil_scoped_release const released;
-             return std::make_shared<ShardedReplicas>(*group, groups, settings, account);
+             return made<ShardedReplicas>(*group, groups, settings, account);
            }),
            py::arg("group"), py::arg("groups"), py::arg("stage"), py::arg("first_bytes"), py::arg("bytes"),
            py::arg("find_unused"), py::arg("master_weights"), py::arg("max_norm"), py::arg("scaler"),
            py::arg("account"), py::keep_alive<1, 10>())
       .def("parameter", &ShardedReplicas::parameter)
       .def("gradient", &ShardedReplicas::gradient)
+      .def("take_gradient", &ShardedReplicas::take_gradient, release())
       .def("generation", &ShardedReplicas::generation)
       .def("follow", &ShardedReplicas::follow)
       .def("mark_ready", &ShardedReplicas::mark_ready, release())
@@ -152,7 +164,7 @@ void bind_sharded_units(py::module_& module) {
              for (auto const& [name, groups] : from) units.push_back({name, groups_of(groups)});
              auto const options = unit_options(settings);
              py::gil_scoped_release const released;
-             return std::make_shared<ShardedUnits>(*group, units, options, account);
+             return made<ShardedUnits>(*group, units, options, account);
            }),
            py::arg("group"), py::arg("units"), py::arg("settings"), py::arg("account"), py::keep_alive<1, 4>())
       .def("parameter", &ShardedUnits::parameter)
@@ -224,6 +236,7 @@ void bind_checkpoints(py::module_& module) {
 
 void bind_sharding(py::module_& module) {
   bind_memory(module);
+  module.def("moves_gpu_tensors", &moves_gpu_tensors);
   module.def(
       "staging_bytes", [](Group const& group) { return as_torch([&] { return staging_bytes(*group); }); }, release());
   bind_replicas(module);

@@ -9,6 +9,7 @@ With WEFT_TEST_GPU=1 ranks are processes instead, which share the machine's firs
 
 import contextlib
 import faulthandler
+import gc
 import importlib.machinery
 import importlib.util
 import multiprocessing
@@ -176,6 +177,8 @@ def _run_thread(rank, ranks, store, fake, outcome, options, body, arguments) -> 
 def _run_child(ranks, sender, seconds, options, body, arguments) -> None:
     faulthandler.dump_traceback_later(seconds, exit=True)
     torch.set_num_threads(1)
+    # Freeing waits for a GPU, and so for other ranks: no rank's thread may collect another's garbage.
+    gc.disable()
     outcome: dict = {}
     try:
         fake = _load("_fake_gpu")

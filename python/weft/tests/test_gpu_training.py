@@ -1,4 +1,4 @@
-"""Stock torch training on a GPU against the same on the CPU. torch's autograd asks for a real one."""
+"""Stock torch training on a GPU against the same on the CPU. torch's own wrappers ask for a real one."""
 
 import pytest
 import torch

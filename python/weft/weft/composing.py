@@ -59,17 +59,18 @@ def compose(
                             are the program's. What cannot fit is refused before anything is made.
     """
     dtype = _checked(precision, strategy, accumulate)
-    group, _ = replicas.group_of(process_group)
+    device = replicas.device_of(model)
+    group, _ = replicas.group_of(process_group, device)
     bare.check(model, "compose")
     kind, groups, options = _rule(model, optimizer, options)
     model.to(dtype)
-    autotune = tuning.steps_of(autotune, group, otherwise=True)
+    autotune = tuning.steps_of(autotune, group, otherwise=True, device=device)
     plan = strategies.choose(model, kind, strategy, group, memory_budget, shard_size, accumulate > 1, autotune > 0)
     memory.set_budget(plan.budget)
     if checkpoint_activations:
         for block in blocks_of(model):
             block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
-    scaler = amp.GradScaler() if precision == "fp16" else None
+    scaler = amp.GradScaler(device) if precision == "fp16" else None
     if plan.strategy == "ddp":
         wrapped = DistributedDataParallel(model, process_group=group, autotune=autotune)
         inner = kind(groups(model), max_norm=clip_grad, zero_gradients=True, **options)

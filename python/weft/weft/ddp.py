@@ -13,7 +13,8 @@ class DistributedDataParallel(torch.nn.Module):
     """torch.nn.parallel.DistributedDataParallel on weft's buckets: memory that all ranks see, into which backward writes
     gradients and from which they are averaged while backward goes on.
 
-    Collective. Rank 0's parameters and buffers count. CPU; the process group's back end is weft. Every .grad is a view
+    Collective. Rank 0's parameters and buffers count. On the CPU, or each rank's on a GPU, where no step waits for it (with
+    find_unused_parameters each does, for the other ranks'); the process group's back end is weft. Every .grad is a view
     into a bucket; ``zero_grad(set_to_none=False)``, or weft's optimizers' ``zero_gradients``, saves a copy of each. Where
     the wrapper goes, as with torch's, the module it held trains by itself from then on.
 
@@ -24,7 +25,8 @@ class DistributedDataParallel(torch.nn.Module):
                                     its .grad. Otherwise such a gradient counts as zero.
     autotune                        in so many first steps buckets of several sizes are tried, of equal bits, and the fastest
                                     kept (``tuning``); gradients move then, so neither data_ptr()s nor numpy() of them may be
-                                    held. True: 100; 0 or False: none; absent: WEFT_AUTOTUNE, or none; none where bucket_cap_mb is given
+                                    held. True: 100; 0 or False: none; absent: WEFT_AUTOTUNE, or none; none where bucket_cap_mb is given.
+                                    On GPUs nothing is tried
     """
 
     def __init__(
@@ -42,10 +44,12 @@ class DistributedDataParallel(torch.nn.Module):
         if first_bucket_mb <= 0 or (bucket_cap_mb is not None and bucket_cap_mb <= 0):
             raise ValueError("weft.DistributedDataParallel: buckets must be larger than 0 MB")
         self.module = module
-        self.process_group, group = replicas.group_of(process_group)
+        device = replicas.device_of(module)
+        self.process_group, group = replicas.group_of(process_group, device)
         named = replicas.trained_parameters(module, "DistributedDataParallel")
         replicas.check_alike(named, self.process_group, "DistributedDataParallel")
-        steps = tuning.steps_of(0 if autotune is None and bucket_cap_mb is not None else autotune, self.process_group)
+        asked = 0 if autotune is None and bucket_cap_mb is not None else autotune
+        steps = tuning.steps_of(asked, self.process_group, device=device)
         bucket_cap_mb = speeds.bucket_mb(named, self.process_group, bucket_cap_mb)
         untrained = [p.data for p in module.parameters() if not p.requires_grad]
         replicas.broadcast(list(module.buffers()) + untrained, self.process_group)

@@ -7,36 +7,68 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from weft import bare, local
+from weft import backend, bare, local
 
 
-def group_of(process_group):
-    """The weft back end of a process group, None: the default one's."""
+def group_of(process_group, device: torch.device = torch.device("cpu")):
+    """The weft back end of a process group for tensors on `device`, None: the default one's."""
     group = process_group if process_group is not None else dist.group.WORLD
     if group is None:
         raise RuntimeError('weft: no process group; call torch.distributed.init_process_group("weft") first')
-    backend = group._get_backend(torch.device("cpu"))
-    if backend.name() != "weft":
+    try:
+        found = group._get_backend(device)
+        name = found.name()
+    except RuntimeError:  # it has none
+        name = "missing"
+    if name != "weft":
         raise RuntimeError(
-            f"weft: the process group's back end for the CPU is {backend.name()}; weft's wrappers need one of weft's: "
-            'init_process_group("weft"), or new_group(backend="weft")'
+            f"weft: the process group's back end for {'the CPU' if device.type == 'cpu' else 'GPUs'} is {name}; weft's "
+            'wrappers need one of weft\'s: init_process_group("weft"), or new_group(backend="weft")'
         )
-    return group, backend
+    return group, found
 
 
-def trained_parameters(module: torch.nn.Module, wrapper: str) -> list:
-    """(name, parameter) of those that have gradients, in the module's order. Refuses what buckets do not take."""
+def device_of(module: torch.nn.Module) -> torch.device:
+    """Of its trained parameters."""
+    return next((p.device for p in module.parameters() if p.requires_grad), torch.device("cpu"))
+
+
+def trained_parameters(module: torch.nn.Module, wrapper: str, optimizes: bool = False) -> list:
+    """(name, parameter) of those that have gradients, in the module's order. Refuses what buckets do not take, and where
+    the wrapper `optimizes` what the library's optimizers do not."""
     bare.check(module, wrapper)
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     if not named:
         raise ValueError(f"weft.{wrapper}: {type(module).__name__} has no parameter that requires a gradient")
+    first, device = named[0][0], named[0][1].device
     for name, parameter in named:
-        if not local.computable(parameter):
+        reason = _unfit(parameter, optimizes)
+        if reason is not None:
             raise ValueError(
-                f"weft.{wrapper}: parameter {name} is {parameter.dtype} on {parameter.device} with strides "
-                f"{parameter.stride()}; it must be dense, float32, bfloat16 or float16, and on the CPU"
+                f"weft.{wrapper}: {type(module).__name__}'s parameter {name} is {parameter.dtype} on {parameter.device} with "
+                f"strides {parameter.stride()}; {reason}"
+            )
+        if parameter.device != device:
+            raise ValueError(
+                f"weft.{wrapper}: {type(module).__name__}'s parameter {first} is on {device}, {name} on {parameter.device}; move "
+                "the model to one device"
             )
     return named
+
+
+def _unfit(parameter: torch.Tensor, optimizes: bool) -> str | None:
+    device = parameter.device
+    if device.type == "cuda" and not backend.extension().moves_gpu_tensors():
+        return "this weft was built without CUDA, or without NCCL, so it must be on the CPU: install it where nvcc and nccl.h are"
+    if device.type == "cuda" and optimizes and not local.computes_on(device):
+        return (
+            "this weft was built without nvcc, so it must be on the CPU; weft.DistributedDataParallel, with one of torch.optim's, "
+            "takes it where it is"
+        )
+    dense = parameter.layout == torch.strided and local.is_dense(parameter)
+    if device.type in ("cpu", "cuda") and dense and (parameter.dtype == local.WIDE or parameter.dtype in local.NARROW):
+        return None
+    return "it must be dense, float32, bfloat16 or float16, and on the CPU or a GPU"
 
 
 def check_alike(named: list, process_group, wrapper: str) -> None:
@@ -114,6 +146,19 @@ class GradientViews:
     def _end(self) -> None:
         self._in_backward = False
         self._owner().backward_ended()
+
+
+class GradientCopies(GradientViews):
+    """The same where gradients have no place to be viewed at: the owner's `take_gradient(index, gradient)` copies them to
+    where they are reduced, and .grad is None."""
+
+    def __init__(self, named: list, owner):
+        super().__init__(named, [], owner)
+
+    def take(self, index: int) -> None:
+        parameter = self.parameters[index]
+        self._owner().take_gradient(index, parameter.grad)
+        parameter.grad = None
 
 
 class GradientsChanged(RuntimeError):

@@ -16,6 +16,9 @@ class BucketSharding:
     i-th parameter and which of the optimizer's groups each of its own is; ``reduced``, there is something to step with;
     ``check_gradients()`` refuses those that were changed since;
     ``follow()`` after what may have moved buckets.
+
+    In stage 2 on a GPU a bucket of gradients has memory from the first that is written in a step until it is reduced, so
+    there are no views of it: gradients are copied there, and .grad is None.
     """
 
     def __init__(self, module, named, cores, group, settings, *, stage, bucket_cap_mb, first_bucket_mb):
@@ -33,12 +36,17 @@ class BucketSharding:
         self._tensors = [self.core.parameter(index) for index in range(len(named))]
         for (_, parameter), tensor in zip(named, self._tensors):
             parameter.data = tensor
-        views = [self.core.gradient(index) for index in range(len(named))]
-        self._gradients = replicas.GradientViews(named, views, self)
+        self._copies = stage == 2 and self._tensors[0].is_cuda
+        if self._copies:
+            self._gradients = replicas.GradientCopies(named, self)
+        else:
+            views = [self.core.gradient(index) for index in range(len(named))]
+            self._gradients = replicas.GradientViews(named, views, self)
         module.register_forward_pre_hook(lambda *_: self._before_forward())
         self._generation = self.core.generation()
         self._marked, self._sync, self._under_way, self.reduced = [], True, False, False
-        self._handed = {}  # versions of gradients as they were handed over, by index
+        self._handed = {}  # versions of gradients as they were handed over, by index; where there are views
+        self._unsent = set()  # what passes under no_sync() have left; where there are none
 
     def index(self, position):
         return position
@@ -52,13 +60,18 @@ class BucketSharding:
             self.core.wait_parameters()
             self._under_way = False
 
+    def take_gradient(self, index, gradient):
+        self.core.take_gradient(index, gradient, index in self._unsent)
+        self._unsent.add(index)
+
     def gradient_ready(self, index):
-        if self._sync:
-            self._handed[index] = self._gradients.views[index]._version
-            self.core.mark_ready(index)
-        else:
+        if not self._sync:
             self._handed.pop(index, None)
             self._marked.append(index)
+            return
+        if not self._copies:
+            self._handed[index] = self._gradients.views[index]._version
+        self.core.mark_ready(index)
 
     def backward_ended(self):
         if self._sync:
@@ -70,11 +83,17 @@ class BucketSharding:
 
     def _hand_over_rest(self):
         # Those that this backward gave none count too.
+        if self._copies:
+            return
         for index, (parameter, view) in enumerate(zip(self._gradients.parameters, self._gradients.views)):
             if parameter.grad is view:
                 self._handed.setdefault(index, view._version)
 
     def check_gradients(self):
+        if self._copies:
+            for name, parameter in self._named:
+                if parameter.grad is not None:  # ours are taken away as they come
+                    raise replicas.GradientsChanged(name)
         for index, version in sorted(self._handed.items()):
             view = self._gradients.views[index]
             if self._gradients.parameters[index].grad is not view or view._version != version:
@@ -92,6 +111,7 @@ class BucketSharding:
     def after_step(self):
         self.reduced, self._under_way = False, True
         self._handed.clear()
+        self._unsent.clear()
         for parameter, view in zip(self._gradients.parameters, self._gradients.views):
             parameter.grad = view
         torch.autograd.graph.increment_version(self._gradients.views)

@@ -221,7 +221,7 @@ class UnitSharding:
     # --- whole parameters ---
 
     def _whole(self, number):
-        """Collective: a copy of the parameter, on every rank."""
+        """Collective: a copy of the parameter in the CPU's memory, on every rank."""
         return self.core.state(number, "master").to(self._tensors[number].dtype)
 
     def _lend(self, numbers, fetch=True):
@@ -229,7 +229,7 @@ class UnitSharding:
         for number in numbers:
             like = self._tensors[number]
             whole = self._whole(number) if fetch else torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
-            self.core.lend(number, whole)
+            self.core.lend(number, whole.to(like.device))
             versions[number] = self._named[number][1]._version
         self._show(numbers, self._tensors)
         self._lent.update(numbers)

@@ -21,14 +21,26 @@ def median_seconds(call, repeats: int = 5) -> float:
     return sorted(taken)[repeats // 2]
 
 
-def of_all_reduce(group) -> tuple[float, float]:
+def wait_for(device: torch.device) -> None:
+    """Until what was enqueued there has run."""
+    if device.type != "cpu":
+        torch.cuda.current_stream(device).synchronize()
+
+
+def of_all_reduce(group, device: torch.device = torch.device("cpu")) -> tuple[float, float]:
     """α and β of the slowest rank: seconds of a small one, on a stream, and of each byte more. Collective."""
-    seconds = [
-        median_seconds(lambda one=torch.zeros(size): dist.all_reduce(one, group=group, async_op=True).wait())
-        for size in (_FEW, _MANY)
-    ]
+
+    def call(one):
+        dist.all_reduce(one, group=group, async_op=True).wait()
+        wait_for(device)
+
+    seconds = []
+    for size in (_FEW, _MANY):
+        one = torch.zeros(size, device=device)
+        wait_for(device)
+        seconds.append(median_seconds(lambda: call(one)))
     beta = max(seconds[1] - seconds[0], 1e-9) / ((_MANY - _FEW) * 4)
-    found = torch.tensor([seconds[0], beta], dtype=torch.float64)
+    found = torch.tensor([seconds[0], beta], dtype=torch.float64, device=device)
     dist.all_reduce(found, dist.ReduceOp.MAX, group=group)
     return tuple(found.tolist())
 
@@ -40,6 +52,6 @@ def bucket_mb(named: list, group, asked: float | None) -> float:
     if asked is not None:
         return asked
     size = sum(p.numel() * p.element_size() for _, p in named)
-    alpha, beta = of_all_reduce(group)
+    alpha, beta = of_all_reduce(group, named[0][1].device)
     best = size / max(1.0, math.sqrt(beta * size / alpha))
     return min(max(best / 2**20, _LEAST_MB), _MOST_MB)

@@ -14,7 +14,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from weft import backend, sizes, speeds
+from weft import backend, replicas, sizes, speeds
 from weft.units import units_of
 
 NAMES = ("ddp", "zero1", "zero2", "zero3", "hsdp")
@@ -91,12 +91,17 @@ def seconds_of(strategy: str, model: _Model, ranks: int, shard_size: int, alpha:
     return collectives * alpha + sent * model.bytes * per_byte + updated / shard_size + 2 * model.bytes * copy
 
 
-def _speeds(group) -> tuple[float, float, float]:
+def _speeds(group, device) -> tuple[float, float, float]:
     """α, β and seconds a byte of a copy, of the slowest rank."""
-    alpha, beta = speeds.of_all_reduce(group)
-    large = torch.zeros(2**20)
-    copy = speeds.median_seconds(lambda: large.copy_(large.roll(1))) / (4 * large.numel() * 4)
-    slowest = torch.tensor([copy], dtype=torch.float64)
+    alpha, beta = speeds.of_all_reduce(group, device)
+    large = torch.zeros(2**20, device=device)
+
+    def copied():
+        large.copy_(large.roll(1))
+        speeds.wait_for(device)
+
+    copy = speeds.median_seconds(copied) / (4 * large.numel() * 4)
+    slowest = torch.tensor([copy], dtype=torch.float64, device=device)
     dist.all_reduce(slowest, dist.ReduceOp.MAX, group=group)
     return alpha, beta, slowest.item()
 
@@ -118,7 +123,8 @@ def choose(model, kind, strategy: str, group, budget: int | str | None, shard_si
     if budget is not None:
         budget = sizes.of(budget, f"{caller}: memory_budget")
     measured = _measured(model, kind, caller)
-    weft_group = group._get_backend(torch.device("cpu"))
+    device = replicas.device_of(model)
+    _, weft_group = replicas.group_of(group, device)
     staging = backend.extension().staging_bytes(weft_group)
     tuner = _TUNER if tunes else 0
     needs = {name: tuner + bytes_of(name, measured, ranks, group_sizes[name] or ranks, staging, accumulates) for name in NAMES}
@@ -129,7 +135,7 @@ def choose(model, kind, strategy: str, group, budget: int | str | None, shard_si
     if strategy not in fitting and (strategy != "auto" or not fitting):
         raise ValueError(f"{caller}: {_too_little(model, kind, strategy, ranks, budget, needs, fitting)}")
     if strategy == "auto":
-        speeds = _speeds(group)
+        speeds = _speeds(group, device)
         seconds = {name: seconds_of(name, measured, ranks, group_sizes[name] or ranks, *speeds) for name in NAMES}
         strategy = min(fitting, key=lambda name: seconds[name])
         if dist.get_rank(group) == 0:

@@ -81,6 +81,11 @@ class Training:
         """What compose() would do with the module; of optimizers that weft has none of, replicas alone."""
         strategy = self.strategy if kind in FUSED else "ddp"
         accumulates = self.accumulate > 1
+        device = replicas.device_of(module)
+        if device.type != "cpu":
+            raise Refused(
+                f"the {type(module).__name__} is on {device}, and weft-run trains on the CPU so far; call weft.compose() in the script"
+            )
         try:
             plan = strategies.choose(
                 module, kind, strategy, dist.group.WORLD, self.memory_budget, self.shard_size, accumulates, caller=f"--strategy {self.strategy}"

@@ -12,6 +12,8 @@ from weft import amp, bare, optim, replicas, speeds, tuning
 from weft.sharding_buckets import BucketSharding
 from weft.sharding_units import UnitSharding
 
+_UNREAD = object()
+
 
 class ZeroOptimizer(torch.optim.Optimizer):
     """Trains a module with a sharded optimizer (Rajbhandari et al.: ZeRO, 2020): each rank keeps states and float32
@@ -28,12 +30,15 @@ class ZeroOptimizer(torch.optim.Optimizer):
     the gradients. In stage 3 parameters have memory only while their unit (see ``weft.fully_shard``) is in use, and .grad
     is None; every rank uses the same units in the same order.
 
+    On a GPU, for which weft has to be built with nvcc, no step waits for it, and gradients of stage 2 are given back as
+    they are reduced: .grad is None.
+
     optimizer   one of weft.optim's classes but Lamb; its arguments follow. Of the module's ``param_groups()``, where it
                 has them, else of all parameters
     stage       1: states are sharded; 2: gradients too; 3: parameters too
     broadcast_buffers  rank 0's buffers go to all ranks before each forward in training
     bucket_cap_mb, first_bucket_mb  of stages 1 and 2, as of weft.DistributedDataParallel
-    max_norm    clips gradients to this 2-norm over all parameters and ranks; ``grad_norm`` is what it was
+    max_norm    clips gradients to this 2-norm over all parameters and ranks; ``grad_norm`` is what it was, and waits for a GPU
     scaler      the weft.amp.GradScaler whose step() and update() this optimizer is used with
     autotune    as of weft.DistributedDataParallel; parameters move too. In stage 3 units gathered ahead are tried, and
                 whether they stay from forward to backward, within twice the memory for gathered units
@@ -87,8 +92,10 @@ class ZeroOptimizer(torch.optim.Optimizer):
             raise ValueError(f"weft.{name}: max_norm is {max_norm}; it must be above 0")
         self.module = module
         self.stage = stage
-        self.process_group, group = replicas.group_of(process_group)
-        named = replicas.trained_parameters(module, name)
+        device = replicas.device_of(module)
+        self.process_group, group = replicas.group_of(process_group, device)
+        named = replicas.trained_parameters(module, name, optimizes=True)
+        self._check_device(device, scaler, stage, find_unused_parameters)
         replicas.check_alike(named, self.process_group, name)
         # What checks and completes the options, and says what the library calls them; it never steps.
         self._rules = optimizer(groups if groups is not None else [p for _, p in named], **options)
@@ -98,7 +105,8 @@ class ZeroOptimizer(torch.optim.Optimizer):
         cores = [(self._rules._kind(g), self._rules._options(g), [p.detach() for p in g["params"]]) for g in self.param_groups]
         self._options = [options for _, options, _ in cores]
         self._rules.state.clear()  # Adagrad's begins with some
-        steps = tuning.steps_of(0 if autotune is None and bucket_cap_mb is not None else autotune, self.process_group)
+        asked = 0 if autotune is None and bucket_cap_mb is not None else autotune
+        steps = tuning.steps_of(asked, self.process_group, device=device)
         settings = dict(
             find_unused=find_unused_parameters,
             master_weights=master_weights,
@@ -138,12 +146,32 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self._core = self._sharding.core
         bare.keep(self, self._named)
         self._sync = True
-        self.grad_norm = None
+        self._norm = None
         self.tuning = tuning.begun(self._core, steps)
         self._sharding.follow()
         if self.tuning is not None:
             watched = weakref.ref(self.tuning)
             module.register_forward_pre_hook(lambda module, _: None if module.training or watched() is None else watched().skip())
+
+    @staticmethod
+    def _check_device(device, scaler, stage, find_unused):
+        if scaler is not None and scaler.is_enabled() and scaler._device != device:
+            raise ValueError(
+                f"weft.ZeroOptimizer: the scaler is on {scaler._device}, the parameters are on {device}; make it with "
+                f"GradScaler({str(device)!r})"
+            )
+        if device.type != "cpu" and stage == 3 and find_unused:
+            raise ValueError(
+                f"weft.ZeroOptimizer: find_unused_parameters in stage 3 is there on the CPU only, and the parameters are on {device}; "
+                "take stage 2, or leave it out, and such gradients count as zero"
+            )
+
+    @property
+    def grad_norm(self):
+        """Of the last step's gradients, before they were clipped; None before the first. Waits for a GPU."""
+        if self._norm is _UNREAD:
+            self._norm = torch.tensor(self._core.norm(), dtype=torch.float32)
+        return self._norm
 
     def add_param_group(self, param_group):
         if "_core" in self.__dict__:  # else it is torch's constructor
@@ -221,7 +249,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self._follow_options()
         self._core.step()
         self._sharding.after_step()
-        self.grad_norm = torch.tensor(self._core.norm(), dtype=torch.float32)
+        self._norm = _UNREAD
         if self.tuning is not None:
             self.tuning.end_step()
             self._sharding.follow()

@@ -164,6 +164,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
                            "equal",
                            "_local_scalar_dense",
                            "neg",
+                           "roll",
                            "split_with_sizes_copy.out",
                            "_foreach_copy_",
                            "addcmul_",
