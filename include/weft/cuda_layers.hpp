@@ -112,6 +112,9 @@ class Layers {
   /// Adds the gradient of x to dx, which has the residual branch's, or with add = false overwrites it. w may be empty.
   void layer_norm_input_gradient(BufferView dx, ConstBufferView dy, ConstBufferView x, ConstBufferView mean,
                                  ConstBufferView rstd, ConstBufferView w, bool add = true);
+  /// Both, of the same bits: up to 4096 columns in one pass over dy and x.
+  void layer_norm_gradient(BufferView dx, BufferView dw, BufferView db, ConstBufferView dy, ConstBufferView x,
+                           ConstBufferView mean, ConstBufferView rstd, ConstBufferView w, float keep, bool add = true);
 
   /// y = softmax(q·kᵀ/√head_width)·v, each token over itself and those before it. qkv[rows, 3·width] holds q, k, v side
   /// by side; probabilities[batch, heads, seq, seq], of qkv's type, are kept for backward; scores are scratch of as

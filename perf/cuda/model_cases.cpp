@@ -48,10 +48,11 @@ struct Layer {
     using Body = kc::ColumnSumsBody<Source>;
     auto const grid = Body::grid(rows, columns());
     launch(Body{source, rows, columns(), floats(parts)}, grid.blocks(), stream);
-    kc::FinishColumnsBody finish{floats(parts), grid.slabs, Source::kOutputs, columns(), {}, 1};
-    for (std::size_t i = 0; i < Source::kOutputs; ++i) {
-      finish.out[i] = {floats(gradients) + i * width, DataType::f32};
-    }
+    finish_columns(grid.slabs, Source::kOutputs, stream);
+  }
+  void finish_columns(std::uint32_t slabs, std::uint32_t outputs, Stream const& stream) const {
+    kc::FinishColumnsBody finish{floats(parts), slabs, outputs, columns(), {}, 1};
+    for (std::size_t i = 0; i < outputs; ++i) finish.out[i] = {floats(gradients) + i * width, DataType::f32};
     launch(finish, finish.blocks(), stream);
   }
 };
@@ -71,10 +72,13 @@ void layer_norm(Layer const& l, Stream const& stream) {
                 l.rows, stream);
 }
 void layer_norm_backward(Layer const& l, Stream const& stream) {
-  Layer::launch(kc::LayerNormInputBody{l.at(l.dx), l.at(l.dy), l.at(l.x), l.at(l.w), l.floats(l.mean), l.floats(l.rstd),
-                                       l.columns(), true},
-                l.rows, stream);
-  l.sum_columns(kc::LayerNormWeights{l.at(l.dy), l.at(l.x), l.floats(l.mean), l.floats(l.rstd)}, stream);
+  auto const slabs = kc::LayerNormGradientBody::blocks(l.rows);
+  Layer::launch(kc::LayerNormGradientBody{{l.at(l.dx), l.at(l.dy), l.at(l.x), l.at(l.w), l.floats(l.mean),
+                                           l.floats(l.rstd), l.columns(), true},
+                                          l.rows,
+                                          l.floats(l.parts)},
+                slabs, stream);
+  l.finish_columns(slabs, 2, stream);
 }
 void gelu(Layer const& l, Stream const& stream) {
   Layer::launch(kc::BiasActivationBody<kernels::Gelu>{l.at(l.y), l.at(l.x), l.at(l.b), l.columns()}, l.rows, stream);
@@ -111,7 +115,7 @@ void cross_entropy_backward(Layer const& l, Stream const& stream) {
 std::vector<CaseMaker> model_cases(std::size_t rows, std::size_t width, std::size_t vocabulary) {
   // Bytes an element of bf16: every matrix that is read or written.
   return {layer_case("layer norm bf16", rows, width, 4, layer_norm),
-          layer_case("layer norm bf16, backward", rows, width, 8 + 4, layer_norm_backward),
+          layer_case("layer norm bf16, backward", rows, width, 8, layer_norm_backward),
           layer_case("bias + GELU bf16", rows, width, 4, gelu),
           layer_case("bias + GELU bf16, backward", rows, width, 6, gelu_backward),
           layer_case("bias + dropout + add bf16", rows, width, 6, dropout_add),

@@ -48,6 +48,25 @@ Cublas const& Layers::Impl::cublas(char const* call) const {
                                           ": these layers were made in memory of the caller's, without cuBLAS");
 }
 
+void Layers::Impl::finish_columns(std::uint32_t outputs, std::uint32_t slabs, std::uint32_t width, float keep,
+                                  BufferView first, BufferView second) const {
+  kc::FinishColumnsBody const finish{static_cast<float const*>(parts_),
+                                     slabs,
+                                     outputs,
+                                     width,
+                                     {{first.data, first.dtype}, {second.data, second.dtype}},
+                                     keep};
+  launch(finish, finish.blocks());
+}
+
+void Layers::Impl::layer_norm_gradient(kc::LayerNormInputBody const& input, std::size_t rows, BufferView dw,
+                                       BufferView db, float keep) const {
+  check_limits("layer_norm_gradient", rows, input.width);
+  auto const slabs = kc::LayerNormGradientBody::blocks(rows);
+  launch(kc::LayerNormGradientBody{input, rows, static_cast<float*>(parts_)}, slabs);
+  finish_columns(2, slabs, input.width, keep, dw, db);
+}
+
 void Layers::Impl::check_limits(char const* call, std::size_t rows, std::size_t width) const {
   if (slabs_of(rows) <= slabs_of(limits_.rows) && width <= limits_.columns) return;
   throw Error(ErrorCode::invalid_argument, "cuda::Layers::" + std::string(call) + ": a matrix of " +
@@ -253,6 +272,24 @@ void Layers::layer_norm_input_gradient(BufferView dx, ConstBufferView dy, ConstB
                                        arguments.floats(mean, rows, "mean"), arguments.floats(rstd, rows, "rstd"),
                                        static_cast<std::uint32_t>(width), add},
                 rows);
+}
+
+void Layers::layer_norm_gradient(BufferView dx, BufferView dw, BufferView db, ConstBufferView dy, ConstBufferView x,
+                                 ConstBufferView mean, ConstBufferView rstd, ConstBufferView w, float keep, bool add) {
+  if (dw.count > kc::LayerNormGradientBody::kMostColumns || mean.count == 0) {
+    layer_norm_weight_gradient(dw, db, dy, x, mean, rstd, keep);
+    return layer_norm_input_gradient(dx, dy, x, mean, rstd, w, add);
+  }
+  Arguments const arguments("layer_norm_gradient", impl_->device());
+  auto const width = width_of(arguments, dx, mean);
+  static_cast<void>(arguments.tensor(dw, width, "dw"));
+  static_cast<void>(arguments.tensor(db, width, "db"));
+  auto const rows = mean.count;
+  impl_->layer_norm_gradient(
+      {arguments.tensor(dx, dx.count, "dx"), arguments.tensor(dy, dx.count, "dy"), arguments.tensor(x, dx.count, "x"),
+       arguments.optional(w, width, "w"), arguments.floats(mean, rows, "mean"), arguments.floats(rstd, rows, "rstd"),
+       static_cast<std::uint32_t>(width), add},
+      rows, dw, db, keep);
 }
 
 }  // namespace weft::cuda

@@ -5,6 +5,7 @@
 #include "kernels/cuda/chunk.hpp"
 #include "kernels/cuda/model/columns.hpp"
 #include "kernels/cuda/model/dropout.hpp"
+#include "kernels/cuda/model/layer_norm.hpp"
 #include "layers/cublas_functions.hpp"
 #include "optim/cuda/gpu.hpp"
 #include "weft/cuda_layers.hpp"
@@ -70,16 +71,14 @@ class Layers::Impl {
     auto const grid = Body::grid(rows, columns);
     auto* const parts = static_cast<float*>(parts_);
     launch(Body{source, rows, columns, parts}, grid.blocks());
-    kernels::cuda::FinishColumnsBody const finish{parts,
-                                                  grid.slabs,
-                                                  static_cast<std::uint32_t>(Source::kOutputs),
-                                                  columns,
-                                                  {{first.data, first.dtype}, {second.data, second.dtype}},
-                                                  keep};
-    launch(finish, finish.blocks());
+    finish_columns(static_cast<std::uint32_t>(Source::kOutputs), grid.slabs, columns, keep, first, second);
   }
+  void layer_norm_gradient(kernels::cuda::LayerNormInputBody const& input, std::size_t rows, BufferView dw,
+                           BufferView db, float keep) const;
 
  private:
+  void finish_columns(std::uint32_t outputs, std::uint32_t slabs, std::uint32_t width, float keep, BufferView first,
+                      BufferView second) const;
   void check_limits(char const* call, std::size_t rows, std::size_t width) const;
 
   Stream stream_;

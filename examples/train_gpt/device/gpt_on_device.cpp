@@ -130,11 +130,9 @@ void GptOnDevice::head_backward(DeviceBatch const& batch, float share, weft::Con
                                  tensors.keep());
   tensors.gradient_done(head);
   layers_.linear_input_gradient(narrow, d_logits, tensors.parameter(head), shape);
-  layers_.layer_norm_weight_gradient(tensors.gradient(norm), tensors.gradient(norm + 1), narrow, output, mean, rstd,
-                                     tensors.keep());
+  layers_.layer_norm_gradient(part(work_->d_residual, rows, width_), tensors.gradient(norm), tensors.gradient(norm + 1),
+                              narrow, output, mean, rstd, tensors.parameter(norm), tensors.keep(), false);
   done_with_bias(tensors, norm);
-  layers_.layer_norm_input_gradient(part(work_->d_residual, rows, width_), narrow, output, mean, rstd,
-                                    tensors.parameter(norm), false);
 }
 
 void GptOnDevice::mlp_backward(std::size_t layer, std::size_t rows, DeviceTensors& tensors) {
@@ -161,9 +159,9 @@ void GptOnDevice::mlp_backward(std::size_t layer, std::size_t rows, DeviceTensor
   layers_.linear_weight_gradient(g(kExpandWeight), wide, part(a.norm2, rows, width_), expand, tensors.keep());
   done(kExpandWeight);
   layers_.linear_input_gradient(narrow, wide, p(kExpandWeight), expand);
-  layers_.layer_norm_weight_gradient(g(kNorm2Weight), g(kNorm2Bias), narrow, middle, mean, rstd, tensors.keep());
+  layers_.layer_norm_gradient(residual, g(kNorm2Weight), g(kNorm2Bias), narrow, middle, mean, rstd, p(kNorm2Weight),
+                              tensors.keep());
   done(kNorm2Weight);
-  layers_.layer_norm_input_gradient(residual, narrow, middle, mean, rstd, p(kNorm2Weight));
 }
 
 void GptOnDevice::attention_backward(std::size_t layer, std::size_t rows, std::size_t seq, DeviceTensors& tensors) {
@@ -191,9 +189,9 @@ void GptOnDevice::attention_backward(std::size_t layer, std::size_t rows, std::s
   layers_.bias_gradient(g(kQkvBias), d_qkv, tensors.keep());
   done(kQkvWeight);
   layers_.linear_input_gradient(narrow, d_qkv, p(kQkvWeight), to_qkv);
-  layers_.layer_norm_weight_gradient(g(kNorm1Weight), g(kNorm1Bias), narrow, input, mean, rstd, tensors.keep());
+  layers_.layer_norm_gradient(residual, g(kNorm1Weight), g(kNorm1Bias), narrow, input, mean, rstd, p(kNorm1Weight),
+                              tensors.keep());
   done(kNorm1Weight);
-  layers_.layer_norm_input_gradient(residual, narrow, input, mean, rstd, p(kNorm1Weight));
 }
 
 void GptOnDevice::embedding_backward(DeviceBatch const& batch, DeviceTensors& tensors) {

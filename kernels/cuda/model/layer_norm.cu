@@ -1,12 +1,12 @@
 #include "kernels/cuda/model/layer_norm.hpp"
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/model/columns.hpp"
 
 namespace weft::kernels::cuda {
 
 WEFT_INSTANTIATE(LayerNormBody);
 WEFT_INSTANTIATE(LayerNormInputBody);
+WEFT_INSTANTIATE(LayerNormGradientBody);
 WEFT_INSTANTIATE(ColumnSumsBody<LayerNormWeights>);
 WEFT_INSTANTIATE(FinishColumnsBody);
 

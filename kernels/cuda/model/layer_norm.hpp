@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
+#include "kernels/cuda/model/columns.hpp"
 #include "kernels/cuda/model/matrix.hpp"
 
 namespace weft::kernels::cuda {
@@ -125,6 +127,115 @@ struct LayerNormInputBody {
       x_hat.x[k] = (x_hat.x[k] - mean[row]) * rstd[row];
     }
     return x_hat;
+  }
+};
+
+/// All gradients of a layer norm of up to kMostColumns columns in one pass over dy and x: a block takes a slab of rows,
+/// whose sums for w and b it leaves as ColumnSumsBody<LayerNormWeights> does, of the same bits.
+struct LayerNormGradientBody {
+  static constexpr unsigned kThreads = LayerNormInputBody::kThreads;
+  static constexpr unsigned kHeld = 4;
+  static constexpr std::uint32_t kMostColumns = kThreads * kGroup * kHeld;
+  using Sums = LayerNormInputBody::Sums;
+  using Shared = LayerNormInputBody::Shared;
+
+  LayerNormInputBody input;
+  std::uint64_t rows = 0;
+  float* parts = nullptr;  ///< slabs · 2 · width
+
+  [[nodiscard]] static unsigned blocks(std::uint64_t rows) {
+    return static_cast<unsigned>((rows + kSlabRows - 1) / kSlabRows);
+  }
+
+  template <typename Block>
+  WEFT_KERNEL void operator()(Block& block, Shared& shared) const {
+    std::uint64_t const first = std::uint64_t{block.index()} * kSlabRows;
+    std::uint64_t const last = first + kSlabRows < rows ? first + kSlabRows : rows;
+    typename Block::template PerThread<Share> share;
+    block.each_thread([&](unsigned t) { share[t] = Share{}; });
+    for (std::uint64_t row = first; row < last; ++row) {
+      float const mean = input.mean[row];
+      float const rstd = input.rstd[row];
+      block.each_thread([&](unsigned t) { shared.sum[t] = load_row(share[t], t, row, mean, rstd); });
+      combine_all<kThreads>(block, shared.sum, [](Sums const& a, Sums const& b) {
+        return Sums{a.plain + b.plain, a.with_x + b.with_x};
+      });
+      block.each_thread([&](unsigned t) { write_row(share[t], t, row, mean, rstd, shared.sum[0]); });
+    }
+    block.each_thread([&](unsigned t) {
+      for_each(share[t], t, [&](auto const& part, std::uint32_t i) {
+        std::uint64_t const at = std::uint64_t{block.index()} * 2 * input.width;
+        Array::from(parts, DataType::f32, at).store(part.dw, i);
+        Array::from(parts, DataType::f32, at + input.width).store(part.db, i);
+      });
+    });
+  }
+
+ private:
+  /// Neighbouring columns of a thread's.
+  template <int kLanes>
+  struct Part {
+    static constexpr int kCount = kLanes;
+    RawLanes<kLanes> dy, x;
+    Lanes<kLanes> dw, db;
+  };
+  struct Share {
+    Part<kGroup> groups[kHeld];
+    Part<1> last;  ///< of what is left of the width
+  };
+
+  template <typename Held, typename F>
+  WEFT_KERNEL void for_each(Held& share, unsigned thread, F const& f) const {
+    WEFT_UNROLL for (unsigned h = 0; h < kHeld; ++h) {
+      std::uint32_t const i = (h * kThreads + thread) * kGroup;
+      if (i + kGroup <= input.width) f(share.groups[h], i);
+    }
+    std::uint32_t const i = input.width / kGroup * kGroup + thread;
+    if (i < input.width) f(share.last, i);
+  }
+
+  WEFT_KERNEL Sums load_row(Share& share, unsigned thread, std::uint64_t row, float mean, float rstd) const {
+    Array const gradients = row_of(input.dy, row, input.width);
+    Array const in = row_of(input.x, row, input.width);
+    for_each(share, thread, [&](auto& part, std::uint32_t i) {
+      part.dy = gradients.load<std::remove_reference_t<decltype(part)>::kCount>(i);
+      part.x = in.load<std::remove_reference_t<decltype(part)>::kCount>(i);
+    });
+    Sums own{0, 0};
+    for_each(share, thread, [&](auto& part, std::uint32_t i) {
+      auto g = widen(part.dy, gradients.type);
+      auto const values = widen(part.x, in.type);
+      auto const weights = load_or<decltype(g)::kLanes>(input.w, i, 1);
+      WEFT_UNROLL for (int k = 0; k < decltype(g)::kLanes; ++k) {
+        float const x_hat = (values.x[k] - mean) * rstd;
+        part.dw.x[k] = std::fma(g.x[k], x_hat, part.dw.x[k]);
+        part.db.x[k] += g.x[k];
+        float const weighted = g.x[k] * weights.x[k];
+        own.plain += weighted;
+        own.with_x = std::fma(weighted, x_hat, own.with_x);
+      }
+    });
+    return own;
+  }
+
+  WEFT_KERNEL void write_row(Share& share, unsigned thread, std::uint64_t row, float mean, float rstd,
+                             Sums const& sums) const {
+    float const plain = sums.plain / static_cast<float>(input.width);
+    float const with_x = sums.with_x / static_cast<float>(input.width);
+    Array const out = row_of(input.dx, row, input.width);
+    for_each(share, thread, [&](auto& part, std::uint32_t i) {
+      auto const g = widen(part.dy, input.dy.type);
+      constexpr int kLanes = decltype(g)::kLanes;
+      auto const values = widen(part.x, input.x.type);
+      auto const weights = load_or<kLanes>(input.w, i, 1);
+      Lanes<kLanes> result{};
+      if (input.add) result = load<kLanes>(out, i);
+      WEFT_UNROLL for (int k = 0; k < kLanes; ++k) {
+        float const x_hat = (values.x[k] - mean) * rstd;
+        result.x[k] += rstd * (g.x[k] * weights.x[k] - plain - x_hat * with_x);
+      }
+      out.store(result, i);
+    });
   }
 };
 

@@ -21,8 +21,8 @@ struct Shape {
   std::size_t rows, width;
 };
 // Narrow rows aligned for accesses of 16 bytes, of 8 and not; more rows than a slab, more than registers hold.
-constexpr Shape kShapes[] = {{1, 1},    {3, 4},   {5, 3},    {2, 64},   {3, 20},
-                             {130, 37}, {300, 8}, {66, 515}, {3, 1030}, {2, 5003}};
+constexpr Shape kShapes[] = {{1, 1},   {3, 4},    {5, 3},    {2, 64},    {3, 20},  {130, 37},
+                             {300, 8}, {66, 515}, {3, 1030}, {34, 2055}, {2, 5003}};
 constexpr DataType kTypes[] = {DataType::f32, DataType::bf16, DataType::f16};
 
 /// What rounding to a type may change, relative to values of about 1.
@@ -64,6 +64,12 @@ class ModelKernelsTest : public OnMachine<Machine> {
     std::vector<float> const expected(exact.begin(), exact.end());
     ASSERT_TRUE(near(got.get(), expected, tolerance))
         << what << ", " << shape_.rows << "x" << shape_.width << " of " << to_string(type_);
+    ASSERT_TRUE(got.guards_hold()) << what;
+  }
+
+  void expect_same(Tensor const& got, Tensor const& other, char const* what) {
+    ASSERT_EQ(got.get(), other.get()) << what << ", " << shape_.rows << "x" << shape_.width << " of "
+                                      << to_string(type_);
     ASSERT_TRUE(got.guards_hold()) << what;
   }
 
@@ -122,6 +128,23 @@ TYPED_TEST(ModelKernelsTest, LayerNormAndItsGradients) {
           rows, nullptr);
       this->sum_columns(kc::LayerNormWeights{this->pointer(tdy), this->pointer(tx), this->data(mean), this->data(rstd)},
                         {this->pointer(tdw), this->pointer(tdb)}, 0.5F);
+      if (width <= kc::LayerNormGradientBody::kMostColumns) {
+        auto fdx = this->tensor(old), fdw = this->floats(w), fdb = this->floats(b);
+        auto const slabs = kc::LayerNormGradientBody::blocks(rows);
+        auto parts = this->floats(std::vector<float>(std::size_t{slabs} * 2 * width));
+        this->machine_->launch(
+            kc::LayerNormGradientBody{{this->pointer(fdx), this->pointer(tdy), this->pointer(tx), this->pointer(tw),
+                                       this->data(mean), this->data(rstd), width32, true},
+                                      rows,
+                                      this->data(parts)},
+            slabs, nullptr);
+        kc::FinishColumnsBody const finish{
+            this->data(parts), slabs, 2, width32, {this->pointer(fdw), this->pointer(fdb)}, 0.5F};
+        this->machine_->launch(finish, finish.blocks(), nullptr);
+        this->expect_same(fdx, tdx, "dx");
+        this->expect_same(fdw, tdw, "dw");
+        this->expect_same(fdb, tdb, "db");
+      }
       // A row of one element has no variance: rstd is √100000 and multiplies roundings.
       double const tolerance = rounding(type) * (width == 1 ? 320 : 4);
       this->expect(ty, y, tolerance, "y");
