@@ -4,15 +4,12 @@
 #include <string>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <c10/util/Exception.h>
 
 #include "device.hpp"
-#include "layer_calls.hpp"
 #include "sharded_model.hpp"
 #include "weft/cuda_layers.hpp"
 
-// A namespace of its own: functions have the names of layer_calls.hpp's.
 namespace weft::torch_backend::device_layers {
 namespace {
 
@@ -126,12 +123,19 @@ GeluCalls gelu_of(std::string const& form) {
   return {"bias_gelu", &Layers::bias_gelu, &Layers::bias_gelu_gradient};
 }
 
+/// New, and contiguous as what ops are given; empty_like() would first ask how that lies.
+at::Tensor like(at::Tensor const& matrix) {
+  return at::empty(matrix.sizes(), matrix.options());
+}
+
+}  // namespace
+
 ThreeTensors layer_norm(at::Tensor const& x, OptionalTensor const& weight, OptionalTensor const& bias, double eps) {
   Call const call("layer_norm", x);
   auto const in = call.matrix(x, "x");
   auto const w = call.vector(weight, "weight");
   auto const b = call.vector(bias, "bias");
-  auto const y = at::empty_like(x);
+  auto const y = like(x);
   auto const mean = call.floats(call.rows());
   auto const rstd = call.floats(call.rows());
   call.run([&](cuda::Layers& layers) {
@@ -149,12 +153,12 @@ ThreeTensors layer_norm_gradient(at::Tensor const& dy, at::Tensor const& x, at::
   auto const means = call.column(mean, "mean");
   auto const rstds = call.column(rstd, "rstd");
   auto const w = call.vector(weight, "weight");
-  auto const dx = at::empty_like(x);
+  auto const dx = like(x);
   auto const dweight = call.floats(call.width());
   auto const dbias = call.floats(call.width());
   call.run_summing([&](cuda::Layers& layers) {
-    layers.layer_norm_input_gradient(call.matrix(dx, "dx"), gradient, in, means, rstds, w, false);
-    layers.layer_norm_weight_gradient(Call::sum(dweight), Call::sum(dbias), gradient, in, means, rstds, 0);
+    layers.layer_norm_gradient(call.matrix(dx, "dx"), Call::sum(dweight), Call::sum(dbias), gradient, in, means, rstds,
+                               w, 0, false);
   });
   return {dx, dweight, dbias};
 }
@@ -164,7 +168,7 @@ at::Tensor bias_gelu(at::Tensor const& x, OptionalTensor const& bias, std::strin
   Call const call(gelu.name, x);
   auto const in = call.matrix(x, "x");
   auto const b = call.vector(bias, "bias");
-  auto const y = at::empty_like(x);
+  auto const y = like(x);
   call.run([&](cuda::Layers& layers) {
     (layers.*gelu.value)(call.matrix(y, "y"), in, b, static_cast<std::size_t>(call.width()));
   });
@@ -178,7 +182,7 @@ TwoTensors bias_gelu_gradient(at::Tensor const& dy, at::Tensor const& x, Optiona
   auto const in = call.matrix(x, "x");
   auto const gradient = call.matrix(dy, "dy");
   auto const b = call.vector(bias, "bias");
-  auto const dx = at::empty_like(x);
+  auto const dx = like(x);
   auto const dbias = call.floats(call.width());
   call.run_summing([&](cuda::Layers& layers) {
     (layers.*gelu.gradient)(call.matrix(dx, "dx"), Call::sum(dbias), gradient, in, b, 0);
@@ -193,7 +197,7 @@ at::Tensor bias_dropout_add(at::Tensor const& x, OptionalTensor const& bias, at:
   auto const b = call.vector(bias, "bias");
   auto const beside = call.matrix(residual, "residual");
   auto const dropout = call.dropout(seed, p);
-  auto const y = at::empty_like(x);
+  auto const y = like(x);
   call.run([&](cuda::Layers& layers) {
     layers.bias_dropout_add(call.matrix(y, "y"), in, b, beside, dropout, static_cast<std::size_t>(call.width()));
   });
@@ -204,7 +208,7 @@ TwoTensors bias_dropout_gradient(at::Tensor const& dy, at::Tensor const& seed, d
   Call const call("bias_dropout_gradient", dy);
   auto const gradient = call.matrix(dy, "dy");
   auto const dropout = call.dropout(seed, p);
-  auto const dx = at::empty_like(dy);
+  auto const dx = like(dy);
   auto const dbias = call.floats(call.width());
   call.run_summing([&](cuda::Layers& layers) {
     layers.bias_dropout_gradient(call.matrix(dx, "dx"), Call::sum(dbias), gradient, dropout, 0);
@@ -212,26 +216,5 @@ TwoTensors bias_dropout_gradient(at::Tensor const& dy, at::Tensor const& seed, d
   return {dx, dbias};
 }
 
-}  // namespace
 }  // namespace weft::torch_backend::device_layers
-
-namespace weft::torch_backend {
-
-void bind_device_layers(pybind11::module_& module) {
-  using release = pybind11::call_guard<pybind11::gil_scoped_release>;
-  module.def("device_layer_norm", &device_layers::layer_norm, release());
-  module.def("device_layer_norm_gradient", &device_layers::layer_norm_gradient, release());
-  module.def("device_bias_gelu", &device_layers::bias_gelu, release());
-  module.def("device_bias_gelu_gradient", &device_layers::bias_gelu_gradient, release());
-  module.def("device_bias_dropout_add", &device_layers::bias_dropout_add, release());
-  module.def("device_bias_dropout_gradient", &device_layers::bias_dropout_gradient, release());
-}
-
-}  // namespace weft::torch_backend
-#else
-namespace weft::torch_backend {
-
-void bind_device_layers(pybind11::module_& /*module*/) {}
-
-}  // namespace weft::torch_backend
 #endif

@@ -1,13 +1,20 @@
 #pragma once
 
-#include <torch/csrc/utils/pybind.h>
+#include "layer_calls.hpp"
 
-namespace weft::torch_backend {
+/// layer_calls.hpp's functions for tensors on a GPU, where the extension was built with Weft's kernels: the same
+/// arguments and results, all on one GPU, the seed too; a gradient may be of another of the types than its matrix. They
+/// only enqueue on the device's current stream, and take memory from torch alone: a CUDA graph can record them.
+namespace weft::torch_backend::device_layers {
 
-/// Adds layer_calls.hpp's functions for tensors on a GPU to the extension, named device_layer_norm and so on; none
-/// where it was built without Weft's kernels. The same arguments and results, all on one GPU, the seed too; a gradient
-/// may be of another of the types than its matrix. They only enqueue on the device's current stream, and take memory
-/// from torch alone: a CUDA graph can record them.
-void bind_device_layers(pybind11::module_& module);
+ThreeTensors layer_norm(at::Tensor const& x, OptionalTensor const& weight, OptionalTensor const& bias, double eps);
+ThreeTensors layer_norm_gradient(at::Tensor const& dy, at::Tensor const& x, at::Tensor const& mean,
+                                 at::Tensor const& rstd, OptionalTensor const& weight);
+at::Tensor bias_gelu(at::Tensor const& x, OptionalTensor const& bias, std::string const& form);
+TwoTensors bias_gelu_gradient(at::Tensor const& dy, at::Tensor const& x, OptionalTensor const& bias,
+                              std::string const& form);
+at::Tensor bias_dropout_add(at::Tensor const& x, OptionalTensor const& bias, at::Tensor const& residual,
+                            at::Tensor const& seed, double p);
+TwoTensors bias_dropout_gradient(at::Tensor const& dy, at::Tensor const& seed, double p);
 
-}  // namespace weft::torch_backend
+}  // namespace weft::torch_backend::device_layers

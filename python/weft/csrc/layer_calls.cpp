@@ -4,7 +4,6 @@
 #include <string>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
@@ -64,7 +63,8 @@ class Rows {
     TORCH_CHECK_VALUE(tensor->dim() == 1 && tensor->size(0) == width() && tensor->device().is_cpu(), "weft::", call_,
                       ": ", name, " has shape ", tensor->sizes(), " on ", tensor->device(), "; it must have ", width_,
                       " elements, on the CPU");
-    return tensor->to(at::kFloat).contiguous();
+    bool const as_is = tensor->scalar_type() == at::kFloat && tensor->is_contiguous();
+    return as_is ? *tensor : tensor->to(at::kFloat).contiguous();
   }
   [[nodiscard]] BufferView column(at::Tensor const& tensor, char const* name) const {
     auto const view = view_of(tensor, call_, name);
@@ -100,7 +100,9 @@ class Rows {
 class ColumnSums {
  public:
   ColumnSums(Rows const& rows, std::int64_t outputs)
-      : parts_(at::zeros({rows.parts(), outputs, rows.width()}, at::TensorOptions(at::kFloat))) {}
+      : parts_(at::empty({rows.parts(), outputs, rows.width()}, at::TensorOptions(at::kFloat))) {
+    std::fill_n(parts_.mutable_data_ptr<float>(), parts_.numel(), 0.0F);
+  }
 
   [[nodiscard]] BufferView of(std::int64_t part, std::int64_t output) const {
     auto const width = parts_.size(2);
@@ -114,7 +116,9 @@ class ColumnSums {
       auto const* const one = static_cast<float const*>(of(part, output).data);
       for (std::int64_t i = 0; i < parts_.size(2); ++i) total[i] += one[i];
     }
-    return parts_.select(0, 0).select(0, output).clone();
+    auto const result = at::empty({parts_.size(2)}, parts_.options());
+    std::copy_n(total, parts_.size(2), result.mutable_data_ptr<float>());
+    return result;
   }
 
  private:
@@ -145,6 +149,11 @@ GeluCalls gelu_of(std::string const& form) {
   return {"bias_gelu", cpu::bias_gelu, cpu::bias_gelu_gradient};
 }
 
+/// New, and contiguous as what calls are given; empty_like() would first ask how that lies.
+at::Tensor like(at::Tensor const& matrix) {
+  return at::empty(matrix.sizes(), matrix.options());
+}
+
 }  // namespace
 
 ThreeTensors layer_norm(at::Tensor const& x, OptionalTensor const& weight, OptionalTensor const& bias, double eps) {
@@ -152,9 +161,9 @@ ThreeTensors layer_norm(at::Tensor const& x, OptionalTensor const& weight, Optio
   Rows const rows(kCall, x);
   auto const w = rows.vector(weight, 1, "weight");
   auto const b = rows.vector(bias, 0, "bias");
-  auto const y = at::empty_like(x);
+  auto const y = like(x);
   auto const mean = at::empty({rows.count()}, at::TensorOptions(at::kFloat));
-  auto const rstd = at::empty_like(mean);
+  auto const rstd = at::empty({rows.count()}, at::TensorOptions(at::kFloat));
   auto const in = rows.matrix(x, "x");
   auto const out = rows.matrix(y, "y");
   as_torch([&] {
@@ -172,7 +181,7 @@ ThreeTensors layer_norm_gradient(at::Tensor const& dy, at::Tensor const& x, at::
   constexpr char const* kCall = "layer_norm_gradient";
   Rows const rows(kCall, x);
   auto const w = rows.vector(weight, 1, "weight");
-  auto const dx = at::empty_like(x);
+  auto const dx = like(x);
   ColumnSums const sums(rows, 2);
   auto const gradient = rows.matrix(dy, "dy");
   auto const in = rows.matrix(x, "x");
@@ -193,7 +202,7 @@ at::Tensor bias_gelu(at::Tensor const& x, OptionalTensor const& bias, std::strin
   auto const gelu = gelu_of(form);
   Rows const rows(gelu.name, x);
   auto const b = rows.vector(bias, 0, "bias");
-  auto const y = at::empty_like(x);
+  auto const y = like(x);
   auto const in = rows.matrix(x, "x");
   auto const out = rows.matrix(y, "y");
   as_torch(
@@ -206,7 +215,7 @@ TwoTensors bias_gelu_gradient(at::Tensor const& dy, at::Tensor const& x, Optiona
   auto const gelu = gelu_of(form);
   Rows const rows(gelu.name, x);
   auto const b = rows.vector(bias, 0, "bias");
-  auto const dx = at::empty_like(x);
+  auto const dx = like(x);
   ColumnSums const sums(rows, 1);
   auto const gradient = rows.matrix(dy, "dy");
   auto const in = rows.matrix(x, "x");
@@ -225,7 +234,7 @@ at::Tensor bias_dropout_add(at::Tensor const& x, OptionalTensor const& bias, at:
   Rows const rows(kCall, x);
   auto const b = rows.vector(bias, 0, "bias");
   auto const dropout = dropout_of(seed, p, kCall);
-  auto const y = at::empty_like(x);
+  auto const y = like(x);
   auto const in = rows.matrix(x, "x");
   auto const beside = rows.matrix(residual, "residual");
   auto const out = rows.matrix(y, "y");
@@ -243,7 +252,7 @@ TwoTensors bias_dropout_gradient(at::Tensor const& dy, at::Tensor const& seed, d
   constexpr char const* kCall = "bias_dropout_gradient";
   Rows const rows(kCall, dy);
   auto const dropout = dropout_of(seed, p, kCall);
-  auto const dx = at::empty_like(dy);
+  auto const dx = like(dy);
   ColumnSums const sums(rows, 1);
   auto const gradient = rows.matrix(dy, "dy");
   auto const out = rows.matrix(dx, "dx");

@@ -8,11 +8,10 @@
 #include <ATen/ops/from_blob.h>
 
 #include "device.hpp"
-#include "device_layers.hpp"
 #include "gpu_gradients.hpp"
 #include "gpu_optimizer.hpp"
 #include "gradient_calls.hpp"
-#include "layer_calls.hpp"
+#include "layer_ops.hpp"
 #include "sharding_bindings.hpp"
 #include "tensor_optimizer.hpp"
 #include "weft/grad_scaler.hpp"
@@ -147,16 +146,6 @@ void bind_scaler(py::module_& module) {
           py::arg("hysteresis"), py::arg("enabled"));
 }
 
-void bind_layers(py::module_& module) {
-  using release = py::call_guard<py::gil_scoped_release>;
-  module.def("layer_norm", &layer_norm, release());
-  module.def("layer_norm_gradient", &layer_norm_gradient, release());
-  module.def("bias_gelu", &bias_gelu, release());
-  module.def("bias_gelu_gradient", &bias_gelu_gradient, release());
-  module.def("bias_dropout_add", &bias_dropout_add, release());
-  module.def("bias_dropout_gradient", &bias_dropout_gradient, release());
-}
-
 #if WEFT_TORCH_CUDA_TRAINING
 std::unique_ptr<GpuOptimizer> make_gpu_optimizer(std::string const& kind, py::dict const& options,
                                                  std::vector<TensorTuple> const& from, std::int64_t steps,
@@ -242,8 +231,7 @@ void bind_training(py::module_& module) {
         return scale_gradients(gradients, factor, call.c_str());
       },
       release());
-  bind_layers(module);
-  bind_device_layers(module);
+  if (has_device_layers()) module.attr("device_layers") = true;
   bind_scaler(module);
   bind_gpu(module);
   bind_sharding(module);

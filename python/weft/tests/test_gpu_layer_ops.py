@@ -1,4 +1,4 @@
-"""The ops under weft.layers on a GPU, in host memory or real, beside the CPU's. Without autograd, which asks for a real one."""
+"""The ops under weft.layers on a GPU, in host memory or real, beside the CPU's."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def near(mine: torch.Tensor, theirs: torch.Tensor) -> None:
 
 
 def check_ops(gpu):
-    if not hasattr(backend.extension(), "device_layer_norm"):
+    if not hasattr(backend.extension(), "device_layers"):
         return "this weft was built without nvcc"
     generator = torch.Generator().manual_seed(1)
 
@@ -52,7 +52,34 @@ def check_ops(gpu):
     return None
 
 
-def test_ops_are_those_of_the_cpu():
-    (missing,) = run_gpu_ranks(1, check_ops)
+def check_gradients(gpu):
+    if not hasattr(backend.extension(), "device_layers"):
+        return "this weft was built without nvcc"
+    generator = torch.Generator().manual_seed(2)
+    seed = torch.tensor([5])
+    seeds = {"cpu": seed, "cuda": gpu.put(seed)}
+    calls = [
+        lambda x, w, b, r: torch.ops.weft.layer_norm(x, w, b, 1e-3)[0],
+        lambda x, w, b, r: torch.ops.weft.layer_norm(x, None, b, 1e-3)[0],
+        lambda x, w, b, r: torch.ops.weft.bias_gelu(x, b, "quick"),
+        lambda x, w, b, r: torch.ops.weft.bias_dropout_add(x, b, r, seeds[x.device.type], 0.3),
+    ]
+    for dtype in TOLERANCE:
+        x, r, dy = (torch.randn(20, 33, generator=generator).to(dtype) for _ in range(3))
+        w, b = torch.randn(33, generator=generator), torch.randn(33, generator=generator).to(dtype)
+        for call in calls:
+            theirs, mine = ([put(one).requires_grad_() for one in (x, w, b, r)] for put in (torch.clone, gpu.put))
+            call(*theirs).backward(dy)
+            call(*mine).backward(gpu.put(dy))
+            for one, other in zip(mine, theirs):
+                assert (one.grad is None) == (other.grad is None)
+                if one.grad is not None:
+                    near(gpu.get(one.grad), other.grad)
+    return None
+
+
+@pytest.mark.parametrize("check", [check_ops, check_gradients])
+def test_ops_are_those_of_the_cpu(check):
+    (missing,) = run_gpu_ranks(1, check)
     if missing:
         pytest.skip(missing)

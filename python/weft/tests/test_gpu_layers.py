@@ -11,7 +11,7 @@ from test_layers import TOLERANCE, compare, gelus, leaves
 from torch import nn
 from weft import backend
 
-layers, CPU = weft.layers, torch.profiler.ProfilerActivity.CPU
+CPU = torch.profiler.ProfilerActivity.CPU
 pytestmark = pytest.mark.skipif(not ON_A_GPU, reason="needs a GPU, and WEFT_TEST_GPU=1")
 # Beyond what fits into a thread's registers, and into one of a sum's slabs of rows.
 SHAPES = [(3, 1), (5, 7), (2, 3, 129), (70, 1000), (33, 64), (2, 4103), (0, 8)]
@@ -19,7 +19,7 @@ SHAPES = [(3, 1), (5, 7), (2, 3, 129), (70, 1000), (33, 64), (2, 4103), (0, 8)]
 
 @pytest.fixture(autouse=True)
 def kernels():
-    if not hasattr(backend.extension(), "device_layer_norm"):
+    if not hasattr(backend.extension(), "device_layers"):
         pytest.skip("this weft was built without nvcc")
 
 
@@ -32,12 +32,12 @@ def on_gpu(dtype, *shapes, **how):
 def test_layer_norm(dtype, shape):
     wide = shape[-1:]
     x, w, b = on_gpu(dtype, shape, wide, wide)
-    compare(lambda x, w, b: layers.layer_norm(x, w, b, 1e-3), lambda x, w, b: F.layer_norm(x, wide, w, b, 1e-3), [x, w, b])
+    compare(lambda x, w, b: weft.layers.layer_norm(x, w, b, 1e-3), lambda x, w, b: F.layer_norm(x, wide, w, b, 1e-3), [x, w, b])
     x, w = on_gpu(dtype, shape, wide, seed=1)
-    compare(layers.layer_norm, lambda x, w: F.layer_norm(x, wide, w), [x, w])
+    compare(weft.layers.layer_norm, lambda x, w: F.layer_norm(x, wide, w), [x, w])
     x, b = on_gpu(dtype, shape, wide, seed=2)
-    compare(lambda x, b: layers.layer_norm(x, None, b), lambda x, b: F.layer_norm(x, wide, None, b), [x, b])
-    compare(layers.layer_norm, lambda x: F.layer_norm(x, wide), on_gpu(dtype, shape, seed=3))
+    compare(lambda x, b: weft.layers.layer_norm(x, None, b), lambda x, b: F.layer_norm(x, wide, None, b), [x, b])
+    compare(weft.layers.layer_norm, lambda x: F.layer_norm(x, wide), on_gpu(dtype, shape, seed=3))
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -76,17 +76,17 @@ def test_dropout_is_that_of_the_cpu(dtype, shape):
 def test_what_is_dropped():
     x, residual = torch.ones(64, 1000, device="cuda", requires_grad=True), torch.zeros(64, 1000, device="cuda")
     torch.manual_seed(4)
-    one, other = (layers.bias_dropout_add(x, None, residual, 0.1) for _ in range(2))
+    one, other = (weft.layers.bias_dropout_add(x, None, residual, 0.1) for _ in range(2))
     torch.manual_seed(4)
-    assert torch.equal(layers.bias_dropout_add(x, None, residual, 0.1), one)
+    assert torch.equal(weft.layers.bias_dropout_add(x, None, residual, 0.1), one)
     assert not torch.equal(one, other)
     assert set(one.unique().tolist()) == {0.0, torch.tensor(1 / 0.9).item()}
     assert abs((one == 0).double().mean().item() - 0.1) < 0.005  # 4 standard deviations
     assert abs(one.double().mean().item() - 1) < 0.006
     one.sum().backward()
     assert torch.equal(x.grad, one)
-    assert torch.equal(layers.bias_dropout_add(x, None, residual, 0.0), x)
-    assert torch.equal(layers.bias_dropout_add(x, None, residual, 0.5, training=False), x)
+    assert torch.equal(weft.layers.bias_dropout_add(x, None, residual, 0.0), x)
+    assert torch.equal(weft.layers.bias_dropout_add(x, None, residual, 0.5, training=False), x)
 
 
 def test_types_strides_and_streams_do_not_matter():
@@ -97,7 +97,7 @@ def test_types_strides_and_streams_do_not_matter():
 
     def run(x, w, b):
         x, w, b = (one.detach().requires_grad_() for one in (x, w, b))
-        y = layers.layer_norm(x, w, b) + layers.bias_gelu(x, b)
+        y = weft.layers.layer_norm(x, w, b) + weft.layers.bias_gelu(x, b)
         y.backward(wide[..., 1].t())
         return [y.detach(), x.grad, w.grad, b.grad]
 
@@ -114,9 +114,9 @@ def test_types_strides_and_streams_do_not_matter():
     stream.synchronize()
     assert all(map(torch.equal, results, expected))
     # Activations in 16 bits, parameters in f32.
-    y = layers.layer_norm(x.bfloat16(), w, w)
+    y = weft.layers.layer_norm(x.bfloat16(), w, w)
     assert y.dtype == torch.bfloat16
-    torch.testing.assert_close(y.float(), layers.layer_norm(x.bfloat16().float(), w, w), rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(y.float(), weft.layers.layer_norm(x.bfloat16().float(), w, w), rtol=1e-2, atol=1e-2)
 
 
 def test_cuda_graphs():
@@ -124,8 +124,8 @@ def test_cuda_graphs():
     ones, zeros = torch.ones(70, 1000, device="cuda", requires_grad=True), torch.zeros(70, 1000, device="cuda")
 
     def step():
-        y = layers.bias_gelu(layers.layer_norm(x, w, b), b)
-        dropped = layers.bias_dropout_add(ones, None, zeros, 0.5)
+        y = weft.layers.bias_gelu(weft.layers.layer_norm(x, w, b), b)
+        dropped = weft.layers.bias_dropout_add(ones, None, zeros, 0.5)
         return [y, *torch.autograd.grad(y.sum(), (x, w, b)), dropped, *torch.autograd.grad(dropped.sum(), ones)]
 
     warm = torch.cuda.Stream()
@@ -170,7 +170,7 @@ def test_patch(autocast):
     model = copy.deepcopy(own)
     assert len(weft.patch(model).swapped) == 10  # blocks, their two norms and GELU each, and the ends
     x = torch.randn(6, 11, 48, device="cuda")
-    assert layers.takes(x, x.half()) and not layers.takes(x, x.cpu()) and not layers.takes(x.double())
+    assert weft.layers.takes(x, x.half()) and not weft.layers.takes(x, x.cpu()) and not weft.layers.takes(x.double())
     results = []
     for one in (own, model):
         with torch.autocast("cuda", torch.bfloat16, enabled=autocast), torch.profiler.profile(activities=[CPU], acc_events=True) as profile:
@@ -204,16 +204,16 @@ def test_compiles_as_one_graph():
 def test_wrong_use():
     x, b = torch.randn(4, 6, device="cuda"), torch.randn(6)
     with pytest.raises(ValueError, match=r"layer_norm: weight has shape \[6\] on cpu; it must have 6 elements, on cuda:0"):
-        layers.layer_norm(x, b)
+        weft.layers.layer_norm(x, b)
     with pytest.raises(ValueError, match=r"bias_gelu: the matrix is on cpu, others are on a GPU"):
-        layers.bias_gelu(x.cpu(), b.cuda())
+        weft.layers.bias_gelu(x.cpu(), b.cuda())
     with pytest.raises(ValueError, match=r"bias has shape \[5\] on cuda:0; it must have 6 elements"):
-        layers.bias_gelu(x, torch.ones(5, device="cuda"))
+        weft.layers.bias_gelu(x, torch.ones(5, device="cuda"))
     with pytest.raises(TypeError, match="bias_gelu: x is Double; weft's layers take float32, bfloat16 and float16"):
-        layers.bias_gelu(x.double())
+        weft.layers.bias_gelu(x.double())
     with pytest.raises(ValueError, match="has no columns"):
-        layers.layer_norm(torch.empty(3, 0, device="cuda"))
+        weft.layers.layer_norm(torch.empty(3, 0, device="cuda"))
     with pytest.raises(ValueError, match=r"residual is on cpu"):
-        layers.bias_dropout_add(x, None, x.cpu(), 0.5)
+        weft.layers.bias_dropout_add(x, None, x.cpu(), 0.5)
     with pytest.raises(ValueError, match=r"the seed is 1 Long on cpu; it must be one int64 on cuda:0"):
         torch.ops.weft.bias_dropout_add(x, None, x, torch.tensor([1]), 0.5)

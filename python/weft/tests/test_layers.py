@@ -9,7 +9,6 @@ import torch.nn.functional as F
 import weft
 from torch import nn
 
-layers = weft.layers
 # Relative to the largest value: one rounding of the type, and some for the order of sums.
 TOLERANCE = {torch.float32: 3e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}
 SHAPES = [(3, 1), (2, 3, 33), (70, 1025), (0, 8)]
@@ -46,18 +45,19 @@ def compare(fused, exact, inputs, seed=1):
 def test_layer_norm(dtype, shape):
     x, w, b = leaves(dtype, shape, shape[-1:], shape[-1:])
     compare(
-        lambda x, w, b: layers.layer_norm(x, w, b, 1e-3), lambda x, w, b: F.layer_norm(x, shape[-1:], w, b, 1e-3), [x, w, b]
+        lambda x, w, b: weft.layers.layer_norm(x, w, b, 1e-3), lambda x, w, b: F.layer_norm(x, shape[-1:], w, b, 1e-3), [x, w, b]
     )
     (x,) = leaves(dtype, shape, seed=2)
-    compare(layers.layer_norm, lambda x: F.layer_norm(x, shape[-1:]), [x])
+    compare(weft.layers.layer_norm, lambda x: F.layer_norm(x, shape[-1:]), [x])
 
 
+# weft.layers only within tests: it loads the extension, which those of gpu_ranks.py must not find loaded.
 gelus = pytest.mark.parametrize(
     "fused, exact",
     [
-        (layers.bias_gelu, lambda x: F.gelu(x, approximate="tanh")),
-        (lambda x, bias=None: layers.bias_gelu(x, bias, "none"), F.gelu),
-        (layers.bias_quick_gelu, lambda x: x * torch.sigmoid(1.702 * x)),
+        (lambda x, bias=None: weft.layers.bias_gelu(x, bias), lambda x: F.gelu(x, approximate="tanh")),
+        (lambda x, bias=None: weft.layers.bias_gelu(x, bias, "none"), F.gelu),
+        (lambda x, bias=None: weft.layers.bias_quick_gelu(x, bias), lambda x: x * torch.sigmoid(1.702 * x)),
     ],
     ids=["tanh", "erf", "quick"],
 )
@@ -73,13 +73,15 @@ def test_gelus(dtype, shape, fused, exact):
 
 def test_a_form_of_gelu_that_there_is_not():
     with pytest.raises(ValueError, match="approximate is 'erf'; it must be 'none' or 'tanh'"):
-        layers.bias_gelu(torch.ones(2, 2), approximate="erf")
+        weft.layers.bias_gelu(torch.ones(2, 2), approximate="erf")
 
 
 def test_gelus_of_extreme_values():
     x = torch.tensor([[0.0, -0.0, 40.0, -40.0, 1e4, -1e4, 1e30, -1e30, float("inf"), float("nan"), 200.0, -200.0]])
-    erf = layers.bias_gelu(x, None, "none"), (x.double() / 2 * torch.erfc(-x.double() / 2**0.5)).float()  # F.gelu(inf) is NaN
-    for mine, exact in (erf, (layers.bias_gelu(x), F.gelu(x, approximate="tanh")), (layers.bias_quick_gelu(x), x * torch.sigmoid(1.702 * x))):
+    erf = weft.layers.bias_gelu(x, None, "none"), (x.double() / 2 * torch.erfc(-x.double() / 2**0.5)).float()  # F.gelu(inf) is NaN
+    tanh = weft.layers.bias_gelu(x), F.gelu(x, approximate="tanh")
+    quick = weft.layers.bias_quick_gelu(x), x * torch.sigmoid(1.702 * x)
+    for mine, exact in (erf, tanh, quick):
         torch.testing.assert_close(mine, exact, equal_nan=True)
 
 
@@ -115,26 +117,26 @@ def test_bias_dropout_add(dtype, shape):
 def test_what_is_dropped():
     x, residual = torch.ones(64, 1000), torch.zeros(64, 1000)
     torch.manual_seed(4)
-    one, other = (layers.bias_dropout_add(x, None, residual, 0.1) for _ in range(2))
+    one, other = (weft.layers.bias_dropout_add(x, None, residual, 0.1) for _ in range(2))
     torch.manual_seed(4)
-    assert torch.equal(layers.bias_dropout_add(x, None, residual, 0.1), one)
+    assert torch.equal(weft.layers.bias_dropout_add(x, None, residual, 0.1), one)
     assert not torch.equal(one, other)
     assert set(one.unique().tolist()) == {0.0, torch.tensor(1 / 0.9).item()}
     assert abs((one == 0).double().mean().item() - 0.1) < 0.005  # 4 standard deviations
     # Not at the ends, nor in evaluation.
-    assert torch.equal(layers.bias_dropout_add(x, None, residual, 0.0), x)
-    assert torch.equal(layers.bias_dropout_add(x, None, residual, 1.0), residual)
-    assert torch.equal(layers.bias_dropout_add(x, x[0], residual, 0.9, training=False), 2 * x)
+    assert torch.equal(weft.layers.bias_dropout_add(x, None, residual, 0.0), x)
+    assert torch.equal(weft.layers.bias_dropout_add(x, None, residual, 1.0), residual)
+    assert torch.equal(weft.layers.bias_dropout_add(x, x[0], residual, 0.9, training=False), 2 * x)
 
 
 def test_autocast_mixes_types():
     x, r = leaves(torch.bfloat16, (4, 8))[0], leaves(torch.float32, (4, 8), seed=1)[0]
     b = leaves(torch.float32, (8,), seed=2)[0]
-    y = layers.bias_dropout_add(x, b, r, 0.5)
+    y = weft.layers.bias_dropout_add(x, b, r, 0.5)
     assert y.dtype == torch.float32
     y.sum().backward()
     assert (x.grad.dtype, b.grad.dtype, r.grad.dtype) == (torch.bfloat16, torch.float32, torch.float32)
-    assert layers.layer_norm(x, b, b).dtype == torch.bfloat16
+    assert weft.layers.layer_norm(x, b, b).dtype == torch.bfloat16
 
 
 def test_strides_and_threads_do_not_matter():
@@ -149,7 +151,7 @@ def test_strides_and_threads_do_not_matter():
         try:
             for one, scale in ((x, w), (x.contiguous(), w.contiguous())):
                 one, scale = one.detach().requires_grad_(), scale.detach().requires_grad_()
-                y = layers.layer_norm(one, scale, scale) + layers.bias_gelu(one, scale)
+                y = weft.layers.layer_norm(one, scale, scale) + weft.layers.bias_gelu(one, scale)
                 y.backward(wide[..., 1].t())
                 results.append([y.detach(), one.grad, scale.grad])
         finally:
@@ -176,6 +178,19 @@ def test_ops_are_whole():
         torch.library.opcheck(op.default, arguments, test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
 
 
+def test_a_call_is_one_op_forward_and_one_backward():
+    x, w = leaves(torch.float32, (6, 9), (9,))
+    dy = torch.randn(6, 9)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
+        weft.layers.layer_norm(x, w).backward(dy, retain_graph=True)
+    events = {event.key: event.count for event in profile.key_averages()}
+    assert events["weft::layer_norm"] == events["weft::layer_norm_gradient"] == 1
+    assert not {"aten::to", "aten::clone", "aten::empty_like"} & set(events)
+    first, x.grad = x.grad, None
+    weft.layers.layer_norm(x, w).backward(dy)
+    assert torch.equal(x.grad, first)
+
+
 def test_compiles_as_one_graph():
     class Block(nn.Module):
         def __init__(self):
@@ -183,8 +198,8 @@ def test_compiles_as_one_graph():
             self.norm, self.dense = nn.LayerNorm(12), nn.Linear(12, 12)
 
         def forward(self, x):
-            y = layers.bias_gelu(F.linear(self.norm(x), self.dense.weight), self.dense.bias)
-            return layers.bias_dropout_add(y, None, x, 0.5, self.training)
+            y = weft.layers.bias_gelu(F.linear(self.norm(x), self.dense.weight), self.dense.bias)
+            return weft.layers.bias_dropout_add(y, None, x, 0.5, self.training)
 
     torch.manual_seed(0)
     block, x = Block(), torch.randn(5, 12)
@@ -203,16 +218,16 @@ def test_compiles_as_one_graph():
 def test_wrong_use_of_layers():
     x = torch.randn(4, 6)
     with pytest.raises(ValueError, match=r"layer_norm: weight has shape \[5\].*must have 6 elements"):
-        layers.layer_norm(x, torch.ones(5))
+        weft.layers.layer_norm(x, torch.ones(5))
     with pytest.raises(TypeError, match="bias_gelu: x is Double"):
-        layers.bias_gelu(x.double())
+        weft.layers.bias_gelu(x.double())
     with pytest.raises(ValueError, match="has no columns"):
-        layers.layer_norm(torch.empty(3, 0))
+        weft.layers.layer_norm(torch.empty(3, 0))
     with pytest.raises(ValueError, match="p is 1.5"):
-        layers.bias_dropout_add(x, None, x, 1.5)
+        weft.layers.bias_dropout_add(x, None, x, 1.5)
     with pytest.raises(ValueError, match=r"x has shape \(4, 6\), the residual \(6,\)"):
-        layers.bias_dropout_add(x, None, x[0], 0.5)
-    y = layers.bias_gelu(x.requires_grad_()).sum()
+        weft.layers.bias_dropout_add(x, None, x[0], 0.5)
+    y = weft.layers.bias_gelu(x.requires_grad_()).sum()
     (gradient,) = torch.autograd.grad(y, x, create_graph=True)
     with pytest.raises(NotImplementedError, match="second derivatives"):
         gradient.sum().backward()

@@ -18,6 +18,11 @@ import torch.nn.functional as F
 
 from weft import backend
 
+# The extension brings the ops, with their gradients (csrc/layer_ops.cpp): in Python they would cost more than they compute.
+_ON_GPUS = hasattr(backend.extension(), "device_layers")
+_layer_norm = torch.ops.weft.layer_norm.default
+_bias_gelu = torch.ops.weft.bias_gelu.default
+_bias_dropout_add = torch.ops.weft.bias_dropout_add.default
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -26,32 +31,24 @@ def takes(*tensors: torch.Tensor) -> bool:
     device = tensors[0].device
     if not all(one.device == device and one.dtype in TYPES and one.layout == torch.strided for one in tensors):
         return False
-    return device.type == "cpu" or (device.type == "cuda" and _has_gpu_kernels())
-
-
-def _has_gpu_kernels() -> bool:
-    return hasattr(backend.extension(), "device_layer_norm")
-
-
-# As torch.compiler.assume_constant_result(), which would import the compiler: torch.compile asks once, and does not look inside.
-_has_gpu_kernels._dynamo_marked_constant = True
+    return device.type == "cpu" or (device.type == "cuda" and _ON_GPUS)
 
 
 def layer_norm(x: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, eps: float = 1e-5) -> torch.Tensor:
     """(x − mean)/√(variance + eps)·weight + bias over the last dimension, of x's type."""
-    return torch.ops.weft.layer_norm(x, weight, bias, eps)[0]
+    return _layer_norm(x, weight, bias, eps)[0]
 
 
 def bias_gelu(x: torch.Tensor, bias: torch.Tensor | None = None, approximate: str = "tanh") -> torch.Tensor:
     """torch.nn.functional.gelu(x + bias, approximate=approximate), of x's type: "tanh", or "none", which is by erf."""
     if approximate not in ("none", "tanh"):
         raise ValueError(f"weft.layers.bias_gelu: approximate is {approximate!r}; it must be 'none' or 'tanh'")
-    return torch.ops.weft.bias_gelu(x, bias, approximate)
+    return _bias_gelu(x, bias, approximate)
 
 
 def bias_quick_gelu(x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """z·sigmoid(1.702·z) with z = x + bias, of x's type."""
-    return torch.ops.weft.bias_gelu(x, bias, "quick")
+    return _bias_gelu(x, bias, "quick")
 
 
 def bias_dropout_add(
@@ -68,21 +65,14 @@ def bias_dropout_add(
         )
     if not training or p in (0, 1):
         return residual + F.dropout(x if bias is None else x + bias, p, training)
-    wide = torch.promote_types(x.dtype, residual.dtype)
+    if x.dtype != residual.dtype:
+        wide = torch.promote_types(x.dtype, residual.dtype)
+        x, residual = x.to(wide), residual.to(wide)
     seed = torch.randint(2**63 - 1, (1,), device=x.device)
-    return torch.ops.weft.bias_dropout_add(x.to(wide), bias, residual.to(wide), seed, p)
+    return _bias_dropout_add(x, bias, residual, seed, p)
 
 
-# --- the ops ---
-
-_SCHEMAS = {
-    "layer_norm": "(Tensor x, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)",
-    "layer_norm_gradient": "(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor? weight) -> (Tensor, Tensor, Tensor)",
-    "bias_gelu": "(Tensor x, Tensor? bias, str form) -> Tensor",
-    "bias_gelu_gradient": "(Tensor dy, Tensor x, Tensor? bias, str form) -> (Tensor, Tensor)",
-    "bias_dropout_add": "(Tensor x, Tensor? bias, Tensor residual, Tensor seed, float p) -> Tensor",
-    "bias_dropout_gradient": "(Tensor dy, Tensor seed, float p) -> (Tensor, Tensor)",
-}
+# --- for torch.compile: what each op returns, without computing it ---
 
 
 def _rows(x: torch.Tensor):
@@ -97,7 +87,6 @@ def _as(x: torch.Tensor):
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
-# What each returns, without computing it.
 _FAKES = {
     "layer_norm": lambda x, weight, bias, eps: (_as(x), _rows(x), _rows(x)),
     "layer_norm_gradient": lambda dy, x, mean, rstd, weight: (_as(x), _columns(x), _columns(x)),
@@ -108,77 +97,5 @@ _FAKES = {
 }
 
 
-def _compiled(name):
-    """The extension's function of that name, for tensors with any strides."""
-
-    def call(*arguments):
-        compiled = getattr(backend.extension(), name, None)
-        if compiled is None:
-            raise NotImplementedError(
-                f"weft.layers: {name}: this build of weft has no kernels for GPUs. Build it where nvcc and nccl.h are (pip "
-                "install --no-build-isolation -C cmake.define.WEFT_CUDA=ON ./python/weft), or take torch's own layers there"
-            )
-        return compiled(*(one.contiguous() if isinstance(one, torch.Tensor) else one for one in arguments))
-
-    return call
-
-
-def _of_type(gradient, parameter_type):
-    return None if parameter_type is None else gradient.to(parameter_type)
-
-
-def _type_of(tensor):
-    return None if tensor is None else tensor.dtype
-
-
-def _keep_layer_norm(ctx, inputs, output):
-    x, weight, bias, _ = inputs
-    ctx.save_for_backward(x, output[1], output[2], weight)
-    ctx.types = _type_of(weight), _type_of(bias)
-
-
-def _layer_norm_backward(ctx, dy, *_):
-    dx, dweight, dbias = torch.ops.weft.layer_norm_gradient(dy, *ctx.saved_tensors)
-    return dx, _of_type(dweight, ctx.types[0]), _of_type(dbias, ctx.types[1]), None
-
-
-def _keep_gelu(ctx, inputs, output):
-    x, bias, ctx.form = inputs
-    ctx.save_for_backward(x, bias)
-
-
-def _gelu_backward(ctx, dy):
-    x, bias = ctx.saved_tensors
-    dx, dbias = torch.ops.weft.bias_gelu_gradient(dy, x, bias, ctx.form)
-    return dx, _of_type(dbias, _type_of(bias)), None
-
-
-def _keep_dropout(ctx, inputs, output):
-    _, bias, _, seed, ctx.p = inputs
-    ctx.save_for_backward(seed)
-    ctx.type = _type_of(bias)
-
-
-def _dropout_backward(ctx, dy):
-    dx, dbias = torch.ops.weft.bias_dropout_gradient(dy, *ctx.saved_tensors, ctx.p)
-    return dx, _of_type(dbias, ctx.type), dy, None, None
-
-
-def _no_second(ctx, *_):
-    raise NotImplementedError("weft.layers: fused layers have no second derivatives; take torch's own (weft.unpatch(model))")
-
-
-_BACKWARDS = {
-    "layer_norm": (_layer_norm_backward, _keep_layer_norm),
-    "bias_gelu": (_gelu_backward, _keep_gelu),
-    "bias_dropout_add": (_dropout_backward, _keep_dropout),
-}
-
-for _name, _schema in _SCHEMAS.items():
-    _op = f"weft::{_name}"
-    torch.library.define(_op, _schema)
-    torch.library.impl(_op, "CPU")(_compiled(_name))
-    torch.library.impl(_op, "CUDA")(_compiled(f"device_{_name}"))
-    torch.library.register_fake(_op)(_FAKES[_name])
-    _backward, _keep = _BACKWARDS.get(_name, (_no_second, lambda ctx, inputs, output: None))
-    torch.library.register_autograd(_op, _backward, setup_context=_keep)
+for _name, _fake in _FAKES.items():
+    torch.library.register_fake(f"weft::{_name}")(_fake)

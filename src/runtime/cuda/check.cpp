@@ -29,19 +29,24 @@ void check(CudaFunctions const& cuda, cudaError_t status, char const* call) {
               std::string(call) + ": " + cuda.get_error_string(status) + " (" + cuda.get_error_name(status) + ")");
 }
 
+// Every launch makes one, and nearly always its device is current.
 DeviceGuard::DeviceGuard(int device, CudaFunctions const& cuda) : cuda_(cuda) {
+  auto const asked = cuda.get_device(&previous_);
+  changes_ = asked != cudaSuccess || previous_ != device;
+  if (!changes_) return;
+  if (asked != cudaSuccess) cuda.get_last_error();
   int const devices = count_devices(cuda);
   if (device < 0 || device >= devices) {
     throw Error(ErrorCode::invalid_argument, "cuda:" + std::to_string(device) + " is not there: this process can use " +
                                                  std::to_string(devices) + " GPUs");
   }
-  check(cuda, cuda.get_device(&previous_), "cudaGetDevice");
+  check(cuda, asked, "cudaGetDevice");
   check(cuda, cuda.set_device(device), "cudaSetDevice");
 }
 
 // Cannot fail for a device that was current before; if it does all the same, the next checked call reports it.
 DeviceGuard::~DeviceGuard() {
-  static_cast<void>(cuda_.set_device(previous_));
+  if (changes_) static_cast<void>(cuda_.set_device(previous_));
 }
 
 int device_count() {

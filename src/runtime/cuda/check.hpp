@@ -31,6 +31,7 @@ class DeviceGuard {
  private:
   CudaFunctions const& cuda_;
   int previous_ = 0;
+  bool changes_ = true;
 };
 
 }  // namespace weft::cuda

@@ -1,5 +1,5 @@
 """Weft's optimizers as torch.optim.Optimizers: one pass over memory for unscaling, clipping, the update, the 16-bit copy
-and the zeroing of gradients. On the CPU, for float32, bfloat16 and float16.
+and the zeroing of gradients. For float32, bfloat16 and float16 on the CPU, and on a GPU, where no step waits.
 
     optimizer = weft.optim.AdamW(model.parameters(), lr=1e-3, max_norm=1.0)
 
