@@ -29,7 +29,11 @@ class Lists {
     bool const captured = cuda::is_capturing(stream);
     std::lock_guard const lock(mutex_);
     auto found = std::ranges::find_if(lists_, [&](Entry const& entry) { return entry.key == key; });
+    if (found == lists_.end() && captured) found = move_to(key);
     if (found == lists_.end()) {
+      TORCH_CHECK(!captured,
+                  "weft: gradients of these sizes are measured for the first time, which allocates and cannot "
+                  "be captured in a CUDA graph; make a step before the capture");
       forget_one();
       lists_.push_front({std::move(key), std::make_shared<cuda::GradientList>(gradients), captured});
       return lists_.front().list;
@@ -54,6 +58,14 @@ class Lists {
     bool captured;  // a graph reads its tables for as long as the process may run it
   };
 
+  /// Graphs are captured on streams of their own: the list that steps before have used becomes the graph's.
+  std::list<Entry>::iterator move_to(Key const& key) {
+    auto const found = std::ranges::find_if(lists_, [&](Entry const& entry) {
+      return !entry.captured && entry.key.device == key.device && entry.key.counts == key.counts;
+    });
+    if (found != lists_.end()) found->key.stream = key.stream;
+    return found;
+  }
   /// The one that has not been used for the longest time.
   void forget_one() {
     auto const captured = static_cast<std::size_t>(std::ranges::count_if(lists_, &Entry::captured));

@@ -196,9 +196,10 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::succeed(std::shared_ptr<Nccl
       // The others wait for this rank's word; and what NCCL cannot make of a broken communicator by then is made anew.
       auto const limit = std::min<Timeout>(parent->timeout_ / 2, kMostForChild);
       made = excluded.empty() ? parent->split(0, bootstrap.rank(), limit) : parent->shrink(excluded, limit);
-      if (!made) mine = Outcome::of(Error(ErrorCode::system, "NCCL gave no communicator"));
+      if (!made) throw Error(ErrorCode::system, "NCCL gave no communicator");
     } catch (Error const& error) {
       mine = Outcome::of(error);
+      parent->abort_briefly();  // the others may wait for this rank inside of NCCL, which hears of closed sockets
     }
     failure = first_failure(bootstrap, mine);
   }
