@@ -129,9 +129,14 @@ if python3 -c 'import torch, pytest, scikit_build_core' 2>/dev/null; then
     gpu_step "torch_$backend" 90 env PYTHONPATH="$out/site${PYTHONPATH:+:$PYTHONPATH}" WEFT_TEST_GPU=1 WEFT_TEST_GPU_BACKEND=$backend \
       python3 -m pytest -q -rs -p no:cacheprovider python/weft/tests/test_gpu.py python/weft/tests/test_gpu_training.py
   done
-  # Optimizers, loss scaling, layers and wrappers; in-process tests last (conftest.py).
-  gpu_step torch_training 150 env PYTHONPATH="$out/site${PYTHONPATH:+:$PYTHONPATH}" WEFT_TEST_GPU=1 WEFT_TEST_GPU_BACKEND=weft \
-    python3 -m pytest -q -rs -p no:cacheprovider python/weft/tests/test_gpu_{optim,wrappers,layer_ops,layers}.py
+  # Optimizers, loss scaling, wrappers, layers: on ranks that are processes, side by side where pytest-xdist is there, and in
+  # pytest's own process.
+  workers=$(python3 -c 'import xdist' 2>/dev/null && echo "-n 7")
+  in_tests=(env PYTHONPATH="$out/site${PYTHONPATH:+:$PYTHONPATH}" WEFT_TEST_GPU=1 WEFT_TEST_GPU_BACKEND=weft)
+  # shellcheck disable=SC2086
+  gpu_step torch_training 150 "${in_tests[@]}" python3 -m pytest -q -rs -p no:cacheprovider $workers \
+    python/weft/tests/test_gpu_{optim,wrappers,layer_ops}.py
+  gpu_step torch_layer_tests 60 "${in_tests[@]}" python3 -m pytest -q -rs -p no:cacheprovider python/weft/tests/test_gpu_layers.py
 else
   record torch_weft "not run" 0 "python3 has no torch, pytest or scikit-build-core (scripts/bundle_deps.sh packs the last two)"
 fi
