@@ -18,16 +18,23 @@ namespace weft::torch_backend {
 namespace {
 
 /// Lists that are kept beside those that CUDA graphs use: optimizers of a program, and what it clips.
-constexpr std::size_t kMostLists = 32;
+constexpr std::size_t kMostLists = 1024;
 
 /// cuda::GradientLists by where and of which sizes their gradients are, which move from step to step.
 class Lists {
  public:
+  /// use(list): threads may have one stream, and so one list, whose tables and results are theirs in turn.
+  template <typename Use>
+  auto with(std::vector<BufferView> const& gradients, Stream const& stream, Use const& use) {
+    std::lock_guard const lock(mutex_);
+    return use(of(gradients, stream));
+  }
+
+ private:
   std::shared_ptr<cuda::GradientList> of(std::vector<BufferView> const& gradients, Stream const& stream) {
     Key key{gradients.front().device.index, cuda::handle_of(stream), {}};
     for (auto const& gradient : gradients) key.counts.push_back(gradient.count);
     bool const captured = cuda::is_capturing(stream);
-    std::lock_guard const lock(mutex_);
     auto found = std::ranges::find_if(lists_, [&](Entry const& entry) { return entry.key == key; });
     if (found == lists_.end() && captured) found = move_to(key);
     if (found == lists_.end()) {
@@ -44,7 +51,6 @@ class Lists {
     return found->list;
   }
 
- private:
   struct Key {
     int device;
     cuda::StreamHandle stream;
@@ -122,13 +128,15 @@ MeasuredOnGpu measure_on_gpu(std::vector<at::Tensor> const& gradients, NormType 
   auto const device = gradients.at(0).device();
   auto const views = views_on_gpu(gradients, call);
   auto const stream = current_stream(device);
-  auto const list = lists().of(views, stream);
-  list->measure({.type = type,
-                 .inv_scale = inv_scale ? number_on_gpu(*inv_scale, device, call, "inv_scale") : nullptr,
-                 .max_norm = max_norm,
-                 .found_inf = flag_on_gpu(found_inf, device, call)},
-                stream);
-  return {number_of(list, list->norm(), device).clone(), number_of(list, list->clip(), device)};
+  cuda::GradientList::MeasureOptions const options{
+      .type = type,
+      .inv_scale = inv_scale ? number_on_gpu(*inv_scale, device, call, "inv_scale") : nullptr,
+      .max_norm = max_norm,
+      .found_inf = flag_on_gpu(found_inf, device, call)};
+  return lists().with(views, stream, [&](std::shared_ptr<cuda::GradientList> const& list) {
+    list->measure(options, stream);
+    return MeasuredOnGpu{number_of(list, list->norm(), device).clone(), number_of(list, list->clip(), device).clone()};
+  });
 }
 
 void scale_on_gpu(std::vector<at::Tensor> const& gradients, at::Tensor const& factor,
@@ -137,13 +145,15 @@ void scale_on_gpu(std::vector<at::Tensor> const& gradients, at::Tensor const& fa
   auto const device = gradients.front().device();
   auto const views = views_on_gpu(gradients, call);
   auto const stream = current_stream(device);
-  auto const list = lists().of(views, stream);
   auto const* const by = number_on_gpu(factor, device, call, "the factor");
-  if (found_inf) {
-    list->unscale_and_check(by, flag_on_gpu(*found_inf, device, call), stream);
-  } else {
-    list->scale(by, stream);
-  }
+  auto const flag = found_inf ? flag_on_gpu(*found_inf, device, call) : BufferView();
+  lists().with(views, stream, [&](std::shared_ptr<cuda::GradientList> const& list) {
+    if (found_inf) {
+      list->unscale_and_check(by, flag, stream);
+    } else {
+      list->scale(by, stream);
+    }
+  });
   for (auto const& gradient : gradients) gradient.unsafeGetTensorImpl()->bump_version();
 }
 

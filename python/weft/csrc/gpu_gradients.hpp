@@ -19,7 +19,7 @@ namespace weft::torch_backend {
 
 struct MeasuredOnGpu {
   at::Tensor norm;  ///< of inv_scale·g; unspecified where it is not finite
-  at::Tensor clip;  ///< what brings it to at most max_norm (1 for a max_norm of 0); until the next call of this kind
+  at::Tensor clip;  ///< what brings it to at most max_norm; 1 for a max_norm of 0
 };
 
 /// `found_inf` becomes 1 where an element is not finite, and is otherwise left as it is.

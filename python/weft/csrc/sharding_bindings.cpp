@@ -23,16 +23,6 @@ using release = py::call_guard<py::gil_scoped_release>;
 using Group = c10::intrusive_ptr<ProcessGroupWeft>;
 using ParametersTuple = std::tuple<std::string, py::dict, std::vector<at::Tensor>>;  ///< kind, options, parameters
 
-/// Its end may wait for the GPU and for other ranks, while other threads have the interpreter.
-template <typename Model, typename... Arguments>
-std::shared_ptr<Model> made(Arguments&&... arguments) {
-  return {new Model(std::forward<Arguments>(arguments)...), [](Model* model) {
-            auto* const state = Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
-            delete model;
-            if (state != nullptr) PyEval_RestoreThread(state);
-          }};
-}
-
 std::vector<TensorGroup> groups_of(std::vector<ParametersTuple> const& from) {
   std::vector<TensorGroup> groups;
   for (auto const& [kind, options, tensors] : from) groups.push_back({options_of(kind, options), tensors});

@@ -108,12 +108,12 @@ void bind_scaler(py::module_& module) {
       .def(py::init([](double scale, double growth, double backoff, int interval, int hysteresis, bool enabled,
                        at::Device device) {
              return as_torch([&] {
-               return std::make_shared<GradScaler>(
-                   GradScalerOptions{scale, growth, backoff, interval, hysteresis, enabled}, weft_device(device));
+               return made<GradScaler>(GradScalerOptions{scale, growth, backoff, interval, hysteresis, enabled},
+                                       weft_device(device));
              });
            }),
            py::arg("init_scale"), py::arg("growth_factor"), py::arg("backoff_factor"), py::arg("growth_interval"),
-           py::arg("hysteresis"), py::arg("enabled"), py::arg("device"))
+           py::arg("hysteresis"), py::arg("enabled"), py::arg("device"), py::call_guard<py::gil_scoped_release>())
       .def("scale",
            [](std::shared_ptr<GradScaler> const& self) {
              return number(self, static_cast<float const*>(self->scale_view().data));
@@ -127,15 +127,19 @@ void bind_scaler(py::module_& module) {
              auto const stream = current_stream(torch_device(where));
              self.update(&stream);
            })
-      .def("state",
-           [](GradScaler const& self) {
-             auto const state = self.state();
-             return std::make_tuple(state.scale, state.growth_tracker, state.hysteresis_left);
-           })
-      .def("set_state",
-           [](GradScaler& self, float scale, std::int64_t tracker, std::int64_t left) {
-             as_torch([&] { self.set_state({scale, tracker, left}); });
-           })
+      .def(
+          "state",
+          [](GradScaler const& self) {
+            auto const state = self.state();
+            return std::make_tuple(state.scale, state.growth_tracker, state.hysteresis_left);
+          },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "set_state",
+          [](GradScaler& self, float scale, std::int64_t tracker, std::int64_t left) {
+            as_torch([&] { self.set_state({scale, tracker, left}); });
+          },
+          py::call_guard<py::gil_scoped_release>())
       .def(
           "set_options",
           [](GradScaler& self, double scale, double growth, double backoff, int interval, int hysteresis,
@@ -147,20 +151,19 @@ void bind_scaler(py::module_& module) {
 }
 
 #if WEFT_TORCH_CUDA_TRAINING
-std::unique_ptr<GpuOptimizer> make_gpu_optimizer(std::string const& kind, py::dict const& options,
+std::shared_ptr<GpuOptimizer> make_gpu_optimizer(std::string const& kind, py::dict const& options,
                                                  std::vector<TensorTuple> const& from, std::int64_t steps,
                                                  bool master_weights, bool zero_gradients) {
   std::vector<OptimizedTensor> tensors;
   for (auto const& [parameter, master, states] : from) tensors.push_back({parameter, master, states});
   auto const given = options_of(kind, options);
   py::gil_scoped_release const released;  // it waits for the GPU
-  return as_torch(
-      [&] { return std::make_unique<GpuOptimizer>(given, std::move(tensors), steps, master_weights, zero_gradients); });
+  return as_torch([&] { return made<GpuOptimizer>(given, std::move(tensors), steps, master_weights, zero_gradients); });
 }
 
 void bind_gpu(py::module_& module) {
   using release = py::call_guard<py::gil_scoped_release>;
-  py::class_<GpuOptimizer>(module, "GpuOptimizer")
+  py::class_<GpuOptimizer, std::shared_ptr<GpuOptimizer>>(module, "GpuOptimizer")
       .def(py::init(&make_gpu_optimizer), py::arg("kind"), py::arg("options"), py::arg("tensors"), py::arg("steps"),
            py::arg("master_weights"), py::arg("zero_gradients"))
       .def("set_options",

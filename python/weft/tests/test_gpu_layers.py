@@ -187,6 +187,18 @@ def test_patch(autocast):
         torch.testing.assert_close(model.eval()(x), own.eval()(x))
 
 
+def test_patch_keeps_the_types_of_autocast():
+    own = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)).cuda()
+    model = copy.deepcopy(own)
+    weft.patch(model)
+    x = torch.randn(3, 8, device="cuda")
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cuda", dtype):
+            exact, mine = own(x), model(x)
+        assert mine.dtype == exact.dtype
+        torch.testing.assert_close(mine, exact)
+
+
 def test_compiles_as_one_graph():
     torch.manual_seed(0)
     block, x = nn.Sequential(nn.LayerNorm(12), nn.Linear(12, 12), nn.GELU()).cuda(), torch.randn(5, 12, device="cuda")

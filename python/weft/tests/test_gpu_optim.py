@@ -79,6 +79,33 @@ def test_follows_torch(kind):
     run(check_follows_torch, kind)
 
 
+def check_come_and_go(gpu):
+    """Gradients that come and go at random: states stay where they are, and the core is divided at most once a parameter."""
+    theirs = parameters()
+    mine = on_gpu(gpu, theirs)
+    ours, reference = weft.optim.AdamW(mine, lr=1e-2), torch.optim.AdamW(theirs, lr=1e-2)
+    draw = torch.Generator().manual_seed(3)
+    places, cores = None, []
+    for step in range(60):
+        without = [] if step < 2 else [i for i in range(len(theirs)) if torch.rand((), generator=draw) < 0.3]
+        set_gradients(theirs, step=step, without=without)
+        give(gpu, mine, theirs)
+        ours.step()
+        reference.step()
+        if ours._core not in cores:
+            cores.append(ours._core)
+        now = [ours.state[p]["exp_avg"].data_ptr() for p in mine]
+        assert places in (None, now)
+        places = now
+    assert 1 < len(cores) <= len(mine)
+    assert_equal(here(gpu, mine), theirs, rtol=2e-4, atol=2e-5)
+    assert_equal_states(state_on_host(gpu, ours.state_dict()), reference.state_dict())
+
+
+def test_gradients_that_come_and_go():
+    run(check_come_and_go)
+
+
 def check_formula(gpu, name, formula, states, arguments):
     theirs = parameters()
     mine, exact = on_gpu(gpu, theirs), [p.detach().double() for p in theirs]
@@ -280,7 +307,7 @@ def check_refusals(gpu):
     with pytest.raises(TypeError, match=r"parameter 0 of group 0.*float64 on cuda"):
         weft.optim.SGD([nn.Parameter(gpu.put(torch.ones(3, dtype=torch.float64)))])
     optimizer = weft.optim.SGD([device])
-    with pytest.raises(RuntimeError, match=r"gradients are on cuda:0, the scaler is on cpu; make it with GradScaler\('cuda'\)"):
+    with pytest.raises(RuntimeError, match=r"gradients are on cuda:0, the scaler is on cpu; make it with GradScaler\('cuda:0'\)"):
         weft.amp.GradScaler("cpu").step(optimizer)
 
 
@@ -325,6 +352,14 @@ def check_graph(gpu):
     assert_equal([p.cpu() for p in mine], [p.cpu() for p in eager], rtol=0, atol=0)
     assert scaler.get_scale() == recorded_scaler.get_scale()
     assert recorded.state[mine[0]]["step"].item() == 8
+    mine[1].grad = None
+    with pytest.raises(RuntimeError, match="a CUDA graph has steps of this optimizer"):
+        recorded.step()
+    fresh = weft.optim.SGD([nn.Parameter(torch.ones(3, device="cuda"))], momentum=0.9)
+    fresh.param_groups[0]["params"][0].grad = torch.ones(3, device="cuda")
+    with pytest.raises(RuntimeError, match="a first step, which makes states, cannot be part of a CUDA graph"):
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            fresh.step()
 
 
 @real_only

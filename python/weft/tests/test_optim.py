@@ -320,6 +320,29 @@ def test_moved_and_reassigned_memory():
     assert_equal(again.param_groups[0]["params"], mine, rtol=0, atol=0)
 
 
+def test_a_first_step_that_fails_leaves_all_as_it_was():
+    mine, theirs = parameters(), parameters()
+    ours, reference = weft.optim.AdamW(mine, lr=1e-2), torch.optim.AdamW(theirs, lr=1e-2)
+    for step in range(4):
+        set_gradients(mine, theirs, step=step, without=[5])
+        ours.step()
+        reference.step()
+    weft.memory.set_budget(1000)
+    try:
+        set_gradients(mine, step=4)  # the last one's states do not fit
+        with pytest.raises(torch.OutOfMemoryError):
+            ours.step()
+    finally:
+        weft.memory.set_budget(None)
+    assert {state["step"].item() for state in ours.state.values()} == {4.0}
+    for step in range(4, 6):
+        set_gradients(mine, theirs, step=step, without=[5] if step == 4 else [])
+        ours.step()
+        reference.step()
+    assert_equal(mine, theirs)
+    assert_equal_states(ours.state_dict(), reference.state_dict())
+
+
 def test_results_do_not_depend_on_threads():
     results = []
     before = torch.get_num_threads()

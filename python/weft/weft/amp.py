@@ -102,7 +102,7 @@ class GradScaler:
             if gradient.device != self._device:
                 raise RuntimeError(
                     f"weft.amp.GradScaler.{call}(): the optimizer's gradients are on {gradient.device}, the scaler is on "
-                    f"{self._device}; make it with GradScaler({gradient.device.type!r})"
+                    f"{self._device}; make it with GradScaler({str(gradient.device)!r})"
                 )
         return gradients
 

@@ -1,6 +1,6 @@
 """Fused layers as torch ops (``torch.ops.weft``), with autograd, for eager programs and torch.compile. Of float32, bfloat16 and
-float16, computed in float32; each is one pass over memory forward and one backward (two for layer_norm on a GPU). Results do
-not depend on the number of threads, and the same values give the same bits. Not differentiable twice.
+float16, computed in float32; each is one pass over memory forward and one backward (two for a layer_norm of more than 4096 columns on a
+GPU). Results do not depend on the number of threads, and the same values give the same bits. Not differentiable twice.
 
 On the CPU, and on GPUs where weft was built with kernels for them: there they only enqueue on the current stream, and a CUDA
 graph can record them. What a call is given lies on one device.

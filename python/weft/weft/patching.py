@@ -88,6 +88,8 @@ def _own(module) -> type:
 def _layer_norm(self, input):
     if not layers.takes(input):
         return _own(self).forward(self, input)
+    if input.is_cuda and torch.is_autocast_enabled("cuda"):
+        input = input.float()  # as torch's autocast has it on GPUs, and not on the CPU
     return layers.layer_norm(input, self.weight, self.bias, self.eps)
 
 

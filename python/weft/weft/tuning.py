@@ -17,10 +17,8 @@ _MOST_STEPS = 1_000_000
 def steps_of(asked: int | bool | None, process_group, otherwise: int | bool = False, device=torch.device("cpu")) -> int:
     """How many first steps may try settings: `asked`, or else what the environment says, or else `otherwise`; True: 100.
     None on a GPU, where the library tries nothing. Collective: rank 0's counts, and any rank's mistake is every rank's."""
-    if device.type != "cpu":
-        if asked:
-            raise ValueError(f"weft: autotune={asked}: settings are tried on the CPU only, and the parameters are on {device}; leave it out")
-        return 0
+    if device.type != "cpu" and asked is None:
+        asked = 0
     steps, source = (asked, "autotune") if asked is not None else (os.environ.get(_VARIABLE, otherwise), _VARIABLE)
     if isinstance(steps, bool):
         steps = _STEPS if steps else 0
@@ -32,6 +30,8 @@ def steps_of(asked: int | bool | None, process_group, otherwise: int | bool = Fa
             raise ValueError(
                 f"weft: {source}={one} on rank {rank}: expected a number of steps up to {_MOST_STEPS}, in which settings are tried, or 0"
             )
+    if device.type != "cpu" and any(everybodys):
+        raise ValueError(f"weft: autotune={asked}: settings are tried on the CPU only, and the parameters are on {device}; leave it out")
     return everybodys[0]
 
 

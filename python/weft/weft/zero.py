@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from weft import amp, bare, optim, replicas, speeds, tuning
+from weft.optim.cores import HostCore
 from weft.sharding_buckets import BucketSharding
 from weft.sharding_units import UnitSharding
 
@@ -102,7 +103,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         super().__init__(self._rules.param_groups, self._rules.defaults)
         self._scaler = scaler
         self._named = self._in_order(named)
-        cores = [(self._rules._kind(g), self._rules._options(g), [p.detach() for p in g["params"]]) for g in self.param_groups]
+        cores = [(self._rules._kind(g), self._library_options(g), [p.detach() for p in g["params"]]) for g in self.param_groups]
         self._options = [options for _, options, _ in cores]
         self._rules.state.clear()  # Adagrad's begins with some
         asked = 0 if autotune is None and bucket_cap_mb is not None else autotune
@@ -255,9 +256,13 @@ class ZeroOptimizer(torch.optim.Optimizer):
             self._sharding.follow()
         return loss
 
+    def _library_options(self, group):
+        """Numbers: a learning rate on a GPU is waited for."""
+        return HostCore.options(self._rules._options(group))
+
     def _follow_options(self):
         """What schedulers, or the program, changed in param_groups since the last step."""
-        now = [self._rules._options(group) for group in self.param_groups]
+        now = [self._library_options(group) for group in self.param_groups]
         for number, index in enumerate(self._sharding.groups):
             if now[index] == self._options[index]:
                 continue

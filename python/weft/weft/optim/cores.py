@@ -21,10 +21,15 @@ class Inputs:
 class HostCore:
     """All parameters', whose numbers count over all groups."""
 
-    def __init__(self, groups, slots, master_weights, zero_gradients):
-        """`groups`: kind and options of each; `slots`: those of each, their numbers counted through."""
+    def __init__(self, groups, slots, master_weights, zero_gradients, steps):
+        """`groups`: kind and options of each; `slots`: those of each, their numbers counted through; `steps`: that each has had."""
         entries = [(kind, options, [slot.for_core() for slot in mine]) for (kind, options), mine in zip(groups, slots)]
         self._core = backend.extension().TensorOptimizer(entries, master_weights, zero_gradients)
+
+    @staticmethod
+    def options(given: dict) -> dict:
+        """As the core keeps them."""
+        return {**given, "lr": float(given["lr"])}
 
     def takes(self, numbers) -> bool:
         """Whether it can make a step of just these."""
@@ -35,13 +40,13 @@ class HostCore:
 
     def step(self, numbers, gradients, steps, inputs: Inputs):
         """`steps`: how many each has had, which this counts."""
-        one = lambda number: 1.0 if number is None else number
-        self._core.step(numbers, gradients, steps, one(inputs.inv_scale), one(inputs.clip))
+        inv_scale, clip = (1.0 if one is None else one for one in (inputs.inv_scale, inputs.clip))
+        self._core.step(numbers, gradients, steps, inv_scale, clip)
 
 
 @dataclasses.dataclass
 class _Cohort:
-    """Parameters of one group that have always stepped together, and whose steps one number on the GPU counts."""
+    """Parameters of one group that have stepped together since they first did, and whose steps one number on the GPU counts."""
 
     group: int
     first: int
@@ -51,15 +56,15 @@ class _Cohort:
 
 
 class GpuCore:
-    """The same, by cohorts: neighbours of one group that have had as many steps."""
+    """The same, by cohorts, which are neighbours. Where one is to step in part, a new core has to divide it; divided ones stay so, or
+    parameters whose gradients come and go would make cores without end."""
 
     def __init__(self, groups, slots, master_weights, zero_gradients, steps):
-        """`steps`: of each parameter, numbers."""
         self._cohorts = []
         for group, ((kind, options), mine) in enumerate(zip(groups, slots)):
             first = 0
             for end in range(1, len(mine) + 1):
-                if end < len(mine) and self._same(mine[first], mine[end], steps):
+                if end < len(mine) and mine[first].cohort == mine[end].cohort:
                     continue
                 tensors = [slot.for_core() for slot in mine[first:end]]
                 core = backend.extension().GpuOptimizer(
@@ -69,8 +74,9 @@ class GpuCore:
                 first = end
 
     @staticmethod
-    def _same(one, other, steps) -> bool:
-        return steps[one.index] == steps[other.index] and one.together == other.together
+    def options(given: dict) -> dict:
+        lr = given["lr"]
+        return given if isinstance(lr, torch.Tensor) and lr.is_cuda else HostCore.options(given)
 
     def takes(self, numbers) -> bool:
         wanted = set(numbers)
@@ -89,14 +95,18 @@ class GpuCore:
         by_number = dict(zip(numbers, gradients))
         counts = 1 if inputs.found_inf is None else inputs.found_inf.eq(0)
         stepping = [cohort for cohort in self._cohorts if cohort.first in by_number]
-        for cohort in stepping:
-            mine = [by_number[number] for number in range(cohort.first, cohort.end)]
-            cohort.core.step(mine, cohort.lr, inputs.inv_scale, inputs.clip, inputs.found_inf)
-        if len(stepping) == len(self._cohorts):
-            steps += counts
-            return
-        for cohort in stepping:
-            steps[cohort.first : cohort.end] += counts
+        done = []
+        try:
+            for cohort in stepping:
+                mine = [by_number[number] for number in range(cohort.first, cohort.end)]
+                cohort.core.step(mine, cohort.lr, inputs.inv_scale, inputs.clip, inputs.found_inf)
+                done.append(cohort)
+        finally:  # what was enqueued counts, whatever refused the next one
+            if len(done) == len(self._cohorts):
+                steps += counts
+            else:
+                for cohort in done:
+                    steps[cohort.first : cohort.end] += counts
 
 
 def _on_gpu(lr) -> torch.Tensor | None:

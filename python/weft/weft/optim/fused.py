@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 
 import torch
@@ -55,6 +56,7 @@ class FusedOptimizer:
         self._slots = {}  # by parameter
         self._copies = {}
         self._zeros = {}  # (gradient, its version) that a step has left zeros in, by parameter
+        self._recorded = False  # a CUDA graph has steps of it
         self.grad_norm = None  # of the last step's unscaled gradients, where max_norm is set
 
     @property
@@ -147,10 +149,15 @@ class FusedOptimizer:
             with torch.enable_grad():
                 loss = closure()
         parameters = [parameter for parameter in self._all_parameters() if parameter.grad is not None]
-        if not parameters:
-            return loss
         found_inf, inv_scale, look = self._scaling()
-        if self._device_of(parameters).type == "cuda":
+        if not parameters:
+            if look or self._max_norm is not None:
+                self.grad_norm = torch.zeros(())
+            return loss
+        device = self._device_of(parameters)
+        if device.type == "cuda":
+            # torch's scaler has both on one GPU, for optimizers on several.
+            inv_scale, found_inf = (None if one is None else one.to(device, non_blocking=True) for one in (inv_scale, found_inf))
             self._step_on_gpu(parameters, inv_scale, found_inf, look)
         elif look:
             self._step_on_host(parameters, float(inv_scale), True, found_inf)
@@ -176,6 +183,8 @@ class FusedOptimizer:
                     f"{self._name}: {self._where(parameters[0])} is on {device}, {self._where(parameter)} on {here}; make an "
                     "optimizer for each device"
                 )
+        if not local.computes_on(device):  # it was moved there
+            raise TypeError(f"{self._name}: {self._where(parameters[0])} is on {device}; weft's optimizers work on {local.devices_in_words()}")
         return device
 
     def _scaled_step(self, found_inf, inv_scale):
@@ -226,6 +235,7 @@ class FusedOptimizer:
             )
         self._update(parameters, gradients, Inputs(inv_scale, clip, found_inf))
         self._remember_zeros(parameters)
+        self._recorded = self._recorded or torch.cuda.is_current_stream_capturing()
 
     def _update(self, parameters, gradients, inputs):
         self._core.step([self._slots[parameter].index for parameter in parameters], gradients, self._steps, inputs)
@@ -253,7 +263,7 @@ class FusedOptimizer:
         if not self._fits(parameters):
             self._make_core(set(parameters))
         for index, group in enumerate(self.param_groups):
-            options = self._options(group)
+            options = self._core.options(self._options(group))
             if _differ(options, self._core_options[index]):
                 self._core.set_options(index, self._kind(group), options)
                 self._core_options[index] = options
@@ -273,44 +283,62 @@ class FusedOptimizer:
         return self._core.takes([self._slots[parameter].index for parameter in parameters])
 
     def _options(self, group):
-        options = {name: value for name, value in group.items() if name != "params"}
-        lr = options["lr"]
-        on_gpu = isinstance(lr, torch.Tensor) and lr.is_cuda and self._steps.is_cuda
-        return options if on_gpu else {**options, "lr": float(lr)}
+        return {name: value for name, value in group.items() if name != "params"}
 
     def _names(self, group):
         return self._states(group) + (["step"] if self._shows_step else [])
 
     def _make_core(self, wanted):
-        """With all parameters that have had a gradient, or are about to; `wanted` are those that step now."""
+        """With all parameters that have had a gradient, or are about to; `wanted` are those that step now. Where something of it
+        fails, all is as it was."""
         active = [[p for p in group["params"] if p in self._slots or p in wanted] for group in self.param_groups]
         device = self._device_of([p for parameters in active for p in parameters])
-        taken = self._steps_taken(active)
-        self._steps = torch.zeros(len(taken), device=device)
-        options = [self._options(group) for group in self.param_groups]
-        slots, by_group = {}, []
-        for group, parameters in zip(self.param_groups, active):
-            # Side by side what steps together (cores.py).
-            parameters = sorted(parameters, key=lambda p: (taken[p], p in wanted)) if device.type == "cuda" else parameters
-            by_group.append([])
-            for parameter in parameters:
-                slot = Slot(len(slots), parameter, self._copies.get(parameter), self._master_weights, parameter in wanted)
-                state = self.state.get(parameter, {})
-                slot.adopt(parameter, state, self._states(group), self._initial(group))
-                slot.count(state, self._steps[slot.index], self._shows_step)
-                if state:
-                    self.state[parameter] = state
-                slots[parameter] = slot
-                by_group[-1].append(slot)
-        counts = [taken[parameter] for parameter in slots]
-        self._steps.copy_(torch.tensor(counts))
-        groups = [(self._kind(group), chosen) for group, chosen in zip(self.param_groups, options)]
-        self._slots = slots
         if device.type == "cuda":
-            self._core = GpuCore(groups, by_group, self._master_weights, self._zero_gradients, counts)
-        else:
-            self._core = HostCore(groups, by_group, self._master_weights, self._zero_gradients)
-        self._core_options = options
+            self._refuse_where_recorded()
+        taken = self._steps_taken(active)
+        entries = []  # (number of the group, parameter, the slot that it keeps or None, what steps together)
+        for number, (group, parameters) in enumerate(zip(self.param_groups, active)):
+            names = self._names(group)
+            mine = []
+            for p in parameters:
+                old = self._slots.get(p)
+                kept = old if old is not None and old.fits(p, self.state.get(p, {}), names) else None
+                # What has not stepped together once does not again (cores.py).
+                mine.append((number, p, kept, (1, taken[p], p in wanted) if kept is None else (0, kept.cohort, p in wanted)))
+            entries += sorted(mine, key=lambda entry: entry[3]) if device.type == "cuda" else mine
+        steps = torch.tensor([taken[p] for _, p, _, _ in entries], device=device)
+        slots, states, cohorts = {}, {}, {}
+        by_group = [[] for _ in self.param_groups]
+        for index, (number, p, kept, together) in enumerate(entries):
+            state = states[p] = dict(self.state.get(p, {}))
+            if kept is not None:
+                slot = copy.copy(kept)
+            else:
+                slot = Slot(p, self._copies.get(p), self._master_weights)
+                slot.adopt(p, state, self._states(self.param_groups[number]), self._initial(self.param_groups[number]))
+            slot.place(index, cohorts.setdefault((number, together), len(cohorts)), steps[index], state, self._shows_step)
+            slots[p] = slot
+            by_group[number].append(slot)
+        make = GpuCore if device.type == "cuda" else HostCore
+        groups = [(self._kind(group), make.options(self._options(group))) for group in self.param_groups]
+        core = make(groups, by_group, self._master_weights, self._zero_gradients, [taken[p] for p in slots])
+        self._core, self._core_options = core, [options for _, options in groups]
+        self._slots, self._steps = slots, steps
+        for p, state in states.items():
+            if state:
+                self.state[p].update(state)
+
+    def _refuse_where_recorded(self):
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                f"{self._name}: a first step, which makes states, cannot be part of a CUDA graph; make one of the same parameters "
+                "before the capture"
+            )
+        if self._recorded:
+            raise RuntimeError(
+                f"{self._name}: a CUDA graph has steps of this optimizer and goes on with the parameters and states of then, but since "
+                "some have come, were replaced, or had no gradient; hand state_dict() to a new optimizer, and capture its steps"
+            )
 
     def _steps_taken(self, active):
         """By parameter how many steps it has had, as a number."""

@@ -13,10 +13,8 @@ class Slot:
     """``target`` is what is computed with: the parameter, its float32 original, or where the elements of a parameter lie
     with gaps between them a copy without, which is brought up to date before each step and copied back after."""
 
-    def __init__(self, index: int, parameter: torch.Tensor, copy: torch.Tensor | None, master_weights: bool, together: bool):
+    def __init__(self, parameter: torch.Tensor, copy: torch.Tensor | None, master_weights: bool):
         here = local.tensor(parameter).detach()
-        self.index = index
-        self.together = together  # it steps when the others do for which this is so
         self.here = here
         self.dense = here if local.is_dense(here) else torch.empty_like(here, memory_format=torch.contiguous_format)
         self.copy = copy
@@ -61,8 +59,9 @@ class Slot:
             self._renew_master()
         self.version = self.here._version
 
-    def count(self, state: dict, number: torch.Tensor, shown: bool) -> None:
-        """The steps that this parameter has had are counted in `number` from now on."""
+    def place(self, index: int, cohort: int, number: torch.Tensor, state: dict, shown: bool) -> None:
+        """Where it is in the core; `cohort` has steps with the others of its name. Its own are counted in `number` from now on."""
+        self.index, self.cohort = index, cohort
         if shown:
             state["step"] = number
         self.step = number
