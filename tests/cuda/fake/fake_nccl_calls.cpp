@@ -196,6 +196,7 @@ ncclResult_t FakeNcclCalls::window_register(ncclComm_t handle, void* memory, std
   if (fake().without_windows) return ncclSuccess;
   fill_later(*comm, [window, memory, comm = comm.get()] {
     *window = reinterpret_cast<ncclWindow_t>(memory);
+    std::scoped_lock const lock(fake().mutex_);  // mem_free() looks at those of all
     comm->windows.insert(memory);
   });
   return ncclSuccess;  // though the communicator is in progress
@@ -207,7 +208,10 @@ ncclResult_t FakeNcclCalls::window_deregister(ncclComm_t handle, ncclWindow_t wi
   if (!comm) return ncclInvalidArgument;
   Inside const inside(*comm, "ncclCommWindowDeregister");
   if (!is_free(*comm, "ncclCommWindowDeregister")) return ncclInvalidUsage;
-  fill_later(*comm, [window, comm = comm.get()] { comm->windows.erase(window); });
+  fill_later(*comm, [window, comm = comm.get()] {
+    std::scoped_lock const lock(fake().mutex_);
+    comm->windows.erase(window);
+  });
   return go_on(*comm);
 }
 
