@@ -19,16 +19,15 @@ void layer_norm_rows(LayerNormArrays const& arrays, std::size_t rows, std::size_
   for (std::size_t row = 0; row < rows; ++row) {
     auto const* const x = static_cast<Stored const*>(arrays.x) + row * width;
     auto* const y = static_cast<Stored*>(arrays.y) + row * width;
-    auto sum = hn::Zero(d);
-    each_vector(width, [&](std::size_t i, auto part) { sum = hn::Add(sum, part.template load<Type>(x + i)); });
-    float const mean = sum_of(sum) / static_cast<float>(width);
+    float const sum = sum_over(
+        width, [&](std::size_t i, auto part, VF& sums) { sums = hn::Add(sums, part.template load<Type>(x + i)); });
+    float const mean = sum / static_cast<float>(width);
     auto const means = hn::Set(d, mean);
-    auto squares = hn::Zero(d);
-    each_vector(width, [&](std::size_t i, auto part) {
+    float const squares = sum_over(width, [&](std::size_t i, auto part, VF& sums) {
       auto const off = part.only(hn::Sub(part.template load<Type>(x + i), means));
-      squares = hn::MulAdd(off, off, squares);
+      sums = hn::MulAdd(off, off, sums);
     });
-    float const rstd = 1 / std::sqrt(sum_of(squares) / static_cast<float>(width) + eps);
+    float const rstd = 1 / std::sqrt(squares / static_cast<float>(width) + eps);
     auto const rstds = hn::Set(d, rstd);
     each_vector(width, [&](std::size_t i, auto part) {
       auto const x_hat = hn::Mul(hn::Sub(part.template load<Type>(x + i), means), rstds);
@@ -51,9 +50,7 @@ void layer_norm_gradient_rows(LayerNormGradientArrays const& arrays, std::size_t
     auto* const dx = static_cast<Stored*>(arrays.dx) + row * width;
     auto const mean = hn::Set(d, arrays.mean[row]);
     auto const rstd = hn::Set(d, arrays.rstd[row]);
-    auto plain = hn::Zero(d);
-    auto with_x = hn::Zero(d);
-    each_vector(width, [&](std::size_t i, auto part) {
+    auto const sums = sum_both(width, [&](std::size_t i, auto part, VF& plain, VF& with_x) {
       auto const x_hat = hn::Mul(hn::Sub(part.template load<Type>(x + i), mean), rstd);
       auto const one = part.template load<Type>(dy + i);
       auto const g = hn::Mul(one, part.template load<Floats>(arrays.weight + i));
@@ -63,8 +60,8 @@ void layer_norm_gradient_rows(LayerNormGradientArrays const& arrays, std::size_t
       part.template store<Floats>(dweight, arrays.dweight + i);
       part.template store<Floats>(hn::Add(one, part.template load<Floats>(arrays.dbias + i)), arrays.dbias + i);
     });
-    auto const plain_mean = hn::Set(d, sum_of(plain) / static_cast<float>(width));
-    auto const with_x_mean = hn::Set(d, sum_of(with_x) / static_cast<float>(width));
+    auto const plain_mean = hn::Set(d, sums.one / static_cast<float>(width));
+    auto const with_x_mean = hn::Set(d, sums.other / static_cast<float>(width));
     each_vector(width, [&](std::size_t i, auto part) {
       auto const x_hat = hn::Mul(hn::Sub(part.template load<Type>(x + i), mean), rstd);
       auto const g = hn::Mul(part.template load<Type>(dy + i), part.template load<Floats>(arrays.weight + i));

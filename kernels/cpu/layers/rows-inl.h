@@ -65,6 +65,34 @@ HWY_INLINE float sum_of(VF value) {
   return hn::GetLane(hn::SumOfLanes(DF(), value));
 }
 
+/// Two sums over a row: f(first element, Whole or Part, one, other) adds to both. Vectors take turns at four of each,
+/// as an addition waits for the one before.
+struct TwoSums {
+  float one, other;
+};
+template <typename F>
+HWY_INLINE TwoSums sum_both(std::size_t width, F&& f) {
+  DF const d;
+  auto const n = hn::Lanes(d);
+  VF a0 = hn::Zero(d), a1 = hn::Zero(d), a2 = hn::Zero(d), a3 = hn::Zero(d);
+  VF b0 = hn::Zero(d), b1 = hn::Zero(d), b2 = hn::Zero(d), b3 = hn::Zero(d);
+  std::size_t i = 0;
+  for (; i + 4 * n <= width; i += 4 * n) {
+    f(i, Whole(), a0, b0);
+    f(i + n, Whole(), a1, b1);
+    f(i + 2 * n, Whole(), a2, b2);
+    f(i + 3 * n, Whole(), a3, b3);
+  }
+  for (; i + n <= width; i += n) f(i, Whole(), a0, b0);
+  if (i < width) f(i, Part{width - i}, a1, b1);
+  return {sum_of(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3))), sum_of(hn::Add(hn::Add(b0, b1), hn::Add(b2, b3)))};
+}
+/// One.
+template <typename F>
+HWY_INLINE float sum_over(std::size_t width, F&& f) {
+  return sum_both(width, [&](std::size_t i, auto part, VF& sum, VF& /*none*/) { f(i, part, sum); }).one;
+}
+
 /// Calls body(Plain<float>(), …) or that of the narrow type.
 template <typename Body>
 void with_type(DataType type, Body&& body) {

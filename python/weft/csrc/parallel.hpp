@@ -25,6 +25,13 @@ inline constexpr std::size_t kWorthThreads = std::size_t{1} << 15;
   return whole.slice(first, std::min(kPart, whole.count - first));
 }
 
+/// How many of torch's threads take parts.
+[[nodiscard]] inline int threads_that_take_parts() {
+  std::atomic<int> calls{0};
+  at::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t, std::int64_t) { ++calls; });
+  return calls;
+}
+
 /// Calls run(i) once for each i below `count`, on torch's threads; each takes the next one when it is through with its
 /// last. `elements`: of all of them together.
 template <typename Run>

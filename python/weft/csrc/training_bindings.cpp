@@ -12,6 +12,7 @@
 #include "gpu_optimizer.hpp"
 #include "gradient_calls.hpp"
 #include "layer_ops.hpp"
+#include "parallel.hpp"
 #include "sharding_bindings.hpp"
 #include "tensor_optimizer.hpp"
 #include "weft/grad_scaler.hpp"
@@ -213,6 +214,7 @@ void bind_training(py::module_& module) {
       .def("set_options", [](TensorOptimizer& self, std::size_t group, std::string const& kind,
                              py::dict const& options) { self.set_options(group, options_of(kind, options)); })
       .def("step", &TensorOptimizer::step, release());
+  module.def("threads_that_take_parts", &threads_that_take_parts, release());
   module.def("is_dense", [](at::Tensor const& one) { return one.is_non_overlapping_and_dense(); });
   module.def(
       "state_memory",

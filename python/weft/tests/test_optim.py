@@ -343,6 +343,16 @@ def test_a_first_step_that_fails_leaves_all_as_it_was():
     assert_equal_states(ours.state_dict(), reference.state_dict())
 
 
+def test_torchs_threads_take_part():
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            assert weft.backend.extension().threads_that_take_parts() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_results_do_not_depend_on_threads():
     results = []
     before = torch.get_num_threads()
