@@ -72,6 +72,12 @@ struct BucketerOptions {
   /// Where results are sharded, the re-plan comes before the first bucket is sent, so that no shard ever moves: by
   /// finish_launching() or finish() of the first synchronised step, which overlaps nothing.
   BucketCollective collective = BucketCollective::all_reduce;
+  /// Of reduce_scatter_and_release on the host, and always so on a GPU: whole buckets come and go, so gradient() of a
+  /// bucket is valid from the first call for one of its tensors in a step (on the host with contents that are
+  /// undefined) until the bucket is launched. Buckets take turns in the same pages, of which two buckets' stay from
+  /// step to step, where they otherwise are given back and touched anew; parts lie by themselves, see shard(), so that
+  /// micro-steps, which hold all buckets, take them beside these.
+  bool come_and_go = false;
   std::optional<Stream> stream{};  ///< absent: the Bucketer owns one communication stream
   BucketPolicy policy = BucketPolicy::caps;
   std::optional<TransferCost> transfer_cost{};  ///< for BucketPolicy::optimal instead of measuring
@@ -87,8 +93,8 @@ struct BucketerOptions {
   /// The host does wait for what other hosts say: has_gradient() under UnusedGradients::find (a step that finds out
   /// anew cannot be captured), and each step of a join. Under BucketPolicy::optimal times are the GPU's, which the host
   /// waits for once, in the first synchronised step.
-  /// reduce_scatter_and_release keeps parts in symmetric memory and gives whole buckets back, stream-ordered:
-  /// gradient() of a bucket is valid from the first call for one of its tensors in a step until the bucket is launched.
+  /// reduce_scatter_and_release keeps parts in symmetric memory and gives whole buckets back, stream-ordered: see
+  /// come_and_go.
   Device device{};
   std::optional<Stream> compute{};  ///< absent: the GPU's legacy default stream
   /// On a GPU: has three events recorded around each bucket, for timings_since(). Not for steps that are captured.

@@ -21,6 +21,7 @@ enum Field : std::size_t {
   kOp,
   kRebuild,
   kCollective,
+  kComeAndGo,
   kPolicy,
   kGivenCost,
   kUnused,
@@ -85,6 +86,7 @@ constexpr std::array<char const*, kNamedFields> kNames{"",
                                                        "op",
                                                        "rebuild",
                                                        "collective",
+                                                       "come_and_go",
                                                        "policy",
                                                        "transfer_cost",
                                                        "unused",
@@ -100,6 +102,7 @@ std::string text_of(std::size_t field, std::uint64_t value) {
   switch (field) {
     case kOp: return std::string(to_string(static_cast<ReduceOp>(value)));
     case kRebuild:
+    case kComeAndGo:
     case kOverlap: return value != 0 ? "true" : "false";
     case kCollective: return std::string(kCollectives[value]);
     case kPolicy: return std::string(kPolicies[value]);
@@ -130,6 +133,7 @@ void check_agreement(Communicator& communicator, std::span<TensorSpec const> spe
                      static_cast<std::uint64_t>(options.op),
                      options.rebuild ? 1U : 0U,
                      static_cast<std::uint64_t>(options.collective),
+                     options.come_and_go ? 1U : 0U,
                      static_cast<std::uint64_t>(options.policy),
                      options.transfer_cost ? 1U : 0U,
                      static_cast<std::uint64_t>(options.unused),

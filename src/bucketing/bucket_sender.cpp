@@ -112,7 +112,7 @@ BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t 
     });
   }
   if (storage.comes_and_goes()) {
-    storage.release(index, stream());
+    storage.release(index, stream(), sent.done);
   } else if (collective_ == BucketCollective::reduce_scatter_and_release) {
     // Right behind the collective, where nobody waits for it; not if it failed, for peers may still be reading.
     stream().enqueue([&storage, index, whole, kept = part, done = sent.done] {

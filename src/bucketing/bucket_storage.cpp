@@ -35,21 +35,24 @@ BucketStorage::BucketStorage(Communicator& communicator, BucketPlan plan, Memory
   }
 }
 
-BucketStorage::BucketStorage(Communicator& communicator, BucketPlan plan, Stream const& on, std::size_t shards)
+BucketStorage::BucketStorage(Communicator& communicator, BucketPlan plan, std::optional<Stream> const& on,
+                             std::size_t shards)
     : plan_(std::move(plan)),
       on_(on),
       kind_(MemoryKind::gradients),
       tensors_(tensors_in(plan_)),
       bucket_of_(tensors_.size()) {
   MemoryScope const scope(kind_);
+  Device const device = on ? on->device() : Device{};
+  if (!on) turns_ = std::make_unique<BucketTurns>(communicator, plan_);
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
     Bucket const& bucket = plan_.buckets[b];
-    parts_.push_back(allocate_bucket(communicator, bucket.count / shards, bucket.dtype, on.device()));
-    buffers_.emplace_back(nullptr, 0, bucket.dtype, on.device());
+    parts_.push_back(allocate_bucket(communicator, bucket.count / shards, bucket.dtype, device));
+    buffers_.emplace_back(nullptr, 0, bucket.dtype, device);
     released_.emplace_back(kind_, 0);
     for (BucketSlot const& slot : bucket.slots) {
       bucket_of_[slot.tensor] = b;
-      tensors_[slot.tensor] = BufferView(nullptr, 0, bucket.dtype, on.device());
+      tensors_[slot.tensor] = BufferView(nullptr, 0, bucket.dtype, device);
     }
   }
 }
@@ -66,14 +69,19 @@ void BucketStorage::fetch(std::size_t index) const {
   Bucket const& bucket = plan_.buckets[index];
   if (bucket.count == 0 || buffers_[index].data() != nullptr) return;
   MemoryScope const scope(kind_);
-  buffers_[index] = on_->impl().allocate(bucket.count, bucket.dtype);
+  buffers_[index] = turns_ ? turns_->take(index) : on_->impl().allocate(bucket.count, bucket.dtype);
   lay_out_tensors(index);
 }
 
-void BucketStorage::release(std::size_t index, Stream const& stream) const {
+void BucketStorage::release(std::size_t index, Stream& stream, Work const& reduced) const {
   if (buffers_[index].data() == nullptr) return;
-  stream.impl().release(
-      std::exchange(buffers_[index], Buffer(nullptr, 0, plan_.buckets[index].dtype, stream.device())));
+  Device const device = buffers_[index].view().device;
+  Buffer whole = std::exchange(buffers_[index], Buffer(nullptr, 0, plan_.buckets[index].dtype, device));
+  if (!turns_) return stream.impl().release(std::move(whole));
+  turns_->send(index);
+  stream.enqueue([turns = turns_.get(), index, reduced] {
+    if (!reduced.error()) turns->leave(index);
+  });
 }
 
 void BucketStorage::note_released(std::size_t index, std::size_t kept) const {

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "bucketing/bucket_turns.hpp"
 #include "weft/bucket_plan.hpp"
 #include "weft/buffer.hpp"
 #include "weft/communicator.hpp"
@@ -19,9 +21,10 @@ class BucketStorage {
   /// rank. With a stream of a GPU: there, and what zeroes and copies is enqueued on it.
   BucketStorage(Communicator& communicator, BucketPlan plan, MemoryKind kind = MemoryKind::gradients,
                 std::optional<Stream> const& on = {});
-  /// Of a GPU, where memory is whole or not at all: symmetric memory for parts alone, each rank's of `shards`, of every
-  /// bucket. The whole of a bucket is there from its first use to its release(), in the order of `on`, zero-filled.
-  BucketStorage(Communicator& communicator, BucketPlan plan, Stream const& on, std::size_t shards);
+  /// Buckets that come and go: symmetric memory for parts alone, each rank's of `shards`, of every bucket. The whole of
+  /// a bucket is there from its first use in a step to its release(): with a stream of a GPU in the order of `on`,
+  /// zero-filled; else in BucketTurns, its padding zero.
+  BucketStorage(Communicator& communicator, BucketPlan plan, std::optional<Stream> const& on, std::size_t shards);
 
   [[nodiscard]] BucketPlan const& plan() const noexcept { return plan_; }
   [[nodiscard]] std::size_t bucket_count() const noexcept { return plan_.buckets.size(); }
@@ -39,8 +42,13 @@ class BucketStorage {
   [[nodiscard]] bool comes_and_goes() const noexcept { return !parts_.empty(); }
   /// Then: what bucket `index` is reduced to.
   [[nodiscard]] BufferView part(std::size_t index) const noexcept { return parts_[index].view(); }
-  /// Then: the whole bucket goes once what was enqueued on `stream` so far is done. Views of it are no longer valid.
-  void release(std::size_t index, Stream const& stream) const;
+  /// Then: the whole bucket goes once what was enqueued on `stream` so far is done, on the host unless `reduced`
+  /// failed, as peers may still be reading. Views of it are no longer valid.
+  void release(std::size_t index, Stream& stream, Work const& reduced) const;
+  /// No bucket is under way any more.
+  void end_step() const {
+    if (turns_) turns_->end_step();
+  }
 
   /// Rank `rank`'s part of a bucket that was planned for `ranks` shards.
   [[nodiscard]] BufferView shard(std::size_t index, int rank, int ranks) const noexcept {
@@ -69,6 +77,7 @@ class BucketStorage {
   std::optional<Stream> on_;
   MemoryKind kind_;
   std::vector<Buffer> parts_;            ///< where whole buckets come and go
+  std::unique_ptr<BucketTurns> turns_;   ///< on the host where they do
   mutable std::vector<Buffer> buffers_;  ///< an empty one while its bucket is not there
   mutable std::vector<BufferView> tensors_;
   std::vector<std::size_t> bucket_of_;          ///< by tensor, where buckets come and go

@@ -63,7 +63,7 @@ std::size_t Bucketer::Impl::end_join() noexcept {
 void Bucketer::Impl::divide_by_active(std::size_t bucket) {
   divided_[bucket] = 1;
   float const factor = join_->factor(options_.op, communicator_.size());
-  BufferView const mine = sender_.mine(storage_.bucket(bucket));
+  BufferView const mine = sender_.part(storage_, bucket);
   if (factor == 1 || mine.count == 0) return;
   if (sender_.compute()) {
     device_scale_.scale(mine, factor, *sender_.compute());

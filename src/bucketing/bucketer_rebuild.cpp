@@ -55,7 +55,7 @@ Observation Bucketer::Impl::observation() const {
   }
   seen.ready = tracker_.observed_times(gave_up_);
   for (std::size_t bucket = 0; bucket < launched_; ++bucket) {
-    if (storage_.bucket(bucket).count == 0) continue;
+    if (storage_.plan().buckets[bucket].count == 0) continue;
     BucketTiming const& timing = timings_[bucket];
     seen.bytes.push_back(timing.bytes);
     seen.seconds.push_back(std::chrono::duration<double>(timing.finished - timing.started).count());
@@ -82,10 +82,12 @@ void Bucketer::Impl::rebuild_before_sending() {
   ready_.assign(storage_.bucket_count(), now());
 }
 
-// What others own is freed: of host memory page by page, of a GPU's by buckets.
+// What others own is freed: of a GPU's memory by buckets, of the host's page by page where buckets stay.
 BucketStorage Bucketer::Impl::allocate(BucketPlan plan) const {
   bool const releases = options_.collective == BucketCollective::reduce_scatter_and_release;
-  if (releases && sender_.compute()) return {communicator_, std::move(plan), *sender_.compute(), sender_.shards()};
+  if (releases && (sender_.compute() || options_.come_and_go)) {
+    return {communicator_, std::move(plan), sender_.compute(), sender_.shards()};
+  }
   return {communicator_, std::move(plan), MemoryKind::gradients, sender_.compute()};
 }
 

@@ -37,7 +37,7 @@ void Bucketer::Impl::launch_next() {
       unused_.send_zeros(storage_, slot.tensor);
     }
   }
-  if (storage_.bucket(bucket).count != 0) {
+  if (storage_.plan().buckets[bucket].count != 0) {
     try {
       sent_[bucket] = sender_.send(storage_, bucket);
     } catch (std::exception const&) {
@@ -188,6 +188,7 @@ void Bucketer::Impl::finish() {
   }
   finish_launching();
   guarded([this] { wait_for_all(); });
+  storage_.end_step();
   record_timings();
   std::optional<std::size_t> const missing = shadowing_ ? std::nullopt : presence_.missing(tracker_.gradients());
   Observation seen;

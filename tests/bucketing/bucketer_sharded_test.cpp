@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -11,6 +12,7 @@
 #include "harness/ranks.hpp"
 #include "weft/bucketer.hpp"
 #include "weft/error.hpp"
+#include "weft/memory.hpp"
 
 namespace weft::test {
 namespace {
@@ -143,6 +145,95 @@ TEST(BucketerSharded, ReleaseGivesBackWhatOthersOwn) {
         ASSERT_NEAR(floats(gradient)[i], mine ? average(kRanks, step, 0, i) : 0.0, 2e-5);
       }
     }
+  });
+}
+
+BucketerOptions in_turns(BucketLimits const& limits, bool rebuild = false) {
+  return {.limits = limits,
+          .rebuild = rebuild,
+          .collective = BucketCollective::reduce_scatter_and_release,
+          .come_and_go = true,
+          .stream = {}};
+}
+
+TEST(BucketsInTurns, PartsHaveTheBitsOfAllReduce) {
+  for (int const ranks : {1, 2, 3}) {
+    for (bool const rebuild : {true, false}) {
+      run_thread_ranks(ranks, [&](Communicator& world) {
+        std::vector<TensorSpec> const specs = model(17, 42);
+        Communicator other = world.duplicate({});
+        Bucketer reference(other, specs, {.limits = {3000, 20000}, .rebuild = rebuild, .stream = {}});
+        Bucketer sharded(world, specs, in_turns({3000, 20000}, rebuild));
+        for (std::size_t step = 0; step < 6; ++step) {
+          bool const micro = step % 3 == 1;  // adds up, so that all buckets are there at once
+          for (Bucketer* const bucketer : {&reference, &sharded}) {
+            bucketer->set_sync(!micro);
+            for (std::size_t const t : shuffled(specs.size(), step + 10 * static_cast<std::size_t>(world.rank()))) {
+              if (t == 3) continue;                  // counts as zero
+              if (step % 3 == 2 && t > 8) continue;  // has the micro-step's alone
+              write_gradient(*bucketer, world.rank(), step, t);
+              bucketer->mark_ready(t);
+            }
+            bucketer->finish();
+          }
+          if (micro) continue;
+          ASSERT_EQ(sharded.generation(), rebuild ? 1U : 0U);
+          for (std::size_t b = 0; b < sharded.plan().buckets.size(); ++b) {
+            Bucket const& bucket = sharded.plan().buckets[b];
+            Part const part = part_of(bucket, world.rank(), world.size());
+            std::vector<float> wanted(bucket.count);  // padding is zero
+            for (BucketSlot const& slot : bucket.slots) {
+              std::ranges::copy(floats(reference.gradient(slot.tensor)),
+                                wanted.begin() + static_cast<long>(slot.offset));
+            }
+            for (std::size_t i = part.first; i < part.last; ++i) {
+              ASSERT_EQ(floats(sharded.shard(b))[i - part.first], wanted[i]) << "bucket " << b << ", element " << i;
+            }
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST(BucketsInTurns, FewArePresentAtATime) {
+  constexpr std::size_t kCount = std::size_t{1} << 16;
+  constexpr std::size_t kBytes = kCount * sizeof(float);
+  constexpr std::size_t kBuckets = 12;
+  run_thread_ranks(2, [&](Communicator& world) {
+    MemoryAccount const account;
+    MemoryAccount::Binding const bound(account);
+    Bucketer bucketer(world, std::vector<TensorSpec>(kBuckets, {kCount}), in_turns({1, 1}));
+    std::size_t const before = account.usage(MemoryKind::communication).live;
+    EXPECT_LE(before, kBytes);
+    EXPECT_EQ(account.usage(MemoryKind::gradients).live, kBuckets * kBytes / 2);
+    for (std::size_t step = 0; step < 3; ++step) {
+      for (std::size_t t = kBuckets; t-- > 0;) {
+        write_gradient(bucketer, world.rank(), step, t);
+        bucketer.mark_ready(t);
+      }
+      bucketer.finish();
+      EXPECT_EQ(account.usage(MemoryKind::communication).live - before, 2 * kBytes);
+    }
+    bucketer.set_sync(false);
+    for (std::size_t t = 0; t < kBuckets; ++t) write_gradient(bucketer, world.rank(), 3, t);
+    EXPECT_EQ(account.usage(MemoryKind::communication).live - before, kBuckets * kBytes);
+  });
+}
+
+TEST(BucketsInTurns, WhatIsSentIsNotThereAnyMore) {
+  run_thread_ranks(2, [](Communicator& world) {
+    Bucketer bucketer(world, {{100}, {100}}, in_turns({1, 1}));
+    write_gradient(bucketer, world.rank(), 0, 1);
+    bucketer.mark_ready(1);
+    try {
+      (void)bucketer.gradient(1);
+      ADD_FAILURE() << "it is there";
+    } catch (Error const& error) {
+      EXPECT_NE(std::string(error.what()).find("gradients of bucket 0 of 2 are sent"), std::string::npos);
+    }
+    bucketer.finish();
+    EXPECT_NE(bucketer.gradient(1).data, nullptr);
   });
 }
 
