@@ -26,7 +26,8 @@ ZeroOptimizer sharded(Communicator& communicator, std::vector<TensorGroup> const
   options.stage = settings.stage == 1 ? ZeroStage::optimizer_states : ZeroStage::gradients;
   options.buckets = bucket_options(settings.first_bytes, settings.bytes, settings.find_unused, false, compute);
   options.optimizer.master_weights = settings.master_weights;
-  options.optimizer.zero_gradients = true;
+  options.buckets.come_and_go = settings.stage == 2;
+  options.optimizer.zero_gradients = !options.buckets.come_and_go;  // where the next backward adds to them
   options.gradients.scaler = settings.scaler;
   if (settings.max_norm > 0) options.gradients.max_norm = settings.max_norm;
   return {communicator, parameters, options};
@@ -105,10 +106,9 @@ void ShardedReplicas::take_gradient(std::size_t index, at::Tensor const& gradien
 }
 
 void ShardedReplicas::follow(std::vector<at::Tensor> const& parameters, std::vector<at::Tensor> const& gradients) {
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
+  for (std::size_t i = 0; i < parameters.size(); ++i)
     move_tensor(parameters[i], zero_.parameter(i), shared_from_this());
-    move_tensor(gradients[i], zero_.gradient(i), shared_from_this());
-  }
+  for (std::size_t i = 0; i < gradients.size(); ++i) move_tensor(gradients[i], zero_.gradient(i), shared_from_this());
 }
 
 void ShardedReplicas::mark_ready(std::size_t index) {
@@ -128,6 +128,10 @@ void ShardedReplicas::accumulate(std::vector<std::size_t> const& ready) {
 
 void ShardedReplicas::step() {
   charged([&] { compute().in_order([&] { zero_.step(); }); });
+}
+
+void ShardedReplicas::wait_parameter(std::size_t index) {
+  as_torch([&] { compute().in_order([&] { zero_.wait_parameter(index); }); });
 }
 
 void ShardedReplicas::wait_parameters() {

@@ -77,18 +77,19 @@ class ShardedReplicas : public ShardedModel {
                   MemoryAccount const& account);
 
   [[nodiscard]] at::Tensor parameter(std::size_t index);
-  /// Not of stage 2 on a GPU, see take_gradient().
+  /// Not of stage 2, see take_gradient().
   [[nodiscard]] at::Tensor gradient(std::size_t index);
-  /// For stage 2 on a GPU, where a bucket has memory from its first gradient on until it is reduced: copies what
-  /// backward has made of parameter `index` to there, or adds it to what unsent passes have left.
+  /// For stage 2, where a bucket has memory from its first gradient on until it is reduced: copies what backward has
+  /// made of parameter `index` to there, or adds it to what unsent passes have left.
   void take_gradient(std::size_t index, at::Tensor const& gradient, bool add);
   [[nodiscard]] std::size_t generation() const { return zero_.generation(); }
-  /// As Replicas::follow(), for what parameter() and gradient() have returned.
+  /// As Replicas::follow(), for what parameter() and, if there are any, gradient() have returned.
   void follow(std::vector<at::Tensor> const& parameters, std::vector<at::Tensor> const& gradients);
   void mark_ready(std::size_t index);
   /// Ends a pass that gradients are only added up in, of those parameters that `ready` names.
   void accumulate(std::vector<std::size_t> const& ready);
   void step() override;
+  void wait_parameter(std::size_t index);
   void wait_parameters();
   [[nodiscard]] ShardedOptimizer& sharded() override { return zero_; }
   [[nodiscard]] TuningSpace tuning_space() override { return weft::tuning_space(zero_); }

@@ -126,6 +126,7 @@ void bind_sharded_replicas(py::module_& module) {
       .def("follow", &ShardedReplicas::follow)
       .def("mark_ready", &ShardedReplicas::mark_ready, release())
       .def("accumulate", &ShardedReplicas::accumulate, release())
+      .def("wait_parameter", &ShardedReplicas::wait_parameter, release())
       .def("wait_parameters", &ShardedReplicas::wait_parameters, release());
 }
 

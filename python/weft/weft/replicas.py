@@ -6,6 +6,7 @@ import weakref
 
 import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_leaves
 
 from weft import backend, bare, local
 
@@ -109,6 +110,7 @@ class GradientViews:
         self.parameters = [parameter for _, parameter in named]
         self.names = [name for name, _ in named]
         self.views = views
+        self._handed = {}  # versions of views as they were handed over, by index
         # Weak both ways: Python does not find cycles through parameters' hooks, and an owner in a cycle would go, and stop
         # sending, at a different time on every rank.
         self._owner = weakref.ref(owner)
@@ -148,26 +150,90 @@ class GradientViews:
         self._owner().backward_ended()
 
 
+    def hand_over(self, index: int) -> None:
+        """From now on until forget() the gradient is not the program's."""
+        self._handed[index] = self.views[index]._version
+
+    def hand_over_rest(self) -> None:
+        """Those too that this backward gave none."""
+        for index, (parameter, view) in enumerate(zip(self.parameters, self.views)):
+            if parameter.grad is view:
+                self._handed.setdefault(index, view._version)
+
+    def take_back(self, index: int) -> None:
+        self._handed.pop(index, None)
+
+    def check(self) -> None:
+        """Raises GradientsChanged of the first that was handed over and is another now."""
+        for index, version in sorted(self._handed.items()):
+            view = self.views[index]
+            if self.parameters[index].grad is not view or view._version != version:
+                raise GradientsChanged(self.names[index])
+
+    def forget(self) -> None:
+        """A step has used them up: .grads are the views, whatever is in them."""
+        self._handed.clear()
+        for parameter, view in zip(self.parameters, self.views):
+            parameter.grad = view
+        torch.autograd.graph.increment_version(self.views)
+
+
 class GradientCopies(GradientViews):
     """The same where gradients have no place to be viewed at: the owner's `take_gradient(index, gradient)` copies them to
-    where they are reduced, and .grad is None."""
+    where they are reduced. Then .grad is None, and once it is handed over a TakenGradient."""
 
     def __init__(self, named: list, owner):
         super().__init__(named, [], owner)
+        self._taken = [TakenGradient(name, parameter) for name, parameter in named]
 
     def take(self, index: int) -> None:
         parameter = self.parameters[index]
         self._owner().take_gradient(index, parameter.grad)
         parameter.grad = None
 
+    def hand_over(self, index: int) -> None:
+        self._handed[index] = None
+        self.parameters[index].grad = self._taken[index]
+
+    def hand_over_rest(self) -> None:
+        pass  # they have none
+
+    def check(self) -> None:
+        for index, parameter in enumerate(self.parameters):
+            if parameter.grad is not (self._taken[index] if index in self._handed else None):
+                raise GradientsChanged(self.names[index])
+
+    def forget(self) -> None:
+        for index in self._handed:
+            self.parameters[index].grad = None
+        self._handed.clear()
+
+
+class TakenGradient(torch.Tensor):
+    """What a parameter's .grad is while the gradient is being reduced and shared out: who uses it gets GradientsChanged."""
+
+    @staticmethod
+    def __new__(cls, name, like):
+        return torch.Tensor._make_wrapper_subclass(cls, like.shape, strides=like.stride(), dtype=like.dtype, device=like.device)
+
+    def __init__(self, name, like):
+        self.parameter_name = name
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise GradientsChanged(next(one for one in tree_leaves((args, kwargs)) if isinstance(one, cls)).parameter_name, "used")
+
+    def __repr__(self):
+        return f"TakenGradient(of {self.parameter_name}, {tuple(self.shape)})"
+
 
 class GradientsChanged(RuntimeError):
-    """A program has changed gradients that are reduced and shared out already."""
+    """A program has used or changed gradients that are reduced and shared out already."""
 
-    def __init__(self, name):
+    def __init__(self, name, what="changed or replaced"):
         super().__init__(
-            f"weft.ZeroOptimizer.step(): the gradient of parameter {name} was changed or replaced after backward, when it is "
-            "reduced and shared out already, so the change would be lost; to clip by norm, give ZeroOptimizer max_norm= or "
+            f"weft.ZeroOptimizer: the gradient of parameter {name} was {what} after backward, when it is "
+            "reduced and shared out already, so a change would be lost; to clip by norm, give ZeroOptimizer max_norm= or "
             "compose() clip_grad=; make other changes in a hook (Tensor.register_hook), which sees this rank's gradient before "
             "it is averaged, or take weft.DistributedDataParallel"
         )

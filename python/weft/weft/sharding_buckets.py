@@ -7,6 +7,7 @@ import contextlib
 import torch
 
 from weft import backend, memory, replicas
+from weft.sharding_arrivals import UnitArrivals
 
 
 class BucketSharding:
@@ -17,11 +18,11 @@ class BucketSharding:
     ``check_gradients()`` refuses those that were changed since;
     ``follow()`` after what may have moved buckets.
 
-    In stage 2 on a GPU a bucket of gradients has memory from the first that is written in a step until it is reduced, so
-    there are no views of it: gradients are copied there, and .grad is None.
+    In stage 2 a bucket of gradients has memory from the first that is written in a step until it is reduced, so there are
+    no views of it: gradients are copied there.
     """
 
-    def __init__(self, module, named, cores, group, settings, *, stage, bucket_cap_mb, first_bucket_mb):
+    def __init__(self, module, named, cores, group, settings, *, stage, bucket_cap_mb, first_bucket_mb, wait_by_unit):
         self._module, self._named = module, named
         self.groups = range(len(cores))
         self.core = backend.extension().ShardedReplicas(
@@ -36,27 +37,30 @@ class BucketSharding:
         self._tensors = [self.core.parameter(index) for index in range(len(named))]
         for (_, parameter), tensor in zip(named, self._tensors):
             parameter.data = tensor
-        self._copies = stage == 2 and self._tensors[0].is_cuda
-        if self._copies:
+        if stage == 2:
             self._gradients = replicas.GradientCopies(named, self)
         else:
             views = [self.core.gradient(index) for index in range(len(named))]
             self._gradients = replicas.GradientViews(named, views, self)
-        module.register_forward_pre_hook(lambda *_: self._before_forward())
+        module.register_forward_pre_hook(lambda *_: self._before_forward(), prepend=True)
+        self._arrivals = UnitArrivals(module, named, self._tensors, self.core) if wait_by_unit else None
         self._generation = self.core.generation()
         self._marked, self._sync, self._under_way, self.reduced = [], True, False, False
-        self._handed = {}  # versions of gradients as they were handed over, by index; where there are views
         self._unsent = set()  # what passes under no_sync() have left; where there are none
 
     def index(self, position):
         return position
 
     def _before_forward(self):
-        replicas.check_unchanged(self._module, self._named, self._tensors, "ZeroOptimizer")
-        self.wait()
+        kept = self._tensors if self._arrivals is None else self._arrivals.kept()
+        replicas.check_unchanged(self._module, self._named, kept, "ZeroOptimizer")
+        if self._arrivals is None:
+            self.wait()
 
     def wait(self):
         if self._under_way:
+            if self._arrivals is not None:
+                self._arrivals.wait()
             self.core.wait_parameters()
             self._under_way = False
 
@@ -66,38 +70,22 @@ class BucketSharding:
 
     def gradient_ready(self, index):
         if not self._sync:
-            self._handed.pop(index, None)
+            self._gradients.take_back(index)
             self._marked.append(index)
             return
-        if not self._copies:
-            self._handed[index] = self._gradients.views[index]._version
+        self._gradients.hand_over(index)
         self.core.mark_ready(index)
 
     def backward_ended(self):
         if self._sync:
             self.reduced = True
-            self._hand_over_rest()
+            self._gradients.hand_over_rest()
         else:
             self.core.accumulate(self._marked)
             self._marked = []
 
-    def _hand_over_rest(self):
-        # Those that this backward gave none count too.
-        if self._copies:
-            return
-        for index, (parameter, view) in enumerate(zip(self._gradients.parameters, self._gradients.views)):
-            if parameter.grad is view:
-                self._handed.setdefault(index, view._version)
-
     def check_gradients(self):
-        if self._copies:
-            for name, parameter in self._named:
-                if parameter.grad is not None:  # ours are taken away as they come
-                    raise replicas.GradientsChanged(name)
-        for index, version in sorted(self._handed.items()):
-            view = self._gradients.views[index]
-            if self._gradients.parameters[index].grad is not view or view._version != version:
-                raise replicas.GradientsChanged(self._gradients.names[index])
+        self._gradients.check()
 
     def set_sync(self, sync):
         self._sync = sync
@@ -110,11 +98,10 @@ class BucketSharding:
 
     def after_step(self):
         self.reduced, self._under_way = False, True
-        self._handed.clear()
         self._unsent.clear()
-        for parameter, view in zip(self._gradients.parameters, self._gradients.views):
-            parameter.grad = view
-        torch.autograd.graph.increment_version(self._gradients.views)
+        self._gradients.forget()
+        if self._arrivals is not None:
+            self._arrivals.depart()
         torch.autograd.graph.increment_version(self._gradients.parameters)
 
     def shared(self):

@@ -70,7 +70,9 @@ def bytes_of(strategy: str, model: _Model, ranks: int, shard_size: int, staging:
         pools += model.bytes if accumulates else 0
         return int(_PADDING * ((2 * model.bytes + model.states) / shard_size + pools)) + communicators * staging + _PIECE
     states = model.states / (1 if strategy == "ddp" else ranks)
-    return int(_PADDING * (2 * model.bytes + states)) + staging  # gradients are whole before they are reduced
+    # Gradients are whole before they are reduced, and what zero2 reduces them to lies by itself.
+    parts = model.bytes / ranks if strategy == "zero2" else 0
+    return int(_PADDING * (2 * model.bytes + parts + states)) + staging
 
 
 def seconds_of(strategy: str, model: _Model, ranks: int, shard_size: int, alpha: float, beta: float, copy: float) -> float:
@@ -81,8 +83,7 @@ def seconds_of(strategy: str, model: _Model, ranks: int, shard_size: int, alpha:
     if strategy == "ddp":
         return buckets * alpha + model.bytes * beta + updated
     if strategy in ("zero1", "zero2"):
-        pages = 0.0 if strategy == "zero1" else model.bytes * copy  # that stage 2 gives back and touches anew
-        return 2 * buckets * alpha + model.bytes * beta + updated / ranks + pages
+        return 2 * buckets * alpha + model.bytes * beta + updated / ranks
     replicas = ranks // shard_size
     gathers = 0 if shard_size == 1 else 2 * model.units
     sent = 2 * (shard_size - 1) / shard_size + (ranks - 1) / ranks + (replicas - 1) / replicas / shard_size

@@ -39,6 +39,9 @@ class ZeroOptimizer(torch.optim.Optimizer):
     stage       1: states are sharded; 2: gradients too; 3: parameters too
     broadcast_buffers  rank 0's buffers go to all ranks before each forward in training
     bucket_cap_mb, first_bucket_mb  of stages 1 and 2, as of weft.DistributedDataParallel
+    wait_by_unit  of stages 1 and 2: updated parameters travel on while the forward runs, and are waited for unit by unit (see
+                ``weft.fully_shard``); until then using one anywhere else raises an error. False: the module's forward begins
+                with waiting for all
     max_norm    clips gradients to this 2-norm over all parameters and ranks; ``grad_norm`` is what it was, and waits for a GPU
     scaler      the weft.amp.GradScaler whose step() and update() this optimizer is used with
     autotune    as of weft.DistributedDataParallel; parameters move too. In stage 3 units gathered ahead are tried, and
@@ -68,6 +71,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         find_unused_parameters: bool = False,
         master_weights: bool = True,
         groups: list | None = None,
+        wait_by_unit: bool = False,
         shard_size: int = 0,
         sum_by_group: bool = False,
         prefetch: int = 1,
@@ -82,6 +86,8 @@ class ZeroOptimizer(torch.optim.Optimizer):
             raise ValueError(f"weft.{name}: stage is {stage}; it must be 1, 2 or 3")
         if stage != 3 and shard_size != 0:
             raise ValueError(f"weft.{name}: shard_size is of stage 3, and this is stage {stage}")
+        if stage == 3 and wait_by_unit:
+            raise ValueError(f"weft.{name}: wait_by_unit is of stages 1 and 2; stage 3 does nothing else")
         if not isinstance(optimizer, type):
             raise ValueError(
                 f"weft.{name}: optimizer is of type {type(optimizer).__name__}; give a class, such as weft.optim.AdamW, and its options as "
@@ -139,6 +145,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
                 stage=stage,
                 bucket_cap_mb=speeds.bucket_mb(self._named, self.process_group, bucket_cap_mb),
                 first_bucket_mb=first_bucket_mb,
+                wait_by_unit=wait_by_unit,
             )
         untrained = [p.data for p in module.parameters() if not p.requires_grad]
         replicas.broadcast(list(module.buffers()) + untrained, self.process_group)
