@@ -5,10 +5,10 @@
     build/python/bin/python perf/torch_wrappers_perf.py [--layers 16] [--batch 128] [--rounds 9]
 
 Two pinned ranks of one thread each train a chain of linear layers of width 1024. First a step without communication is timed; then the
-link is emulated (weft.emulate_link), 50 us and so fast that one all_reduce of all gradients takes half of that step. Sides take turns, step by step,
-all with weft.optim.AdamW:
+link is emulated (weft.emulate_link), 50 us and so fast that one all_reduce of all gradients takes half of that step. Sides take turns of three
+steps, of which the last two count, as what a step sends may travel until the next; all with weft.optim.AdamW:
   ddp, weft.ddp     torch's and weft's DistributedDataParallel
-  zero, weft.zero2  ZeroRedundancyOptimizer over torch's DDP, and weft.ZeroOptimizer(stage=2)
+  zero, weft.zero2  ZeroRedundancyOptimizer over torch's DDP, and weft.ZeroOptimizer(stage=2, wait_by_unit=True)
   fsdp2, weft.zero3 torch's fully_shard, a unit a layer, and weft.ZeroOptimizer(stage=3)
   gloo              torch's DDP on gloo, which no link slows down
 "hidden" is the part of what the link takes for a side's collectives that its step is not longer than computing by; zero3 and fsdp2 send 1.5 times
@@ -36,7 +36,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from interleaved import interleaved
 
-WIDTH, LATENCY = 1024, 50e-6
+WIDTH, LATENCY, STEPS = 1024, 50e-6, 2
 LEAST_HIDDEN, LEAST_GAIN, LEAST_OVER_GLOO = 0.9, 1.05, 1.5
 PAIRS = {"weft.ddp": "ddp", "weft.zero2": "zero", "weft.zero3": "fsdp2"}
 
@@ -61,7 +61,7 @@ def adamw(parameters):
 
 
 class Side:
-    """A model in a wrapper, and its optimizer; a call is a step."""
+    """A model in a wrapper, and its optimizer; a call is so many STEPS, after one that is not timed."""
 
     def __init__(self, options, wrap, optimizer, sent=0.0):
         model = make_model(options)
@@ -72,8 +72,13 @@ class Side:
 
     def prepare(self):
         dist.barrier(group=dist.group.WORLD)
+        self.step()
 
     def __call__(self):
+        for _ in range(STEPS):
+            self.step()
+
+    def step(self):
         self.model(self.inputs).square().mean().backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=False)
@@ -96,7 +101,9 @@ def sharded_by_torch(group):
 
 
 def zero(group, stage):
-    return lambda model: weft.ZeroOptimizer(model, weft.optim.AdamW, stage=stage, process_group=group, lr=1e-4)
+    return lambda model: weft.ZeroOptimizer(
+        model, weft.optim.AdamW, stage=stage, process_group=group, wait_by_unit=stage != 3, lr=1e-4
+    )
 
 
 def zero_of_torch(group):
@@ -127,6 +134,10 @@ def slowest(milliseconds):
     return values.tolist()
 
 
+def step_times(sides, rounds):
+    return {name: [one / STEPS for one in slowest(each)] for name, each in interleaved(sides, rounds).items()}
+
+
 def measure(rank, options, folder):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
@@ -134,11 +145,11 @@ def measure(rank, options, folder):
     dist.init_process_group("weft", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     bytes_sent = 4 * WIDTH * WIDTH * options.layers
     alone = Side(options, lambda model: model, lambda model: adamw(model.parameters()))
-    compute = statistics.median(slowest(interleaved({"compute": alone}, 5)["compute"]))
+    compute = statistics.median(step_times({"compute": alone}, 5)["compute"])
     speed = bytes_sent / (0.5e-3 * compute)
     weft.emulate_link(f"{LATENCY * 1e6:.0f}us:{speed / 1e6:.1f}MB/s")
     sides = sides_on(options, dist.new_group(), dist.group.WORLD, dist.new_group(backend="gloo"))
-    times = {name: slowest(each) for name, each in interleaved(sides, options.rounds).items()}
+    times = step_times(sides, options.rounds)
     good = tell(options, times, sides, 1e3 * bytes_sent / speed) if rank == 0 else True
     dist.barrier()
     dist.destroy_process_group()
