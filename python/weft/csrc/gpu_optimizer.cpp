@@ -1,11 +1,8 @@
 #if WEFT_TORCH_CUDA_TRAINING
 #include "gpu_optimizer.hpp"
 
-#include <memory>
 #include <utility>
 
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include "device.hpp"
@@ -16,11 +13,6 @@ namespace weft::torch_backend {
 namespace {
 
 constexpr char const* kGpuStep = "step";
-
-std::int64_t whole_segments(std::int64_t elements) noexcept {
-  constexpr std::int64_t kSegment = 256 / sizeof(float);
-  return (elements + kSegment - 1) / kSegment * kSegment;
-}
 
 float const* number(std::optional<at::Tensor> const& one, c10::Device device, char const* name) {
   return one ? number_on_gpu(*one, device, kGpuStep, name) : nullptr;
@@ -34,29 +26,6 @@ ParameterMemory memory_on_gpu_of(OptimizedTensor const& tensor) {
 }
 
 }  // namespace
-
-std::vector<at::Tensor> state_memory_on_gpu(std::vector<std::int64_t> const& sizes, c10::Device device) {
-  std::int64_t all = 0;
-  for (auto const size : sizes) all += whole_segments(size);
-  struct Memory {
-    MemoryCharge charge;
-    at::Tensor flat;
-  };
-  auto const memory = std::make_shared<Memory>();
-  memory->charge = MemoryCharge(MemoryKind::optimizer, static_cast<std::size_t>(all) * sizeof(float));
-  memory->flat = at::zeros({all}, at::TensorOptions(at::kFloat).device(device));
-  auto* next = memory->flat.mutable_data_ptr<float>();
-  std::vector<at::Tensor> tensors;
-  for (auto const size : sizes) {
-    tensors.push_back(at::for_blob(next, {size})
-                          .deleter([memory](void*) {})
-                          .options(memory->flat.options())
-                          .target_device(device)
-                          .make_tensor());
-    next += whole_segments(size);
-  }
-  return tensors;
-}
 
 GpuOptimizer::GpuOptimizer(OptimizerOptions const& options, std::vector<OptimizedTensor> tensors, std::int64_t steps,
                            bool master_weights, bool zero_gradients)

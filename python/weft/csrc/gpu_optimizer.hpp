@@ -7,15 +7,10 @@
 #include <ATen/core/Tensor.h>
 
 #include "tensor_optimizer.hpp"
-#include "weft/memory.hpp"
 #include "weft/optimizer.hpp"
 #include "weft/stream.hpp"
 
 namespace weft::torch_backend {
-
-/// Zeros of torch's memory on a GPU: f32 tensors of these sizes, in one piece. Charged to the calling thread's account
-/// for as long as one of them lives.
-[[nodiscard]] std::vector<at::Tensor> state_memory_on_gpu(std::vector<std::int64_t> const& sizes, c10::Device device);
 
 /// Updates torch's tensors on one GPU, which always step together, by a weft::Optimizer; keeps them. Making one waits
 /// for the GPU; steps only enqueue on torch's current stream, and can be captured in CUDA graphs. Not thread-safe.

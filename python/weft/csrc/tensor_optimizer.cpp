@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
 #include "gradient_calls.hpp"
@@ -16,11 +14,6 @@ namespace {
 
 constexpr char const* kCall = "step";
 
-std::int64_t whole_lines(std::int64_t elements) noexcept {
-  constexpr std::int64_t kLine = 64 / sizeof(float);
-  return (elements + kLine - 1) / kLine * kLine;
-}
-
 ParameterMemory memory_of(OptimizedTensor const& tensor, std::size_t part) {
   ParameterMemory memory;
   if (tensor.master) memory.master = part_of(gradient_view(*tensor.master, 0, "a float32 original"), part);
@@ -29,20 +22,6 @@ ParameterMemory memory_of(OptimizedTensor const& tensor, std::size_t part) {
 }
 
 }  // namespace
-
-std::vector<at::Tensor> state_memory(std::vector<std::int64_t> const& sizes) {
-  std::int64_t all = 0;
-  for (auto const size : sizes) all += whole_lines(size);
-  auto const buffer = Buffer::host(static_cast<std::size_t>(all), DataType::f32);
-  auto* next = static_cast<float*>(buffer.data());
-  std::vector<at::Tensor> tensors;
-  for (auto const size : sizes) {
-    tensors.push_back(at::from_blob(
-        next, {size}, [owner = buffer.owner()](void*) {}, at::TensorOptions(at::kFloat)));
-    next += whole_lines(size);
-  }
-  return tensors;
-}
 
 TensorOptimizer::TensorOptimizer(std::vector<Group> const& groups, bool master_weights, bool zero_gradients)
     : zero_gradients_(zero_gradients) {

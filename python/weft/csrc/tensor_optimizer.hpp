@@ -11,10 +11,6 @@
 
 namespace weft::torch_backend {
 
-/// Zeros of memory on huge pages where the machine has them: f32 tensors of these sizes, in one piece, each from a
-/// cache line on.
-[[nodiscard]] std::vector<at::Tensor> state_memory(std::vector<std::int64_t> const& sizes);
-
 /// One parameter and what is kept of it; all CPU tensors whose elements lie without gaps, and in the same order.
 struct OptimizedTensor {
   at::Tensor parameter;              ///< f32, bf16 or f16

@@ -14,6 +14,7 @@
 #include "layer_ops.hpp"
 #include "parallel.hpp"
 #include "sharding_bindings.hpp"
+#include "state_memory.hpp"
 #include "tensor_optimizer.hpp"
 #include "weft/grad_scaler.hpp"
 #include "weft/memory.hpp"
