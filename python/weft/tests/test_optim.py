@@ -15,6 +15,7 @@ SHAPES = [(), (1,), (17,), (33, 7), (3, 1, 5), (1000, 301)]
 KINDS = [
     ("Adam", torch.optim.Adam, {"lr": 3e-3, "weight_decay": 0.1}),
     ("Adam", torch.optim.Adam, {"lr": 3e-3, "betas": (0.8, 0.9), "amsgrad": True, "maximize": True}),
+    ("Adam", torch.optim.Adam, {"lr": 3e-3, "weight_decay": 0.1, "decoupled_weight_decay": True}),
     ("AdamW", torch.optim.AdamW, {"lr": 3e-3, "weight_decay": 0.1}),
     ("AdamW", torch.optim.AdamW, {"lr": 3e-3, "amsgrad": True}),
     ("SGD", torch.optim.SGD, {"lr": 0.1}),

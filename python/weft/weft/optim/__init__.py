@@ -24,10 +24,22 @@ class Adam(FusedOptimizer, torch.optim.Adam):
     """torch.optim.Adam."""
 
     def __init__(
-        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, maximize=False, **fused
+        self,
+        params,
+        lr=1e-3,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=0,
+        amsgrad=False,
+        *,
+        maximize=False,
+        decoupled_weight_decay=False,
+        **fused,
     ):
+        # Not where torch is too old to have it, unless it is asked for.
+        decoupled = {"decoupled_weight_decay": decoupled_weight_decay} if decoupled_weight_decay else {}
         with self._taking(fused):
-            super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+            super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, **decoupled)
 
     def _kind(self, group):
         return "AdamW" if group.get("decoupled_weight_decay", False) else "Adam"
