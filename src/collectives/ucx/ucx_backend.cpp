@@ -8,20 +8,12 @@
 #include "collectives/merged_call.hpp"
 #include "collectives/ucx/leftover.hpp"
 #include "collectives/ucx/network_memory.hpp"
+#include "collectives/ucx/pause.hpp"
 #include "transport/ucx/net_devices.hpp"
 #include "weft/buffer.hpp"
 
 namespace weft::ucx {
 namespace {
-
-Purpose purpose_of(Call const& call) {
-  Purpose purpose;
-  purpose.timeout = call.timeout;
-  purpose.describe = [&call] { return weft::describe(call); };
-  purpose.sequence = call.sequence;
-  purpose.beside_computation = call.on_stream && !call.waited_for;
-  return purpose;
-}
 
 /// What a rank says of memory that all are to have.
 struct Answer {
@@ -36,6 +28,18 @@ bool has_private_parts(Operation operation) noexcept {
 }
 
 }  // namespace
+
+Purpose UcxBackend::purpose_of(Call const& call) const {
+  Purpose purpose;
+  purpose.timeout = call.timeout;
+  purpose.describe = [&call] { return weft::describe(call); };
+  purpose.sequence = call.sequence;
+  purpose.beside_computation = call.on_stream && !call.waited_for;
+  if (purpose.beside_computation) {
+    purpose.pause = pause_between_looks(call.bytes(), tuning_.chunk_bytes, network_.beta_s_per_byte);
+  }
+  return purpose;
+}
 
 void UcxBackend::require(CommunicatorOptions const& options, RankHosts const& hosts) {
   auto const devices = choose_net_devices(options.config->net_devices, hosts.are_several());

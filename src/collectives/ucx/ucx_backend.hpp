@@ -95,6 +95,7 @@ class UcxBackend final : public Backend {
   [[nodiscard]] int size() const noexcept { return channel_.size(); }
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(size()); }
 
+  [[nodiscard]] Purpose purpose_of(Call const& call) const;
   void run(Call const& call);
   void run_checked(Call const& call, Purpose const& purpose);
   [[nodiscard]] p2p::Choice choose(Call const& call);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 namespace weft::ucx {
@@ -114,6 +115,7 @@ void Channel::await(Purpose const& purpose, std::function<bool()> const& ready, 
       if (poll % kPollsPerLook != 0) continue;
     } else {
       worker_.sleep(seen, nap);
+      if (purpose.pause.count() > 0 && !ready()) std::this_thread::sleep_for(purpose.pause);
     }
     examine(purpose, ready, peer, waited);
   }

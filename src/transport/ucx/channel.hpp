@@ -25,6 +25,9 @@ struct Purpose {
   std::function<std::string()> describe = [] { return std::string("a message"); };
   std::uint64_t sequence = 0;  ///< of the collective call; 0: not part of one
   bool beside_computation = false;
+  /// How long this rank looks away once something has come that was not all it waits for, so that packets which come
+  /// meanwhile take the core from the computation once, and not each by itself.
+  std::chrono::microseconds pause{0};
 };
 
 struct ChannelOptions {
