@@ -7,8 +7,8 @@
 namespace weft {
 
 /// Sees the collectives that this process enqueues on streams of the host, on whatever communicator, those of
-/// DataParallel, ZeroOptimizer and FullySharded too. Not seen are calls that are done when they return, those that
-/// Communicator::fuse() merges, messages, and calls on devices.
+/// DataParallel, ZeroOptimizer and FullySharded too. Those that Communicator::fuse() merges are seen as the one call
+/// that they become, when it leaves. Not seen are calls that are done when they return, messages, and calls on devices.
 class CallObserver {
  public:
   /// One call, as it goes on. In the thread that runs it.
@@ -20,8 +20,9 @@ class CallObserver {
   };
 
   virtual ~CallObserver() = default;
-  /// In the thread that makes the call, as it is about to be enqueued. `operation`: "all_reduce", of a group its first
-  /// call's; it stays. `bytes`: of all ranks' parts together where there are parts. Null: of no interest.
+  /// In the thread that makes the call, as it is about to be enqueued. `operation`: "all_reduce", of a group or of
+  /// merged calls its first one's; it stays. `bytes`: of all ranks' parts together where there are parts. Null: of no
+  /// interest.
   [[nodiscard]] virtual std::shared_ptr<Call> enqueued(std::string_view operation, std::size_t bytes) = 0;
 };
 

@@ -92,7 +92,7 @@ Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveO
   turn_->asynchronous.store(true, std::memory_order_relaxed);
   recorder_->enqueue(call);
   ObservedCall const observed(call.contract.operation,
-                              bytes_of_all(call.contract.operation, call.bytes(), validator.size));
+                              weft::bytes_of_all(call.contract.operation, call.bytes(), validator.size));
   return enqueue_work(
       *how.stream, [this, turn = turn_, call, operation, observed, maker = std::this_thread::get_id()]() mutable {
         call.waited_for = std::this_thread::get_id() == maker;
@@ -133,9 +133,10 @@ void Communicator::Impl::run_merged(MergedCall& calls) {
 
 void Communicator::Impl::launch_fused(MergedCall&& calls, Stream::Impl& stream, std::shared_ptr<Work::State> state) {
   issue(calls);
+  ObservedCall const observed(calls.call().contract.operation, bytes_of_all(calls));
   auto const shared = std::make_shared<MergedCall>(std::move(calls));
   enqueue_work(
-      stream, [this, turn = turn_, shared] { run_merged(*shared); }, std::move(state));
+      stream, [this, turn = turn_, shared, observed] { observed.run([&] { run_merged(*shared); }); }, std::move(state));
 }
 
 void Communicator::Impl::fuse(Stream const& stream, std::size_t bytes) {
@@ -231,12 +232,14 @@ Work Communicator::Impl::end_group() {
 ObservedCall Communicator::Impl::observe(OpenGroup& group) const {
   if (group.calls().empty()) return {};
   std::size_t bytes = 0;
-  for (auto const& calls : group.calls()) {
-    Contract const& contract = calls.call().contract;
-    auto const elements = contract.group.calls > 0 ? contract.group.elements : contract.count;
-    bytes += bytes_of_all(contract.operation, elements * size_of(contract.dtype), validator.size);
-  }
+  for (auto const& calls : group.calls()) bytes += bytes_of_all(calls);
   return {group.calls().front().call().contract.operation, bytes};
+}
+
+std::size_t Communicator::Impl::bytes_of_all(MergedCall const& calls) const noexcept {
+  Contract const& contract = calls.call().contract;
+  auto const elements = contract.group.calls > 0 ? contract.group.elements : contract.count;
+  return weft::bytes_of_all(contract.operation, elements * size_of(contract.dtype), validator.size);
 }
 
 void Communicator::Impl::run_group(OpenGroup& group) {

@@ -181,6 +181,8 @@ class Communicator::Impl {
   void run_merged(MergedCall& calls);
   void run_group(OpenGroup& group);
   [[nodiscard]] ObservedCall observe(OpenGroup& group) const;
+  /// Of all of them, on all ranks.
+  [[nodiscard]] std::size_t bytes_of_all(MergedCall const& calls) const noexcept;
   /// Moves messages; `call` is for the time limit and reports.
   void move(Call const& call, std::span<Message const> messages);
 

@@ -60,6 +60,24 @@ TEST(CallObserver, SeesWhatIsEnqueuedWithTheBytesOfAllRanks) {
   EXPECT_EQ(8, seen.finished_);
 }
 
+TEST(CallObserver, SeesMergedCallsAsTheOneThatTheyBecome) {
+  Seen seen;
+  run_thread_ranks(2, [](Communicator& world) {
+    auto stream = Stream::cpu();
+    world.fuse(stream);
+    std::vector<float> numbers(8, 1.0F);
+    std::vector<float> more(24, 1.0F);
+    auto const first = world.all_reduce(std::span(numbers), std::span(numbers), ReduceOp::sum, {.stream = stream});
+    world.all_reduce(std::span(more), std::span(more), ReduceOp::sum, {.stream = stream}).wait();
+    first.wait();
+    std::vector<float> part(4, 1.0F);
+    world.all_gather(std::span(part), std::span(numbers), {.stream = stream}).wait();  // alone
+  });
+  EXPECT_EQ((Calls{{"all_reduce 128", 2}, {"all_gather 32", 2}}), seen.calls_);
+  EXPECT_EQ(4, seen.started_);
+  EXPECT_EQ(4, seen.finished_);
+}
+
 TEST(CallObserver, IsToldWhenAFailedCallIsOver) {
   Seen seen;
   run_thread_ranks(2, [](Communicator& world) {
