@@ -95,6 +95,19 @@ TEST(ImportKineto, AGpuTraceIsTakenApart) {
   EXPECT_TRUE(trace.report.warnings.empty()) << to_string(trace.report);
 }
 
+TEST(ImportKineto, EventsWithoutANameAreCounted) {
+  auto const trace = import_text(trace_of({
+      event("aten::mm", "cpu_op", "5", 10, 20),
+      event("", "cpu_op", "5", 40, 10),
+      R"({"ph":"X","cat":"cpu_op","pid":1,"tid":"5","ts":60,"dur":5})",
+  }));
+  EXPECT_DOUBLE_EQ(*trace.graph.ops[op_named(trace.graph, "unnamed")].seconds, 10e-6);
+  EXPECT_DOUBLE_EQ(*trace.graph.ops[op_named(trace.graph, "unnamed#2")].seconds, 5e-6);
+  ASSERT_EQ(trace.report.warnings.size(), 1U) << to_string(trace.report);
+  EXPECT_EQ(trace.report.warnings.front().what, "event of category \"cpu_op\" without a name, called \"unnamed\"");
+  EXPECT_EQ(trace.report.warnings.front().count, 2);
+}
+
 TEST(ImportKineto, AThreadsTimeIsNeitherLostNorCountedTwice) {
   auto const trace = import_text(gpu_trace());
   // All of the annotation but what the synchronisation waited.

@@ -97,6 +97,10 @@ class EventReader {
     if (known == Known::no) {
       report_.warn(fmt::format("unknown category \"{}\", taken for a call of an operator", event.category));
     }
+    if (event.name.empty()) {
+      event.name = "unnamed";
+      report_.warn(fmt::format("event of category \"{}\" without a name, called \"unnamed\"", event.category));
+    }
     event.kind = kind;
     event.start = microseconds(json, "ts");
     event.end = event.start + microseconds(json, "dur");
