@@ -68,8 +68,7 @@ Written by `perf/published_llama.py --out docs/published-llama.md`. For Llama-2-
 scheduled to hide latency; batch, links and memory are not said. Here each rank has 4,096 tokens and shards of all parameters (9 tensors a layer), hosts of 8 GPUs have 800 or 400 Gb/s, and steps are planned on the
 [cost model](scheduler.md#what-operators-take). Numbers are times one GPU's speed: 128 times what is computed over the step. "GB more" is memory beyond the least that the step takes. *Serial* runs one operator after another, *overlapped* everything as soon
 as it can; *merged* sends a layer at a time; Weft's plan decides what to merge. The bound is what no schedule exceeds, whatever memory it takes, and the bound in memory what none exceeds that keeps within it. Both count the launches that cannot be merged without
-computing waiting for them; each costs 1.1 ms here (22 steps of 50 µs), of a step of 1 s. Memory keeps launches small too, and the link idle between the end of forward and the first gradient, which neither counts. What is left where gradients are fp32, hosts have 400 Gb/s and memory is tight is mostly that: for a given order of computing the launches are nearly the best there are (found by dynamic programming,
-[0020](decisions/0020-schedules.md)), and of other orders that were tried few gave more than 0.1 %.
+computing waiting for them; each costs 1.1 ms here (22 steps of 50 µs), of a step of 1 s. The bound in memory also counts those that memory keeps small between the end of forward, where it is full, and the first gradients ([0020](decisions/0020-schedules.md)).
 
 {table}
 """

@@ -2,6 +2,7 @@
 import heapq
 
 from .launches import Link, computing_of, growth_from_both_ends, launch_bound
+from .launches_behind import LaunchesBehind, Released
 
 LINKS = ("between_hosts", "within_host")
 RELATIVE = 1e-9  # sums of the same seconds may differ in the last bits
@@ -212,6 +213,16 @@ class Exposed:
 
 
 FEW_CUTS, OPERATORS_CUT, LAUNCH_CUTS = 48, 1_000_000, 2
+MOST_OPERATORS = 3_000  # of graphs of no more it is counted how memory keeps launches small
+
+
+def steps_of(latency):
+    """What is held and how long the link is idle are told apart by such parts of a latency."""
+    steps, step = [0.0, 0.0625, 0.125, 0.25], 0.5
+    while step < 100:
+        steps.append(step)
+        step = step + 0.5 if step < 8 else step * 1.15
+    return [step * latency for step in steps]
 
 
 class MemoryBound:
@@ -234,6 +245,8 @@ class MemoryBound:
         if link.has_launches():
             ends = growth_from_both_ends(self.bounds, self.path, link, computing_of(self.bounds))
             best = max([best, *(self._with_launches(cut, link, *ends) for _, cut in cuts[:LAUNCH_CUTS])])
+            if cuts and len(self.bounds.order) <= MOST_OPERATORS:
+                best = max(best, self._in_memory(self._fullest(), link, *ends))
         return best
 
     def _cuts(self):
@@ -266,6 +279,44 @@ class MemoryBound:
                                     (rest + more * link.latency, left + waits, 0.0), early)
                    for launches, idle in first.choices(first.needed[cut]) for more, waits in after)
 
+    def _fullest(self):
+        """The first cut at which most is live for certain."""
+        def live(cut):
+            return self._live(self._reached(cut, self.bounds.before) | {cut}, self._reached(cut, self.bounds.after) | {cut})
+
+        return max(self._cuts(), key=live)
+
+    def _in_memory(self, cut, link, first, last):
+        """The same, with what launches behind the cut memory allows: the least over what is held at its end, and for how long the link
+        is idle behind it. 0 where memory is no limit."""
+        done, to_do = self._reached(cut, self.bounds.before) | {cut}, self._reached(cut, self.bounds.after)
+        released = Released(self.bounds, link, self.made, done, to_do)
+        if released.gathers_s <= 0:
+            return 0
+        most_held = max(0, self.bounds.capacity - self._live(done, to_do | {cut})) / released.rate
+        if most_held >= released.gathers_s:
+            return 0
+        released.find()
+        behind = LaunchesBehind(released, link, last, (self.bounds.capacity - released.live) / released.rate)
+        sent, computed, rest, left, _ = self._around(cut, link.bodies)
+        befores = [(sent + launches * link.latency, computed + idle, 0.0) for launches, idle in first.choices(first.needed[cut])]
+
+        def takes(early, link_idle, launches, waits):
+            after = (rest + launches * link.latency, left + waits, 0.0)
+            return min(self._best_split(before, after, early + released.others_early_s, link_idle) for before in befores)
+
+        rooms, least = steps_of(link.latency), float("inf")
+        steps = sorted([*released.steps(), *rooms])
+        for room, further in zip(rooms, [*rooms[1:], float("inf")]):
+            if room > most_held:
+                break
+            early = most_held - room
+            for idle, until in zip(steps, [*steps[1:], steps[-1] + left]):
+                if takes(early, idle, 0, 0.0) < least:
+                    choices = behind.choices(max(0.0, most_held - further), early, until)
+                    least = min(least, *(takes(early, idle, launches, waits) for launches, waits in choices))
+        return least
+
     def _around(self, cut, bodies):
         """Seconds sent and computed of what the cut needs; all else that is sent, and what is computed of what needs the cut; what of
         that sending can be done before the cut."""
@@ -293,17 +344,17 @@ class MemoryBound:
         early += min(held, room / least_rate) if held > 0 else 0
         return sent, computed, rest, left, early
 
-    def _best_split(self, before, after, early):
+    def _best_split(self, before, after, early, link_idle=0.0):
         (sent, computed, head), (rest, left, tail) = before, after
         slow = 1 + self.bounds.contention
-        splits = (0.0, early, computed * slow - (sent - head), rest - tail - left * slow)
-        return min(self._takes(sent + split, computed, head) + self._takes(rest - split, left, tail)
+        splits = (0.0, early, computed * slow - (sent - head), rest - tail - (left - link_idle) * slow)
+        return min(self._takes(sent + split, computed, head) + self._takes(rest - split, left, tail, link_idle)
                    for split in (min(max(each, 0.0), early) for each in splits))
 
     def _live(self, done, users):
         return sum(s.bytes for s in self.storages
                    if (s.first is None or s.first in done) and (s.kept or not s.users.isdisjoint(users)))
 
-    def _takes(self, sent, computed, exposed):
+    def _takes(self, sent, computed, exposed, link_idle=0.0):
         slow, beside = 1 + self.bounds.contention, sent - exposed
-        return sent if computed * slow < beside else exposed + computed + self.bounds.contention / slow * beside
+        return max(sent + link_idle, exposed + computed + self.bounds.contention / slow * beside)

@@ -71,10 +71,6 @@ def whole(value):
     return None if type(value) is int and 0 <= value < 2**63 else "a whole number that is not negative"
 
 
-def integer(value):
-    return None if type(value) is int else "a whole number"
-
-
 def at_least_one(value):
     return None if whole(value) is None and value > 0 else "a whole number above 0"
 
@@ -129,7 +125,7 @@ GRAPH = Object({"weft_graph": one_of(1)}, {
         "reads": [text],
         "writes": [text],
         "after": [text],
-        "layer": integer,
+        "layer": whole,
         "repeatable": flag,
     })],
 })

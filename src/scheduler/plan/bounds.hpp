@@ -26,7 +26,8 @@ namespace weft {
 /// Whatever p is, f(M(A) + p, C(A)) + f(M - M(A) - p, C(D)) has to pass, where f is the larger of both or, with
 /// contention, the formula above with t = 0 before the cut and h = 0 after it. Looked at for some x on the critical
 /// path. Launches need memory too: with the h, w, t and v of launch_bound.hpp for z = x, before it and after it a h and
-/// a t more are sent, and computing waits for w and v more, whichever of these are best.
+/// a t more are sent, and computing waits for w and v more, whichever of these are best. At the cut with most that is
+/// live for certain memory also keeps the launches small that follow it, so that they are many (launches_behind.hpp).
 [[nodiscard]] LowerBound lower_bound(Problem const& problem, double contention, std::int64_t capacity);
 
 /// Jackson's bound: the shortest preemptive schedule of jobs that each have a time before which they cannot start, a

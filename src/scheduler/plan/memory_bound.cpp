@@ -7,7 +7,10 @@
 #include <utility>
 
 #include "scheduler/graph/at.hpp"
+#include "scheduler/plan/cut_sides.hpp"
 #include "scheduler/plan/launch_growth.hpp"
+#include "scheduler/plan/launches_behind.hpp"
+#include "scheduler/plan/released_memory.hpp"
 
 namespace weft {
 
@@ -15,9 +18,24 @@ namespace {
 
 /// So many cuts are looked at with launches.
 constexpr std::size_t kLaunchCuts = 2;
+/// Of graphs of no more tasks it is counted how memory keeps launches small: that takes half a second then.
+constexpr std::size_t kMostTasksInMemory = 3'000;
+/// What is held and how long the link is idle are told apart by such parts of a latency, and by more and more beyond.
+constexpr std::array kFineSteps = {0.0, 0.0625, 0.125, 0.25};
+constexpr double kStep = 0.5;
+constexpr double kEvenSteps = 8;
+constexpr double kStepGrowth = 1.15;
+constexpr double kMostSteps = 100;
 
-/// What a task has to do with a cut.
-enum class Side : unsigned char { neither, before, after };
+/// Rising, from 0.
+std::vector<double> steps_of(double latency_s) {
+  std::vector<double> steps;
+  for (double const fine : kFineSteps) steps.push_back(fine * latency_s);
+  for (double step = kStep; step < kMostSteps; step = step < kEvenSteps ? step + kStep : step * kStepGrowth) {
+    steps.push_back(step * latency_s);
+  }
+  return steps;
+}
 
 class CutBound {
  public:
@@ -56,6 +74,34 @@ class CutBound {
     return least;
   }
 
+  /// The same, with what launches behind the cut memory allows.
+  [[nodiscard]] double with_launches_in_memory(TaskId cut, LinkTerms const& link, LaunchGrowth const& first,
+                                               LaunchGrowth const& last) const {
+    auto const side = sides_of(problem_, cut);
+    ReleasedMemory released(problem_, link, side);
+    if (released.gathers_s() <= 0) return 0;
+    double const held = room(certainly_live(cut, side)) / released.rate();
+    if (held >= released.gathers_s()) return 0;  // memory is no limit
+    released.find();
+    double const room_s = static_cast<double>(terms_.capacity - released.live_bytes()) / released.rate();
+    LaunchesBehind const behind(released, link, last, room_s);
+    return InMemory{*this, around(cut, link.bodies), first.choices(first.needed(cut)), link.latency_s,
+                    released.others_early_s()}
+        .least(behind, held, released.steps());
+  }
+
+  /// Of these the first with most that is live for certain.
+  [[nodiscard]] TaskId fullest(std::vector<TaskId> const& cuts) const {
+    TaskId fullest = kNone;
+    std::int64_t most = -1;
+    for (TaskId const cut : cuts) {
+      std::int64_t const live = certainly_live(cut, sides_of(problem_, cut));
+      if (live > most) fullest = cut;
+      most = std::max(most, live);
+    }
+    return fullest;
+  }
+
   [[nodiscard]] Resource link() const { return link_; }
 
  private:
@@ -69,7 +115,7 @@ class CutBound {
   };
 
   [[nodiscard]] Cut around(TaskId cut, std::vector<double> const& bodies) const {
-    auto const side = sides(cut);
+    auto const side = sides_of(problem_, cut);
     Cut here;
     double held = 0;                                              // sent before only if what it brings is held
     double least_rate = std::numeric_limits<double>::infinity();  // bytes held per second of sending
@@ -83,7 +129,7 @@ class CutBound {
       double const body = bodies[i];
       (side[i] == Side::before ? here.sent_before : here.sent_after) += body;
       if (side[i] != Side::neither || body <= 0) continue;
-      auto const bytes = static_cast<double>(brings(static_cast<TaskId>(i), side));
+      auto const bytes = static_cast<double>(brings(problem_, static_cast<TaskId>(i), side));
       if (bytes > 0) {
         held += body;
         least_rate = std::min(least_rate, bytes / body);
@@ -91,42 +137,12 @@ class CutBound {
         here.early += body;
       }
     }
-    auto const room = static_cast<double>(std::max<std::int64_t>(0, terms_.capacity - certainly_live(cut, side)));
-    if (held > 0) here.early += std::min(held, room / least_rate);
+    if (held > 0) here.early += std::min(held, room(certainly_live(cut, side)) / least_rate);
     return here;
   }
 
-  std::vector<Side> sides(TaskId cut) const {
-    std::vector<Side> side(terms_.bodies.size(), Side::neither);
-    auto const spread = [&](Side to, auto const& neighbours) {
-      std::vector<TaskId> open{cut};
-      while (!open.empty()) {
-        TaskId const task = open.back();
-        open.pop_back();
-        for (TaskId const next : neighbours(task)) {
-          if (side[at(next)] != Side::neither) continue;
-          side[at(next)] = to;
-          open.push_back(next);
-        }
-      }
-    };
-    side[at(cut)] = Side::before;
-    spread(Side::before, [&](TaskId task) { return problem_.before(task); });
-    spread(Side::after, [&](TaskId task) { return problem_.after(task); });
-    return side;
-  }
-
-  /// Bytes that the task makes and that only what comes after the cut uses.
-  [[nodiscard]] std::int64_t brings(TaskId task, std::vector<Side> const& side) const {
-    std::int64_t bytes = 0;
-    for (auto const id : problem_.uses(task)) {
-      Storage const& storage = problem_.storages()[at(id)];
-      if (storage.first != task || storage.users.size() < 2) continue;
-      bool const later = std::all_of(storage.users.begin(), storage.users.end(),
-                                     [&](TaskId user) { return user == task || side[at(user)] == Side::after; });
-      if (later) bytes += storage.bytes;
-    }
-    return bytes;
+  [[nodiscard]] double room(std::int64_t live) const {
+    return static_cast<double>(std::max<std::int64_t>(0, terms_.capacity - live));
   }
 
   /// Just before the cut's end: what the cut itself uses is still there.
@@ -146,28 +162,73 @@ class CutBound {
   struct Work {
     double sent;
     double computed;
-    double exposed;  ///< of what is sent
+    double exposed;        ///< of what is sent
+    double link_idle = 0;  ///< beside what is sent
   };
   [[nodiscard]] double passes(Work const& work) const {
     double const s = terms_.contention;
-    double const beside = work.sent - work.exposed;
-    if (work.computed * (1 + s) < beside) return work.sent;
-    return work.exposed + work.computed + s / (1 + s) * beside;
+    double const computing = work.exposed + work.computed + s / (1 + s) * (work.sent - work.exposed);
+    return std::max(work.sent + work.link_idle, computing);
+  }
+  /// Of its sending, where that and computing take equally long.
+  [[nodiscard]] double balanced(Work const& work) const {
+    return work.exposed + (work.computed - work.link_idle) * (1 + terms_.contention);
   }
 
   /// The least over what is sent early: the sum is convex in that, with kinks where sending and computing take equally
   /// long on one side.
   [[nodiscard]] double best_split(Work const& before, Work const& after, double most_early) const {
-    double const slow = 1 + terms_.contention;
     double best = std::numeric_limits<double>::infinity();
-    for (double early : {0.0, most_early, before.computed * slow - (before.sent - before.exposed),
-                         after.sent - after.exposed - after.computed * slow}) {
+    for (double early : {0.0, most_early, balanced(before) - before.sent, after.sent - balanced(after)}) {
       early = std::clamp(early, 0.0, most_early);
-      best = std::min(best, passes({before.sent + early, before.computed, before.exposed}) +
-                                passes({after.sent - early, after.computed, after.exposed}));
+      Work earlier = before;
+      Work later = after;
+      earlier.sent += early;
+      later.sent -= early;
+      best = std::min(best, passes(earlier) + passes(later));
     }
     return best;
   }
+
+  /// The least over what is held at the cut's end, and for how long the link is idle behind it.
+  struct InMemory {
+    CutBound const& bound;
+    Cut here;
+    std::vector<LaunchChoice> first;
+    double latency_s;
+    double others_early_s;
+
+    [[nodiscard]] double least(LaunchesBehind const& behind, double most_held, std::vector<double> steps) const {
+      auto const rooms = steps_of(latency_s);
+      steps.insert(steps.end(), rooms.begin(), rooms.end());
+      std::sort(steps.begin(), steps.end());
+      double least = std::numeric_limits<double>::infinity();
+      for (std::size_t room = 0; room < rooms.size() && rooms[room] <= most_held; ++room) {
+        bool const all = room + 1 == rooms.size();
+        double const held = all ? 0 : std::max(0.0, most_held - rooms[room + 1]);
+        double const sent = most_held - rooms[room];
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+          if (takes(sent, steps[i], {}) >= least) continue;
+          // Beyond that all is computed.
+          double const until = i + 1 < steps.size() ? steps[i + 1] : steps[i] + here.computed_after;
+          for (LaunchesLeft const& left : behind.choices(held, sent, until)) {
+            least = std::min(least, takes(sent, steps[i], left));
+          }
+        }
+      }
+      return least;
+    }
+
+    [[nodiscard]] double takes(double sent_early, double link_idle, LaunchesLeft const& left) const {
+      double least = std::numeric_limits<double>::infinity();
+      for (LaunchChoice const& each : first) {
+        Work const before{here.sent_before + each.launches * latency_s, here.computed_before + each.idle_s, 0};
+        Work const after{here.sent_after + left.launches * latency_s, here.computed_after + left.idle_s, 0, link_idle};
+        least = std::min(least, bound.best_split(before, after, sent_early + others_early_s));
+      }
+      return least;
+    }
+  };
 
   Problem const& problem_;
   MemoryBoundTerms const& terms_;
@@ -189,7 +250,8 @@ double memory_bound(Problem const& problem, MemoryBoundTerms const& terms) {
   LaunchGrowth const last(problem, link, terms.path, true);
   cuts.resize(std::min(cuts.size(), kLaunchCuts));
   for (auto const& [seconds, cut] : cuts) best = std::max(best, bound.with_launches(cut, link, first, last));
-  return best;
+  if (problem.tasks().size() > kMostTasksInMemory || terms.cuts.empty()) return best;
+  return std::max(best, bound.with_launches_in_memory(bound.fullest(terms.cuts), link, first, last));
 }
 
 }  // namespace weft

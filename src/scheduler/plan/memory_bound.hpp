@@ -18,7 +18,8 @@ struct MemoryBoundTerms {
 };
 
 /// LowerBound::memory_s (bounds.hpp has the formulas): the highest over all cuts; with launches counted, over the few
-/// cuts that are highest without them. O(cuts x (tasks + edges)), and what the launches that are looked at take.
+/// cuts that are highest without them, and, with what memory allows behind it, at the fullest one. O(cuts x (tasks +
+/// edges)), and what the launches that are looked at take.
 [[nodiscard]] double memory_bound(Problem const& problem, MemoryBoundTerms const& terms);
 
 }  // namespace weft
