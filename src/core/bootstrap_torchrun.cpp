@@ -182,12 +182,14 @@ class TorchrunBootstrap final : public Bootstrap {
     if (!connection) {
       throw Error(
           ErrorCode::timeout,
-          fmt::format("torchrun bootstrap: rank 0 did not listen for rank {} within {} ms; {} WEFT_TIMEOUT sets "
-                      "the limit",
-                      job_.rank, timeout_.count(),
-                      job_.meets_at
-                          ? fmt::format("can this host reach {}, and is rank 0 there?", job_.meets_at->describe())
-                          : "do all ranks have the same MASTER_PORT and run on this host?"));
+          fmt::format(
+              "torchrun bootstrap: rank 0 did not listen for rank {} within {} ms; {} WEFT_TIMEOUT sets "
+              "the limit",
+              job_.rank, timeout_.count(),
+              job_.meets_at
+                  ? fmt::format("can this host reach {} (127.* and localhost lead to itself), and is rank 0 there?",
+                                job_.meets_at->describe())
+                  : "do all ranks have the same MASTER_PORT and run on this host?"));
     }
     peers_[0] = std::move(*connection);
     if (!job_.meets_at && !peers_[0].peer_is_this_user()) {

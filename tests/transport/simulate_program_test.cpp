@@ -57,6 +57,18 @@ TEST(SimulateProgram, CrossoversAreWhereTheBestOneChanges) {
   }
 }
 
+TEST(SimulateProgram, WhatWouldTakeMinutesIsLeftOutUnlessNamed) {
+  auto const many = run("--ranks 3500 --op all_gather --bytes 1M");
+  EXPECT_EQ(many.code, 0);
+  EXPECT_NE(many.output.find("left out"), std::string::npos) << many.output;
+  EXPECT_NE(many.output.find("ring; --algorithm asks for it"), std::string::npos) << many.output;
+  EXPECT_EQ(report("--ranks 3500 --op all_gather --bytes 1M")["rows"][0]["algorithms"].size(), 2U);
+  EXPECT_EQ(report("--ranks 64 --op all_gather --bytes 1M")["rows"][0]["algorithms"].size(), 3U);
+  EXPECT_EQ(run("--ranks 3500 --op all_gather --bytes 1M --algorithm bruck").output.find("left out"),
+            std::string::npos);
+  EXPECT_EQ(run("--ranks 4096 --step 2x1M@1ms").output.find("left out"), std::string::npos);  // it chooses by itself
+}
+
 TEST(SimulateProgram, AStragglerAndOversubscriptionCost) {
   auto const time = [](std::string const& arguments) {
     return report("--algorithm ring --bytes 16M " + arguments)["rows"][0]["algorithms"][0]["time_s"].get<double>();

@@ -18,6 +18,7 @@ namespace {
 constexpr int kBadUsage = 2;
 constexpr int kMostRanks = 16384;                              // two memory mappings each
 constexpr std::size_t kMostLayerBytes = std::size_t{4} << 30;  // whose addresses are there, if not the memory
+constexpr double kMostMessagesUnasked = 10e6;                  // some seconds for each size
 constexpr char const* kAbout =
     "Predicts what collectives take between ranks that are not there: runs the library's algorithms on a virtual clock "
     "over\n"
@@ -89,9 +90,37 @@ std::vector<Candidate> candidates_for(Operation operation, sim::Topology const& 
   return all;
 }
 
-std::vector<Candidate> parse_algorithms(std::vector<Candidate> const& all, Operation operation,
+/// Of all ranks together, about, however many bytes move; 0 where nothing says how many.
+double messages_of(Candidate const& candidate, int ranks) {
+  if (candidate.algorithm == nullptr) return 0;
+  p2p::CostQuestion question;
+  question.ranks = ranks;
+  question.alpha_s = question.message_s = 1;
+  return candidate.algorithm->cost_s(question) * ranks;
+}
+
+/// Without those that take minutes for each size, which are named on stderr; all where there would be none.
+std::vector<Candidate> without_the_longest(std::vector<Candidate> const& all, int ranks) {
+  std::vector<Candidate> chosen;
+  std::vector<std::string_view> others;
+  for (auto const& each : all) {
+    if (messages_of(each, ranks) <= kMostMessagesUnasked) {
+      chosen.push_back(each);
+    } else {
+      others.push_back(each.name());
+    }
+  }
+  if (chosen.empty() || others.empty()) return all;
+  fmt::print(stderr,
+             "weft-simulate: left out, as {} ranks send more than {:.0f} million messages by it: {}; --algorithm "
+             "asks for it\n",
+             ranks, kMostMessagesUnasked / 1e6, fmt::join(others, ", "));
+  return chosen;
+}
+
+std::vector<Candidate> parse_algorithms(std::vector<Candidate> const& all, Operation operation, int ranks,
                                         std::string const& text) {
-  if (text == "all") return all;
+  if (text == "all") return without_the_longest(all, ranks);
   std::vector<Candidate> chosen;
   std::istringstream parts(text);
   auto const is_named = [](std::string const& name) {
@@ -135,8 +164,10 @@ void finish(Settings& settings, Texts const& texts) {
                 fmt::format("{} ranks; 2 to {} can be simulated", settings.topology.ranks, kMostRanks));
   }
   settings.operation = parse_operation(texts.operation);
-  settings.candidates =
-      parse_algorithms(candidates_for(settings.operation, settings.topology), settings.operation, texts.algorithms);
+  if (texts.step.empty()) {
+    settings.candidates = parse_algorithms(candidates_for(settings.operation, settings.topology), settings.operation,
+                                           settings.topology.ranks, texts.algorithms);
+  }
   settings.sizes = settings.operation == Operation::barrier ? std::vector<std::size_t>{1} : parse_sizes(texts.sizes);
   if (texts.chunk != "best") settings.chunk = parse_bytes(texts.chunk);
   if (!texts.stragglers.empty()) settings.stragglers = parse_stragglers(texts.stragglers);
@@ -186,7 +217,9 @@ Arguments parse_arguments(int argc, char const* const* argv) {
   app.set_version_flag("--version", fmt::format("weft-simulate (weft) {}", WEFT_VERSION_STRING));
   app.add_option("--op", texts.operation, fmt::format("what is called: {}", fmt::join(operation_names(), ", ")))
       ->capture_default_str();
-  app.add_option("--algorithm", texts.algorithms, "which ones, between commas, or all")->capture_default_str();
+  app.add_option("--algorithm", texts.algorithms,
+                 "which ones, between commas, or all (without those that take minutes)")
+      ->capture_default_str();
   app.add_option("--topology", texts.topology,
                  fmt::format("{}, or a JSON file (docs/simulator.md)", fmt::join(preset_names(), ", ")))
       ->capture_default_str();

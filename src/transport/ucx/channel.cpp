@@ -75,11 +75,8 @@ void Channel::connect(Purpose const& purpose) {
   if (size_ > kFewRanks) return;
   tell_all(Notice{}, true);
   for (int peer = 0; peer < size_; ++peer) {
-    auto const greeted = [&] {
-      std::lock_guard const lock(mutex_);
-      return peer == rank_ || known_[static_cast<std::size_t>(peer)].greeted;
-    };
-    await(purpose, greeted, peer);
+    await(
+        purpose, [&] { return has_greeted(peer); }, peer);
   }
 }
 
@@ -187,11 +184,11 @@ void Channel::lose(Purpose const& purpose, int peer) {
                     "same calls{}",
                     peer, purpose.describe(), hosts_.where_is(peer)));
   }
-  fail_with(
-      ErrorCode::peer_lost,
-      fmt::format("rank {} is lost: its connection to rank {} broke during {}; its process died or its host cannot "
-                  "be reached any more: look there{}",
-                  peer, rank(), purpose.describe(), hosts_.where_is(peer)));
+  char const* const why = has_greeted(peer) ? "its process died or its host cannot be reached any more: look there"
+                                            : "its process died, or nothing that UCX may use here leads there "
+                                              "(WEFT_NET_DEVICES, UCX_NET_DEVICES, UCX_TLS): look at both";
+  fail_with(ErrorCode::peer_lost, fmt::format("rank {} is lost: its connection to rank {} broke during {}; {}{}", peer,
+                                              rank(), purpose.describe(), why, hosts_.where_is(peer)));
 }
 
 bool Channel::wait(Purpose const& purpose, Pending const& operation) {
@@ -283,6 +280,11 @@ void Channel::tell_all(Notice const& notice, bool strangers) noexcept {
 bool Channel::has_left(int peer) {
   std::lock_guard const lock(mutex_);
   return known_[static_cast<std::size_t>(peer)].left != Known::kStays;
+}
+
+bool Channel::has_greeted(int peer) {
+  std::lock_guard const lock(mutex_);
+  return peer == rank_ || size_ > kFewRanks || known_[static_cast<std::size_t>(peer)].greeted;
 }
 
 void Channel::contradict(int peer) noexcept {

@@ -118,6 +118,8 @@ class Channel {
   };
 
   void exchange_addresses(Bootstrap& bootstrap);
+  /// Whether connect() has found it; true where so many ranks are not connected beforehand.
+  [[nodiscard]] bool has_greeted(int peer);
   void hear(std::span<std::byte const> bytes) noexcept;
   void tell(Notice const& notice, int to) noexcept;
   void tell_all(Notice const& notice, bool strangers) noexcept;
