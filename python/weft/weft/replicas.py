@@ -149,7 +149,6 @@ class GradientViews:
         self._in_backward = False
         self._owner().backward_ended()
 
-
     def hand_over(self, index: int) -> None:
         """From now on until forget() the gradient is not the program's."""
         self._handed[index] = self.views[index]._version
