@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -5,9 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <random>
 #include <span>
 #include <stdexcept>
+#include <thread>
 
 #include "collectives/reference.hpp"
 #include "harness/ranks.hpp"
@@ -85,6 +89,61 @@ TEST_P(Movement, BroadcastFromEveryRoot) {
           store_values(make_values(count, DataType::f64, ReduceOp::sum, world.rank(), count), buffer.view());
           world.broadcast(buffer.view(), root);
           ASSERT_EQ(make_values(count, DataType::f64, ReduceOp::sum, root, count), load_values(buffer.view())) << count;
+        }
+      }
+    }
+  });
+}
+
+/// Where one rank only gives, it fills one, two or four slots of a ring and runs ahead of who reads them. Contents of
+/// all sizes, from changing roots, and nothing in between that the ranks wait for.
+TEST_P(Movement, RootedCallsOfAllSizesFollowOneAnother) {
+  static constexpr std::array<std::size_t, 12> kSizes{0, 1, 61, 62, 2047, 2048, 2049, 4095, 4097, 9280, 32768, 32771};
+  static constexpr std::uint64_t kSeed = 20261127;
+  run_thread_ranks(GetParam(), [](Communicator& world) {
+    auto const ranks = static_cast<std::size_t>(world.size());
+    auto const rank = static_cast<std::size_t>(world.rank());
+    std::mt19937_64 random(kSeed);
+    int root = 0;
+    std::size_t kind = 0;
+    auto const below = [&](std::size_t most) { return random() % most; };
+    for (int call = 0; call < (kThreadSanitizer ? 400 : 2000); ++call) {
+      auto const count = kSizes[below(kSizes.size())];
+      if (call % 50 == 0) root = static_cast<int>(below(ranks));
+      if (call % 50 == 0) kind = below(4);
+      auto const is_root = world.rank() == root;
+      // who is late makes the others run ahead as far as they may
+      if (call % 25 == 0 && below(ranks) == rank) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      SCOPED_TRACE(fmt::format("seed {}, call {}, kind {}, {} elements, root {}", kSeed, call, kind, count, root));
+      auto const values = [&](int of, std::size_t elements) {
+        return make_values(elements, DataType::f32, ReduceOp::sum, of, static_cast<std::uint64_t>(call));
+      };
+      auto part = Buffer::host(count, DataType::f32);
+      auto all = Buffer::host(count * ranks, DataType::f32);
+      auto result = Buffer::host(count, DataType::f32);
+      if (kind == 0) {
+        store_values(values(world.rank(), count), part.view());
+        world.broadcast(part.view(), root);
+        ASSERT_EQ(values(root, count), load_values(part.view()));
+      } else if (kind == 1) {
+        store_values(values(world.rank(), count), part.view());
+        world.gather(part.view(), all.view(), root);
+        for (std::size_t peer = 0; is_root && peer < ranks; ++peer) {
+          ASSERT_EQ(values(static_cast<int>(peer), count), load_values(all.view().slice(peer * count, count)));
+        }
+      } else if (kind == 2) {
+        if (is_root) store_values(values(root, count * ranks), all.view());
+        world.scatter(all.view(), part.view(), root);
+        auto const sent = values(root, count * ranks);
+        auto const first = sent.begin() + static_cast<std::ptrdiff_t>(rank * count);
+        ASSERT_EQ(std::vector<double>(first, first + static_cast<std::ptrdiff_t>(count)), load_values(part.view()));
+      } else {
+        store_values(values(world.rank(), count), part.view());
+        world.reduce(part.view(), result.view(), ReduceOp::sum, root);
+        std::vector<std::vector<double>> each;
+        for (int peer = 0; is_root && peer < world.size(); ++peer) each.push_back(values(peer, count));
+        if (is_root) {
+          ASSERT_EQ(reduce_values(each, DataType::f32, ReduceOp::sum), load_values(result.view()));
         }
       }
     }

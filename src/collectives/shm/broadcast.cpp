@@ -27,7 +27,7 @@ void ShmBackend::broadcast(Call const& call) {
 void ShmBackend::broadcast_fed(Call const& call, bool announced) {
   auto const root = static_cast<int>(call.contract.root);
   auto const store = store_for(call.bytes(), false);
-  feed(call, announced, call.bytes(), Feeds::kSlotBytes, [&](std::size_t first, std::size_t length) {
+  feed(call, announced, call.bytes(), Feeds::block_bytes(call.bytes()), [&](std::size_t first, std::size_t length) {
     if (rank() == root) {
       kernels::copy(feeds_.fill(length), at(call.send, first), length);
       feeds_.give(Feeds::kEverybody);

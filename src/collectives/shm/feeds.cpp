@@ -7,7 +7,7 @@ namespace weft::shm {
 
 std::size_t Feeds::bytes_per_rank() noexcept {
   constexpr std::size_t kPage = 4096;
-  auto const bytes = sizeof(Progress) + kSlots * (sizeof(Head) + kMostBytes);
+  auto const bytes = sizeof(Progress) + kSlots * (sizeof(Head) + kPlaceBytes);
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
@@ -32,12 +32,12 @@ Feeds::Head& Feeds::head(int rank) const noexcept {
 
 std::byte* Feeds::place(int rank, std::size_t slot, std::size_t bytes) const noexcept {
   if (bytes <= kHeadBytes) return heads(rank)[slot].payload;
-  return base(rank) + sizeof(Progress) + kSlots * sizeof(Head) + slot * kMostBytes;
+  return base(rank) + sizeof(Progress) + kSlots * sizeof(Head) + slot * kPlaceBytes;
 }
 
 template <typename Prefetch>
 void Feeds::look_ahead(int rank, std::size_t bytes, Prefetch prefetch) const noexcept {
-  auto const ahead = (position_ + kAhead) % kSlots;
+  auto const ahead = (position_ + kAhead * slots_) % kSlots;
   prefetch(reinterpret_cast<std::byte const*>(&heads(rank)[ahead]), sizeof(Head::flag));
   prefetch(place(rank, ahead, bytes), std::min(bytes, kPrefetched));
 }
@@ -47,9 +47,12 @@ std::uint64_t Feeds::flag() const noexcept {
 }
 
 std::byte* Feeds::fill(std::size_t bytes) {
-  auto& given = given_[slot()];
-  if (given.passed_by > all_passed_) await_readers(given);
-  given.bytes = bytes;
+  take_slots(bytes);
+  for (std::size_t i = 0; i < slots_; ++i) {
+    auto const& given = given_[slot() + i];
+    if (given.passed_by > all_passed_) await_readers(given);
+  }
+  filled_ = bytes;
   return place(channel_.rank(), slot(), bytes);
 }
 
@@ -76,15 +79,14 @@ void Feeds::check_alike(int peer, std::uint64_t passed) {
 }
 
 void Feeds::give(int reader) {
-  auto& given = given_[slot()];
-  given.passed_by = position_ + 1;
-  given.reader = reader;
+  for (std::size_t i = 0; i < slots_; ++i) given_[slot() + i] = {position_ + 1, reader};
   channel_.post(head(channel_.rank()).flag, flag());
-  look_ahead(channel_.rank(), given.bytes,
+  look_ahead(channel_.rank(), filled_,
              [](std::byte const* lines, std::size_t bytes) { prefetch_for_write(lines, bytes); });
 }
 
 std::byte const* Feeds::get(int giver, std::size_t bytes) {
+  take_slots(bytes);
   auto const expected = flag();
   auto const& word = head(giver).flag;
   ready_ = word.load(std::memory_order_acquire) == expected ? ready_ + 1 : 0;
@@ -94,8 +96,21 @@ std::byte const* Feeds::get(int giver, std::size_t bytes) {
   return place(giver, slot(), bytes);
 }
 
+void Feeds::take_slots(std::size_t bytes) {
+  slots_ = 1;
+  if (bytes <= kPlaceBytes) return;
+  slots_ = bytes <= 2 * kPlaceBytes ? 2 : kMostSlots;
+  auto const aligned = (position_ + slots_ - 1) & ~std::uint64_t{slots_ - 1};
+  if (aligned != position_) advance_to(aligned);
+}
+
 void Feeds::pass() {
-  ++position_;
+  advance_to(position_ + slots_);
+}
+
+/// Comes to every multiple of kPublished, as all steps are aligned.
+void Feeds::advance_to(std::uint64_t position) {
+  position_ = position;
   if (position_ % kPublished != 0) return;
   auto const passed = position_ << 32U | channel_.fingerprint();
   passed_[position_ / kPublished % passed_.size()] = passed;

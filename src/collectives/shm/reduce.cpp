@@ -21,7 +21,8 @@ void ShmBackend::reduce_fed(Call const& call, bool announced) {
   auto const root = static_cast<int>(call.contract.root);
   auto const store = store_for(call.bytes(), call.send == call.recv);
   std::array<void const*, kMaxRanks> sources;
-  feed(call, announced, call.bytes(), call.whole_grains(Feeds::kSlotBytes), [&](std::size_t first, std::size_t length) {
+  auto const block = call.whole_grains(Feeds::block_bytes(call.bytes()));
+  feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
     if (rank() != root) {
       kernels::copy(feeds_.fill(length), at(call.send, first), length);
       return feeds_.give(root);

@@ -30,7 +30,7 @@ void ShmBackend::gather_fed(Call const& call, bool announced) {
   auto const root = static_cast<int>(call.contract.root);
   auto const store = store_for(call.bytes(), false);
   auto const part = [&](int of) { return at(call.recv, static_cast<std::size_t>(of) * call.bytes()); };
-  feed(call, announced, call.bytes(), Feeds::kSlotBytes, [&](std::size_t first, std::size_t length) {
+  feed(call, announced, call.bytes(), Feeds::block_bytes(call.bytes()), [&](std::size_t first, std::size_t length) {
     if (rank() != root) {
       kernels::copy(feeds_.fill(length), at(call.send, first), length);
       return feeds_.give(root);
@@ -69,14 +69,16 @@ void ShmBackend::scatter(Call const& call) {
       });
 }
 
-/// A slot holds a piece of every other rank's part.
+/// What is given at once holds a piece of every other rank's part.
 void ShmBackend::scatter_fed(Call const& call, bool announced) {
   auto const root = static_cast<int>(call.contract.root);
   auto const others = static_cast<std::size_t>(std::max(1, size() - 1));
   auto const store = store_for(call.bytes(), false);
+  // whole lines of a part
+  auto const block = std::min(Feeds::block_bytes(call.bytes()), Feeds::kMostBytes / others / kLine * kLine);
   auto const index = [&](int rank) { return static_cast<std::size_t>(rank < root ? rank : rank - 1); };
   auto const part = [&](int of) { return at(call.send, static_cast<std::size_t>(of) * call.bytes()); };
-  feed(call, announced, call.bytes(), scattered_bytes_, [&](std::size_t first, std::size_t length) {
+  feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
     if (rank() != root) {
       auto const* const pieces = feeds_.get(root, length * others);
       return kernels::copy(at(call.recv, first), pieces + index(rank()) * length, length, store);

@@ -39,8 +39,8 @@ Rules derive_all_reduce(Tuning const& tuning, int ranks) {
 Rules derive_reduce(Tuning const& tuning, int ranks) {
   auto rules = derive_all_reduce(tuning, ranks);
   rules.small.front().algorithm = Algorithm::fed;
-  rules.small.front().chunk_bytes = Feeds::kSlotBytes;
-  if (ranks == 2 && tuning.swap_bytes > 0) rules.other = always(Algorithm::fed, Feeds::kSlotBytes);
+  rules.small.front().chunk_bytes = Feeds::block_bytes(rules.small.front().up_to);
+  if (ranks == 2 && tuning.swap_bytes > 0) rules.other = always(Algorithm::fed, Feeds::block_bytes(kAll));
   return rules;
 }
 
@@ -49,7 +49,7 @@ Rules derive_reduce(Tuning const& tuning, int ranks) {
 void derive_rooted(Selector& selector, Tuning const& tuning, int ranks) {
   constexpr std::size_t kMiB = std::size_t{1} << 20;
   constexpr std::size_t kMostFed = 2 * kMiB;
-  auto const fed = [](std::size_t up_to) { return Choice{up_to, Feeds::kSlotBytes, Algorithm::fed}; };
+  auto const fed = [](std::size_t up_to) { return Choice{up_to, Feeds::block_bytes(up_to), Algorithm::fed}; };
   // The kernel pins pages before it copies, so that twice through the feeds is faster; but all the others copy at once.
   auto const fetches = tuning.reads_peers && ranks > 2;
   auto const other = fetches ? Choices{fed(kMostFed), Choice{kAll, 0, Algorithm::fetched}} : Choices{fed(kAll)};

@@ -108,12 +108,6 @@ std::vector<T> tell_all(Bootstrap& bootstrap, T const& mine) {
   return all;
 }
 
-/// Whole lines of a part, so many that a slot holds them for every other rank.
-std::size_t scattered_bytes(int ranks) noexcept {
-  auto const others = static_cast<std::size_t>(std::max(1, ranks - 1));
-  return std::min(Feeds::kSlotBytes, Feeds::kMostBytes / others / kLine * kLine);
-}
-
 }  // namespace
 
 std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, CommunicatorOptions const& options,
@@ -201,8 +195,7 @@ ShmBackend::ShmBackend(Segments segments, int rank, int size, Plan const& plan, 
       feeds_(std::move(segments.feeds), channel_),
       ring_(std::move(segments.staging), tuning_.ring_bytes),
       swap_(std::move(segments.swap), tuning_.swap_bytes),
-      heap_(rank),
-      scattered_bytes_(scattered_bytes(size)) {}
+      heap_(rank) {}
 
 void ShmBackend::explain(Call const& call, Collective collective, Memory memory, std::size_t bytes,
                          Choice const& choice) const {

@@ -261,7 +261,6 @@ class ShmBackend final : public Backend {
   PeerHeaps peer_heaps_;
   std::array<double, kMaxRanks> scales_{};       // the current call's, of premul_sum
   std::vector<Strides> strides_;                 // of the current merged call's pieces
-  std::size_t scattered_bytes_;                  // of a part, in a slot of scatter's root
   std::array<std::uint64_t, kMaxRanks> lent_{};  // private addresses, of the last call that negotiated
   std::vector<std::byte> flat_;                  // buffers of merged calls, side by side
 };
