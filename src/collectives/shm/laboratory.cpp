@@ -65,7 +65,7 @@ void Laboratory::time(Experiment& one) {
   if (one.place != Place::symmetric && one.bytes >= kLongCall) return time_long(one);
   one.loop_ns = std::min(one.loop_ns, time_loop(one, false));
   one.idle_ns = std::min(one.idle_ns, time_loop(one, true));
-  one.call_ns = std::min(one.call_ns, time_calls(one).call_ns);
+  one.call_ns = std::min(one.call_ns, time_calls(one, false).call_ns);
 }
 
 double Laboratory::time_synchronisation() {
@@ -104,40 +104,41 @@ double Laboratory::time_loop(Experiment const& one, bool idle) {
   return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / calls;
 }
 
-/// Nanoseconds of the loop with a clock in it, and of the calls alone, until all are done.
-Laboratory::Times Laboratory::time_calls(Experiment const& one) {
-  auto const calls = calls_per_round(one);
-  Clock::duration spent{};
-  meet();
-  auto const start = Clock::now();
-  for (int i = 0; i < calls; ++i) {
+/// Nanoseconds of the loop with a clock in it, and of the call alone, until all are done: of the best time round, since
+/// the first meets buffers that other experiments have pushed out of the caches.
+Laboratory::Times Laboratory::time_calls(Experiment const& one, bool idle) {
+  auto best = Times{Experiment::kUnknown, Experiment::kUnknown};
+  auto const since = [](Clock::time_point start) {
+    return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
+  };
+  for (int i = 0; i < calls_per_round(one); ++i) {
+    meet();
+    auto const start = Clock::now();
     std::memset(buffers_of(one).send.get(), i + 1, one.bytes);
     meet();
     auto const begin = Clock::now();
-    run(one);
+    if (!idle) run(one);
     meet();
-    spent += Clock::now() - begin;
+    best.call_ns = std::min(best.call_ns, since(begin));
     read(result_of(one), one.bytes);
+    meet();
+    best.loop_ns = std::min(best.loop_ns, since(start));
   }
-  meet();
-  auto const of_each = [&](Clock::duration all) {
-    return std::chrono::duration<double, std::nano>(all).count() / calls;
-  };
-  return {of_each(Clock::now() - start), of_each(spent)};
+  return best;
 }
 
 /// The loop without the call is the same for all calls of a size, and timed no more than it takes to be sure.
 double Laboratory::idle_loop(Experiment const& one) {
   constexpr int kTimes = 2;
   auto& idle = idle_[{one.bytes, result_of(one)}];
-  if (idle.times++ < kTimes) idle.ns = std::min(idle.ns, time_loop(one, true));
+  if (idle.times++ < kTimes) idle.ns = std::min(idle.ns, time_calls(one, true).loop_ns);
   return idle.ns;
 }
 
 /// Of calls so long that the clock within the loop does not matter: half the time of timing loop and call apart.
 void Laboratory::time_long(Experiment& one) {
   one.idle_ns = idle_loop(one);
-  auto const times = time_calls(one);
+  auto const times = time_calls(one, false);
   one.loop_ns = std::min(one.loop_ns, times.loop_ns);
   one.call_ns = std::min(one.call_ns, times.call_ns);
 }

@@ -76,7 +76,7 @@ class Laboratory {
   void run(Experiment const& one);
   void read(void const* data, std::size_t bytes) noexcept;
   double time_loop(Experiment const& one, bool idle);
-  Times time_calls(Experiment const& one);
+  Times time_calls(Experiment const& one, bool idle);
   void time_long(Experiment& one);
   double idle_loop(Experiment const& one);
 
