@@ -93,6 +93,8 @@ TEST(SimulateProgram, ALostRankFailsThoseThatNeedIt) {
   auto const late = ended("--algorithm ring --lose 7@1s");
   EXPECT_FALSE(late.contains("failed_ranks"));
   EXPECT_EQ(late["time_s"], well);
+  auto const told = run("--ranks 16 --bytes 64M --algorithm ring --lose 7@1s");
+  EXPECT_NE(told.output.find("all calls end before the first is lost"), std::string::npos) << told.output;
   auto const row = report("--ranks 16 --bytes 1M --algorithm ring,double_tree --lose 0@1us")["rows"][0];
   EXPECT_TRUE(row["best"].is_null()) << row;
 }

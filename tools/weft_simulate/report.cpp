@@ -97,6 +97,7 @@ void print_failure(std::FILE* out, Settings const& settings, std::vector<Row> co
       return;
     }
   }
+  if (!settings.losses.empty()) fmt::print(out, "# no rank fails: all calls end before the first is lost\n");
 }
 
 void print_crossovers(std::FILE* out, Settings const& settings, std::vector<Row> const& rows) {
