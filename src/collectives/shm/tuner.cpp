@@ -198,9 +198,10 @@ void measure_large(ShmBackend& scratch, Tuning const& tuning, std::chrono::milli
 }  // namespace
 
 std::string describe_machine(Topology const& topology, Tuning const& tuning, int ranks, std::vector<int> const& cpus) {
-  return fmt::format("{} ranks on cpus {} of {}, L2 {}K, L3 {}K, staging {}K, feeds {}K, groups of {}", ranks,
+  return fmt::format("{} ranks on cpus {} of {}, L2 {}K, L3 {}K, staging {}K, feeds {}K by {}K, groups of {}", ranks,
                      format_ranges(cpus), processor_name(), topology.l2_bytes >> 10U, topology.l3_bytes >> 10U,
-                     tuning.ring_bytes >> 10U, (Feeds::kSlots * Feeds::kSlotBytes) >> 10U, tuning.group_ranks);
+                     tuning.ring_bytes >> 10U, (Feeds::kSlots * Feeds::kSlotBytes) >> 10U,
+                     (Feeds::kMostSlots * Feeds::kSlotBytes) >> 10U, tuning.group_ranks);
 }
 
 CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tuning,
