@@ -225,5 +225,23 @@ TEST(DifferentCalls, MessagesOfAnotherSizeOrType) {
   }
 }
 
+/// The longer one of two broadcasts takes more slots of the root's feed, from another slot on: who waits there for what
+/// never comes finds out all the same.
+TEST(DifferentCalls, BroadcastsThatTakeOtherSlots) {
+  run_thread_ranks(2, [](Communicator& world) {
+    auto buffer = Buffer::host(std::size_t{1} << 16, DataType::f32);
+    world.broadcast(buffer.view().slice(0, 1), 0);  // at an odd slot from here
+    std::string what;
+    try {
+      world.broadcast(buffer.view().slice(0, world.rank() == 0 ? 8 : buffer.count()), 0);
+      world.barrier();
+    } catch (Error const& error) {
+      EXPECT_EQ(ErrorCode::mismatch, error.code()) << error.what();
+      what = error.what();
+    }
+    EXPECT_NE(what.find("broadcast"), std::string::npos) << what;
+  });
+}
+
 }  // namespace
 }  // namespace weft::test
