@@ -104,8 +104,8 @@ double Laboratory::time_loop(Experiment const& one, bool idle) {
   return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / calls;
 }
 
-/// Nanoseconds of the loop with a clock in it, and of the call alone, until all are done: of the best time round, since
-/// the first meets buffers that other experiments have pushed out of the caches.
+/// Nanoseconds of the loop with a clock in it, without the call when `idle`, and of the call alone, until all are done:
+/// of the best time round, since the first meets buffers that other experiments have pushed out of the caches.
 Laboratory::Times Laboratory::time_calls(Experiment const& one, bool idle) {
   auto best = Times{Experiment::kUnknown, Experiment::kUnknown};
   auto const since = [](Clock::time_point start) {
