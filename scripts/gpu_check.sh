@@ -135,7 +135,7 @@ if python3 -c 'import torch, pytest, scikit_build_core' 2>/dev/null; then
   in_tests=(env PYTHONPATH="$out/site${PYTHONPATH:+:$PYTHONPATH}" WEFT_TEST_GPU=1 WEFT_TEST_GPU_BACKEND=weft)
   # shellcheck disable=SC2086
   gpu_step torch_training 150 "${in_tests[@]}" python3 -m pytest -q -rs -p no:cacheprovider $workers \
-    python/weft/tests/test_gpu_{optim,wrappers,layer_ops}.py
+    python/weft/tests/test_gpu_{optim,zero,replicas,compose,wrapper_refusals,wrapper_streams,wrappers,layer_ops}.py
   gpu_step torch_layer_tests 60 "${in_tests[@]}" python3 -m pytest -q -rs -p no:cacheprovider python/weft/tests/test_gpu_layers.py
 else
   record torch_weft "not run" 0 "python3 has no torch, pytest or scikit-build-core (scripts/bundle_deps.sh packs the last two)"
@@ -150,6 +150,7 @@ if [[ -d $out/site ]]; then
 fi
 # Ranks that share a GPU show that results are right; their times say nothing.
 gpu_step host_cost 40 $bin/cuda_host_cost_perf --gpu --json "$out/host_cost.jsonl"
+gpu_step host_cost_50 40 $bin/cuda_host_cost_perf --gpu --calls 50 --json "$out/host_cost.jsonl"  # about as many as a step has
 # What NCCL's thread for each call of several ranks costs: with it, and as a blocking communicator would be.
 # On a shared GPU neither is a promise: only a crash fails these.
 for blocking in 0 1; do

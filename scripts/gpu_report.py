@@ -101,8 +101,8 @@ def markdown(found):
                         for r in found["torch"]])]
     if found["host_cost"]:
         page += ["\n## Host time of a call beside NCCL's own\n\n",
-                 table(("call", "ranks", "Weft µs", "NCCL µs", "more µs", ""),
-                       [(r["name"], str(r["ranks"]), f"{r['weft_us']:.3f}", f"{r.get('nccl_us', float('nan')):.3f}",
+                 table(("call", "ranks", "in a row", "Weft µs", "NCCL µs", "more µs", ""),
+                       [(r["name"], str(r["ranks"]), str(r["calls"]), f"{r['weft_us']:.3f}", f"{r.get('nccl_us', float('nan')):.3f}",
                          f"{r['own_us']:.3f}", "PASS" if r["holds"] else f"FAIL (bar {r['bar_us']:g})")
                         for r in found["host_cost"]])]
     if found["training"]:

@@ -28,10 +28,16 @@ struct Nothing {};
 /// Combines a block's values in `values`, one a thread, always in the same order; the result is values[0].
 template <unsigned kThreads, typename Block, typename T, typename Combine>
 WEFT_KERNEL void combine_all(Block& block, T* values, Combine const& combine) {
-  for (unsigned stride = kThreads / 2; stride > 0; stride /= 2) {
+  constexpr unsigned kAtOnce = 8;  // of one thread: the fewer steps, the less often all threads wait for each other
+  for (unsigned left = kThreads; left > 1;) {
+    unsigned const to = left > kAtOnce ? left / kAtOnce : 1;
     block.each_thread([&](unsigned t) {
-      if (t < stride) values[t] = combine(values[t], values[t + stride]);
+      if (t >= to) return;
+      T all = values[t];
+      for (unsigned next = t + to; next < left; next += to) all = combine(all, values[next]);
+      values[t] = all;
     });
+    left = to;
   }
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/block.hpp"
 #include "kernels/cuda/launch.hpp"
 
@@ -21,8 +23,14 @@ struct DeviceBlock {
   };
 };
 
+/// Blocks that a multiprocessor has at once, at least: Body::kBlocksAtOnce where it says so, which bounds registers.
+template <typename Body, typename = void>
+inline constexpr unsigned kBlocksAtOnce = 0;
 template <typename Body>
-__global__ void __launch_bounds__(Body::kThreads) run(Body const body) {
+inline constexpr unsigned kBlocksAtOnce<Body, std::void_t<decltype(Body::kBlocksAtOnce)>> = Body::kBlocksAtOnce;
+
+template <typename Body>
+__global__ void __launch_bounds__(Body::kThreads, kBlocksAtOnce<Body>) run(Body const body) {
   using Shared = typename Body::Shared;
   __shared__ alignas(Shared) unsigned char shared[sizeof(Shared)];  // nobody constructs what a block shares
   DeviceBlock block;

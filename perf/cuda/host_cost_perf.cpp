@@ -104,9 +104,13 @@ class Bench {
       nccl.push_back(theirs);
       more.push_back(ours - theirs);
     }
-    nlohmann::json line{{"program", "cuda_host_cost_perf"}, {"name", row.name},
-                        {"ranks", world_.size()},           {"tables", row.nccl ? "gpu" : "do nothing"},
-                        {"weft_us", median(weft) * 1e6},    {"bar_us", kBar * 1e6}};
+    nlohmann::json line{{"program", "cuda_host_cost_perf"},
+                        {"name", row.name},
+                        {"ranks", world_.size()},
+                        {"calls", settings_.calls},
+                        {"tables", row.nccl ? "gpu" : "do nothing"},
+                        {"weft_us", median(weft) * 1e6},
+                        {"bar_us", kBar * 1e6}};
     if (row.nccl) line["nccl_us"] = median(nccl) * 1e6;
     auto const own = median(more);
     line["own_us"] = own * 1e6;

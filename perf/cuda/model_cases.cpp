@@ -72,13 +72,12 @@ void layer_norm(Layer const& l, Stream const& stream) {
                 l.rows, stream);
 }
 void layer_norm_backward(Layer const& l, Stream const& stream) {
-  auto const slabs = kc::LayerNormGradientBody::blocks(l.rows);
-  Layer::launch(kc::LayerNormGradientBody{{l.at(l.dx), l.at(l.dy), l.at(l.x), l.at(l.w), l.floats(l.mean),
-                                           l.floats(l.rstd), l.columns(), true},
-                                          l.rows,
-                                          l.floats(l.parts)},
-                slabs, stream);
-  l.finish_columns(slabs, 2, stream);
+  kc::LayerNormInputBody const input{l.at(l.dx),       l.at(l.dy),       l.at(l.x),   l.at(l.w),
+                                     l.floats(l.mean), l.floats(l.rstd), l.columns(), true};
+  kc::launch_layer_norm_gradient(input, l.rows, l.floats(l.parts), [&](auto const& body, unsigned slabs) {
+    Layer::launch(body, slabs, stream);
+    l.finish_columns(slabs, 2, stream);
+  });
 }
 void gelu(Layer const& l, Stream const& stream) {
   Layer::launch(kc::BiasActivationBody<kernels::Gelu>{l.at(l.y), l.at(l.x), l.at(l.b), l.columns()}, l.rows, stream);

@@ -6,12 +6,11 @@
 #include <cstring>
 #include <new>
 
+#include "core/cache_line.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
 namespace {
-
-constexpr std::size_t kLine = 64;
 
 /// To whole cache lines.
 std::size_t round_up(std::size_t bytes) noexcept {

@@ -62,9 +62,9 @@ void Layers::Impl::finish_columns(std::uint32_t outputs, std::uint32_t slabs, st
 void Layers::Impl::layer_norm_gradient(kc::LayerNormInputBody const& input, std::size_t rows, BufferView dw,
                                        BufferView db, float keep) const {
   check_limits("layer_norm_gradient", rows, input.width);
-  auto const slabs = kc::LayerNormGradientBody::blocks(rows);
-  launch(kc::LayerNormGradientBody{input, rows, static_cast<float*>(parts_)}, slabs);
-  finish_columns(2, slabs, input.width, keep, dw, db);
+  kc::launch_layer_norm_gradient(input, rows, static_cast<float*>(parts_),
+                                 [this](auto const& body, std::size_t blocks) { launch(body, blocks); });
+  finish_columns(2, slabs_of(rows), input.width, keep, dw, db);
 }
 
 void Layers::Impl::check_limits(char const* call, std::size_t rows, std::size_t width) const {
@@ -276,7 +276,7 @@ void Layers::layer_norm_input_gradient(BufferView dx, ConstBufferView dy, ConstB
 
 void Layers::layer_norm_gradient(BufferView dx, BufferView dw, BufferView db, ConstBufferView dy, ConstBufferView x,
                                  ConstBufferView mean, ConstBufferView rstd, ConstBufferView w, float keep, bool add) {
-  if (dw.count > kc::LayerNormGradientBody::kMostColumns || mean.count == 0) {
+  if (dw.count > kc::kMostLayerNormGradientColumns || mean.count == 0) {
     layer_norm_weight_gradient(dw, db, dy, x, mean, rstd, keep);
     return layer_norm_input_gradient(dx, dy, x, mean, rstd, w, add);
   }

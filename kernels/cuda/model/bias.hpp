@@ -20,6 +20,14 @@ struct BiasAddBody {
 
   template <typename Block>
   WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {
+    with_constant_type(x.type, y.type == x.type && residual.type == x.type, [&](auto const& type_of) {
+      BiasAddBody{{y.data, type_of(y)}, {x.data, type_of(x)}, b, {residual.data, type_of(residual)}, width}.run(block);
+    });
+  }
+
+ private:
+  template <typename Block>
+  WEFT_KERNEL void run(Block& block) const {
     Array const in = row_of(x, block.index(), width);
     Array const beside = row_of(residual, block.index(), width);
     Array const out = row_of(y, block.index(), width);
@@ -42,8 +50,23 @@ struct BiasGradient {
   TensorPointer dy;
 
   template <int kLanes>
-  WEFT_KERNEL void visit(std::uint64_t row, std::uint32_t width, std::uint32_t i, Lanes<kLanes>* sums) const {
-    auto const g = load<kLanes>(row_of(dy, row, width), i);
+  using Inputs = RawLanes<kLanes>;
+
+  [[nodiscard]] WEFT_KERNEL DataType type() const { return dy.type; }
+  [[nodiscard]] WEFT_KERNEL bool of_one_type() const { return true; }
+  template <typename TypeOf>
+  [[nodiscard]] WEFT_KERNEL BiasGradient typed(TypeOf const& type_of) const {
+    return {{dy.data, type_of(dy)}};
+  }
+
+  template <int kLanes>
+  [[nodiscard]] WEFT_KERNEL Inputs<kLanes> load(std::uint64_t row, std::uint32_t width, std::uint32_t i) const {
+    return row_of(dy, row, width).template load<kLanes>(i);
+  }
+  template <int kLanes>
+  WEFT_KERNEL void visit(Inputs<kLanes> const& in, std::uint64_t /*row*/, std::uint32_t /*width*/, std::uint32_t /*i*/,
+                         Lanes<kLanes>* sums) const {
+    auto const g = widen(in, dy.type);
     WEFT_UNROLL for (int k = 0; k < kLanes; ++k) sums[0].x[k] += g.x[k];
   }
 };

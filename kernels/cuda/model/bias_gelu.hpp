@@ -37,9 +37,26 @@ struct BiasActivationGradient {
   TensorPointer dx, dy, x, b;
 
   template <int kLanes>
-  WEFT_KERNEL void visit(std::uint64_t row, std::uint32_t width, std::uint32_t i, Lanes<kLanes>* sums) const {
-    auto g = load<kLanes>(row_of(dy, row, width), i);
-    auto const values = load<kLanes>(row_of(x, row, width), i);
+  struct Inputs {
+    RawLanes<kLanes> dy, x;
+  };
+
+  [[nodiscard]] WEFT_KERNEL DataType type() const { return x.type; }
+  [[nodiscard]] WEFT_KERNEL bool of_one_type() const { return dy.type == x.type && dx.type == x.type; }
+  template <typename TypeOf>
+  [[nodiscard]] WEFT_KERNEL BiasActivationGradient typed(TypeOf const& type_of) const {
+    return {{dx.data, type_of(dx)}, {dy.data, type_of(dy)}, {x.data, type_of(x)}, b};
+  }
+
+  template <int kLanes>
+  [[nodiscard]] WEFT_KERNEL Inputs<kLanes> load(std::uint64_t row, std::uint32_t width, std::uint32_t i) const {
+    return {row_of(dy, row, width).template load<kLanes>(i), row_of(x, row, width).template load<kLanes>(i)};
+  }
+  template <int kLanes>
+  WEFT_KERNEL void visit(Inputs<kLanes> const& in, std::uint64_t row, std::uint32_t width, std::uint32_t i,
+                         Lanes<kLanes>* sums) const {
+    auto g = widen(in.dy, dy.type);
+    auto const values = widen(in.x, x.type);
     auto const biases = load_or_zero<kLanes>(b, i);
     WEFT_UNROLL for (int k = 0; k < kLanes; ++k) {
       g.x[k] *= Activation::slope(values.x[k] + biases.x[k]);

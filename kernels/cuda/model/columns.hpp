@@ -16,11 +16,15 @@ struct ColumnGrid {
 };
 
 /// A slab's sums. `Source` has kOutputs and
-///   template <int kLanes> visit(row, width, first column, Lanes<kLanes>* sums)
-/// which adds its values of a few columns, and may write a matrix on the way: each element is visited once.
+///   template <int kLanes> Inputs load<kLanes>(row, width, first column)
+///   template <int kLanes> visit(Inputs<kLanes>, row, width, first column, Lanes<kLanes>* sums)
+/// of which the second adds its values of a few columns, and may write a matrix on the way: each element is visited
+/// once, while the next row is being loaded. And for with_constant_type():
+///   DataType type(), bool of_one_type(), Source typed(type_of)
 template <typename Source>
 struct ColumnSumsBody {
   static constexpr unsigned kThreads = 128;
+  static constexpr unsigned kBlocksAtOnce = 8;
   static constexpr std::uint32_t kTile = kGroup * kThreads;
   using Shared = Nothing;
 
@@ -35,6 +39,16 @@ struct ColumnSumsBody {
 
   template <typename Block>
   WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {
+    with_constant_type(source.type(), source.of_one_type(), [&](auto const& type_of) {
+      auto same = *this;
+      same.source = source.typed(type_of);
+      same.run(block);
+    });
+  }
+
+ private:
+  template <typename Block>
+  WEFT_KERNEL void run(Block& block) const {
     std::uint32_t const tiles = (width + kTile - 1) / kTile;
     std::uint32_t const slab = block.index() / tiles;
     std::uint32_t const first_column = block.index() % tiles * kTile;
@@ -45,13 +59,17 @@ struct ColumnSumsBody {
     });
   }
 
- private:
   template <int kLanes>
   WEFT_KERNEL void sum(std::uint32_t slab, std::uint32_t column) const {
     Lanes<kLanes> sums[Source::kOutputs] = {};
     std::uint64_t const first = std::uint64_t{slab} * kSlabRows;
     std::uint64_t const last = first + kSlabRows < rows ? first + kSlabRows : rows;
-    for (std::uint64_t row = first; row < last; ++row) source.template visit<kLanes>(row, width, column, sums);
+    auto next = source.template load<kLanes>(first, width, column);
+    for (std::uint64_t row = first; row < last; ++row) {
+      auto const inputs = next;
+      if (row + 1 < last) next = source.template load<kLanes>(row + 1, width, column);
+      source.template visit<kLanes>(inputs, row, width, column, sums);
+    }
     WEFT_UNROLL for (int output = 0; output < Source::kOutputs; ++output) {
       std::uint64_t const at = (std::uint64_t{slab} * Source::kOutputs + output) * width;
       Array::from(parts, DataType::f32, at).store(sums[output], column);

@@ -27,13 +27,21 @@ struct CrossEntropyBody {
 
   template <typename Block>
   WEFT_KERNEL void operator()(Block& block, Shared& shared) const {
+    with_constant_type(logits.type, true, [&](auto const& type_of) {
+      CrossEntropyBody{{logits.data, type_of(logits)}, targets, vocabulary, losses, log_sums}.run(block, shared);
+    });
+  }
+
+ private:
+  template <typename Block>
+  WEFT_KERNEL void run(Block& block, Shared& shared) const {
     std::uint64_t const row = block.index();
     Array const in = row_of(logits, row, vocabulary);
     block.each_thread([&](unsigned t) {
       Sum own{-INFINITY, 0};
       for_each_group<kThreads, kGroup>(t, vocabulary, [&](auto lanes, std::uint32_t i) {
         auto const values = load<decltype(lanes)::kLanes>(in, i);
-        WEFT_UNROLL for (float const value : values.x) own = combined(own, {value, 1});
+        own = with(own, values);
       });
       shared.part[t] = own;
     });
@@ -47,7 +55,20 @@ struct CrossEntropyBody {
     });
   }
 
- private:
+  /// Several at once: they wait for one another's exponentials less than one after the other.
+  template <int kLanes>
+  static WEFT_KERNEL Sum with(Sum const& before, Lanes<kLanes> const& values) {
+    float largest = before.largest;
+    WEFT_UNROLL for (float const value : values.x) largest = std::fmax(largest, value);  // passes NaN over
+    if (largest == -INFINITY) {
+      float sum = before.sum;
+      WEFT_UNROLL for (float const value : values.x) sum = value == -INFINITY ? sum : value;
+      return std::isnan(sum) ? Sum{sum, sum} : before;
+    }
+    float sum = before.sum * std::exp(before.largest - largest);
+    WEFT_UNROLL for (float const value : values.x) sum += std::exp(value - largest);
+    return {largest, sum};
+  }
   static WEFT_KERNEL Sum combined(Sum const& a, Sum const& b) {
     if (b.largest == -INFINITY) return a;  // −∞ − −∞ is NaN
     if (a.largest == -INFINITY) return b;

@@ -67,6 +67,16 @@ struct BiasDropoutAddBody {
 
   template <typename Block>
   WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {
+    with_constant_type(x.type, y.type == x.type && residual.type == x.type, [&](auto const& type_of) {
+      BiasDropoutAddBody{
+          {y.data, type_of(y)}, {x.data, type_of(x)}, b, {residual.data, type_of(residual)}, dropout, width}
+          .run(block);
+    });
+  }
+
+ private:
+  template <typename Block>
+  WEFT_KERNEL void run(Block& block) const {
     std::uint64_t const row = block.index();
     Array const in = row_of(x, row, width);
     Array const beside = row_of(residual, row, width);
@@ -94,8 +104,23 @@ struct BiasDropoutGradient {
   Dropout dropout;
 
   template <int kLanes>
-  WEFT_KERNEL void visit(std::uint64_t row, std::uint32_t width, std::uint32_t i, Lanes<kLanes>* sums) const {
-    auto g = load<kLanes>(row_of(dy, row, width), i);
+  using Inputs = RawLanes<kLanes>;
+
+  [[nodiscard]] WEFT_KERNEL DataType type() const { return dy.type; }
+  [[nodiscard]] WEFT_KERNEL bool of_one_type() const { return dx.type == dy.type; }
+  template <typename TypeOf>
+  [[nodiscard]] WEFT_KERNEL BiasDropoutGradient typed(TypeOf const& type_of) const {
+    return {{dx.data, type_of(dx)}, {dy.data, type_of(dy)}, dropout};
+  }
+
+  template <int kLanes>
+  [[nodiscard]] WEFT_KERNEL Inputs<kLanes> load(std::uint64_t row, std::uint32_t width, std::uint32_t i) const {
+    return row_of(dy, row, width).template load<kLanes>(i);
+  }
+  template <int kLanes>
+  WEFT_KERNEL void visit(Inputs<kLanes> const& in, std::uint64_t row, std::uint32_t width, std::uint32_t i,
+                         Lanes<kLanes>* sums) const {
+    auto g = widen(in, dy.type);
     auto const factors = dropout.template factors<kLanes>(row * width + i);
     WEFT_UNROLL for (int k = 0; k < kLanes; ++k) {
       g.x[k] *= factors.x[k];

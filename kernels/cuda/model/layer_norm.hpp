@@ -131,32 +131,75 @@ struct LayerNormInputBody {
 };
 
 /// All gradients of a layer norm of up to kMostColumns columns in one pass over dy and x: a block takes a slab of rows,
-/// whose sums for w and b it leaves as ColumnSumsBody<LayerNormWeights> does, of the same bits.
+/// of which a thread has the same few columns, and leaves their sums for w and b as ColumnSumsBody<LayerNormWeights>
+/// does, of the same bits. The next row is on its way while one is worked on.
+template <unsigned kBlockThreads>
 struct LayerNormGradientBody {
-  static constexpr unsigned kThreads = LayerNormInputBody::kThreads;
-  static constexpr unsigned kHeld = 4;
-  static constexpr std::uint32_t kMostColumns = kThreads * kGroup * kHeld;
+  static constexpr unsigned kThreads = kBlockThreads;
+  static constexpr unsigned kBlocksAtOnce = 1024 / kThreads;
+  static constexpr std::uint32_t kMostColumns = kThreads * kGroup;
   using Sums = LayerNormInputBody::Sums;
-  using Shared = LayerNormInputBody::Shared;
+  struct Shared {
+    Sums sum[kThreads];
+  };
 
   LayerNormInputBody input;
   std::uint64_t rows = 0;
   float* parts = nullptr;  ///< slabs · 2 · width
 
-  [[nodiscard]] static unsigned blocks(std::uint64_t rows) {
-    return static_cast<unsigned>((rows + kSlabRows - 1) / kSlabRows);
+  template <typename Block>
+  WEFT_KERNEL void operator()(Block& block, Shared& shared) const {
+    with_constant_type(input.x.type, input.dy.type == input.x.type && input.dx.type == input.x.type,
+                       [&](auto const& type_of) {
+                         auto same = *this;
+                         same.input.x.type = type_of(input.x);
+                         same.input.dy.type = type_of(input.dy);
+                         same.input.dx.type = type_of(input.dx);
+                         same.run(block, shared);
+                       });
+  }
+
+ private:
+  /// Neighbouring columns of a thread's: a row's elements, the sums over the slab, and the weights.
+  template <int kCount>
+  struct Part {
+    static constexpr int kLanes = kCount;
+    RawLanes<kCount> dy, x, next_dy, next_x;
+    Lanes<kCount> dw, db, w;
+  };
+  struct Share {
+    Part<kGroup> group;
+    Part<1> last;  ///< of what is left of the width
+  };
+
+  template <typename F>
+  WEFT_KERNEL void for_each(Share& share, unsigned thread, F const& f) const {
+    std::uint32_t const i = thread * kGroup;
+    if (i + kGroup <= input.width) f(share.group, i);
+    std::uint32_t const one = input.width / kGroup * kGroup + thread;
+    if (one < input.width) f(share.last, one);
   }
 
   template <typename Block>
-  WEFT_KERNEL void operator()(Block& block, Shared& shared) const {
+  WEFT_KERNEL void run(Block& block, Shared& shared) const {
     std::uint64_t const first = std::uint64_t{block.index()} * kSlabRows;
     std::uint64_t const last = first + kSlabRows < rows ? first + kSlabRows : rows;
     typename Block::template PerThread<Share> share;
-    block.each_thread([&](unsigned t) { share[t] = Share{}; });
+    block.each_thread([&](unsigned t) {
+      share[t] = Share{};
+      for_each(share[t], t, [&](auto& part, std::uint32_t i) {
+        part.w = load_or<std::decay_t<decltype(part)>::kLanes>(input.w, i, 1);
+      });
+      fetch(share[t], t, first);
+    });
     for (std::uint64_t row = first; row < last; ++row) {
       float const mean = input.mean[row];
       float const rstd = input.rstd[row];
-      block.each_thread([&](unsigned t) { shared.sum[t] = load_row(share[t], t, row, mean, rstd); });
+      block.each_thread([&](unsigned t) {
+        take(share[t], t);
+        if (row + 1 < last) fetch(share[t], t, row + 1);
+        shared.sum[t] = add(share[t], t, mean, rstd);
+      });
       combine_all<kThreads>(block, shared.sum, [](Sums const& a, Sums const& b) {
         return Sums{a.plain + b.plain, a.with_x + b.with_x};
       });
@@ -171,46 +214,33 @@ struct LayerNormGradientBody {
     });
   }
 
- private:
-  /// Neighbouring columns of a thread's.
-  template <int kLanes>
-  struct Part {
-    static constexpr int kCount = kLanes;
-    RawLanes<kLanes> dy, x;
-    Lanes<kLanes> dw, db;
-  };
-  struct Share {
-    Part<kGroup> groups[kHeld];
-    Part<1> last;  ///< of what is left of the width
-  };
-
-  template <typename Held, typename F>
-  WEFT_KERNEL void for_each(Held& share, unsigned thread, F const& f) const {
-    WEFT_UNROLL for (unsigned h = 0; h < kHeld; ++h) {
-      std::uint32_t const i = (h * kThreads + thread) * kGroup;
-      if (i + kGroup <= input.width) f(share.groups[h], i);
-    }
-    std::uint32_t const i = input.width / kGroup * kGroup + thread;
-    if (i < input.width) f(share.last, i);
+  WEFT_KERNEL void fetch(Share& share, unsigned thread, std::uint64_t row) const {
+    for_each(share, thread, [&](auto& part, std::uint32_t i) {
+      constexpr int kCount = std::decay_t<decltype(part)>::kLanes;
+      part.next_dy = row_of(input.dy, row, input.width).template load<kCount>(i);
+      part.next_x = row_of(input.x, row, input.width).template load<kCount>(i);
+    });
   }
 
-  WEFT_KERNEL Sums load_row(Share& share, unsigned thread, std::uint64_t row, float mean, float rstd) const {
-    Array const gradients = row_of(input.dy, row, input.width);
-    Array const in = row_of(input.x, row, input.width);
-    for_each(share, thread, [&](auto& part, std::uint32_t i) {
-      part.dy = gradients.load<std::remove_reference_t<decltype(part)>::kCount>(i);
-      part.x = in.load<std::remove_reference_t<decltype(part)>::kCount>(i);
+  WEFT_KERNEL void take(Share& share, unsigned thread) const {
+    for_each(share, thread, [](auto& part, std::uint32_t /*element*/) {
+      part.dy = part.next_dy;
+      part.x = part.next_x;
     });
+  }
+
+  /// Adds a row to the slab's sums; the thread's part of the row's own.
+  WEFT_KERNEL Sums add(Share& share, unsigned thread, float mean, float rstd) const {
     Sums own{0, 0};
-    for_each(share, thread, [&](auto& part, std::uint32_t i) {
-      auto g = widen(part.dy, gradients.type);
-      auto const values = widen(part.x, in.type);
-      auto const weights = load_or<decltype(g)::kLanes>(input.w, i, 1);
-      WEFT_UNROLL for (int k = 0; k < decltype(g)::kLanes; ++k) {
+    for_each(share, thread, [&](auto& part, std::uint32_t /*element*/) {
+      constexpr int kCount = std::decay_t<decltype(part)>::kLanes;
+      auto const g = widen(part.dy, input.dy.type);
+      auto const values = widen(part.x, input.x.type);
+      WEFT_UNROLL for (int k = 0; k < kCount; ++k) {
         float const x_hat = (values.x[k] - mean) * rstd;
         part.dw.x[k] = std::fma(g.x[k], x_hat, part.dw.x[k]);
         part.db.x[k] += g.x[k];
-        float const weighted = g.x[k] * weights.x[k];
+        float const weighted = g.x[k] * part.w.x[k];
         own.plain += weighted;
         own.with_x = std::fma(weighted, x_hat, own.with_x);
       }
@@ -223,21 +253,38 @@ struct LayerNormGradientBody {
     float const plain = sums.plain / static_cast<float>(input.width);
     float const with_x = sums.with_x / static_cast<float>(input.width);
     Array const out = row_of(input.dx, row, input.width);
-    for_each(share, thread, [&](auto& part, std::uint32_t i) {
+    for_each(share, thread, [&](auto const& part, std::uint32_t i) {
+      constexpr int kCount = std::decay_t<decltype(part)>::kLanes;
       auto const g = widen(part.dy, input.dy.type);
-      constexpr int kLanes = decltype(g)::kLanes;
       auto const values = widen(part.x, input.x.type);
-      auto const weights = load_or<kLanes>(input.w, i, 1);
-      Lanes<kLanes> result{};
-      if (input.add) result = load<kLanes>(out, i);
-      WEFT_UNROLL for (int k = 0; k < kLanes; ++k) {
+      Lanes<kCount> result{};
+      if (input.add) result = load<kCount>(out, i);
+      WEFT_UNROLL for (int k = 0; k < kCount; ++k) {
         float const x_hat = (values.x[k] - mean) * rstd;
-        result.x[k] += rstd * (g.x[k] * weights.x[k] - plain - x_hat * with_x);
+        result.x[k] += rstd * (g.x[k] * part.w.x[k] - plain - x_hat * with_x);
       }
       out.store(result, i);
     });
   }
 };
+
+inline constexpr std::uint32_t kMostLayerNormGradientColumns = LayerNormGradientBody<1024>::kMostColumns;
+
+/// launch(body, blocks) with the smallest blocks that such rows take.
+template <typename Launch>
+void launch_layer_norm_gradient(LayerNormInputBody const& input, std::uint64_t rows, float* parts,
+                                Launch const& launch) {
+  auto const slabs = static_cast<unsigned>((rows + kSlabRows - 1) / kSlabRows);
+  if (input.width <= LayerNormGradientBody<128>::kMostColumns) {
+    launch(LayerNormGradientBody<128>{input, rows, parts}, slabs);
+  } else if (input.width <= LayerNormGradientBody<256>::kMostColumns) {
+    launch(LayerNormGradientBody<256>{input, rows, parts}, slabs);
+  } else if (input.width <= LayerNormGradientBody<512>::kMostColumns) {
+    launch(LayerNormGradientBody<512>{input, rows, parts}, slabs);
+  } else {
+    launch(LayerNormGradientBody<1024>{input, rows, parts}, slabs);
+  }
+}
 
 /// For ColumnSumsBody: gradients of w (dy·x̂) and b (dy).
 struct LayerNormWeights {
@@ -247,9 +294,26 @@ struct LayerNormWeights {
   float const* rstd = nullptr;
 
   template <int kLanes>
-  WEFT_KERNEL void visit(std::uint64_t row, std::uint32_t width, std::uint32_t i, Lanes<kLanes>* sums) const {
-    auto const g = load<kLanes>(row_of(dy, row, width), i);
-    auto const values = load<kLanes>(row_of(x, row, width), i);
+  struct Inputs {
+    RawLanes<kLanes> dy, x;
+  };
+
+  [[nodiscard]] WEFT_KERNEL DataType type() const { return x.type; }
+  [[nodiscard]] WEFT_KERNEL bool of_one_type() const { return dy.type == x.type; }
+  template <typename TypeOf>
+  [[nodiscard]] WEFT_KERNEL LayerNormWeights typed(TypeOf const& type_of) const {
+    return {{dy.data, type_of(dy)}, {x.data, type_of(x)}, mean, rstd};
+  }
+
+  template <int kLanes>
+  [[nodiscard]] WEFT_KERNEL Inputs<kLanes> load(std::uint64_t row, std::uint32_t width, std::uint32_t i) const {
+    return {row_of(dy, row, width).template load<kLanes>(i), row_of(x, row, width).template load<kLanes>(i)};
+  }
+  template <int kLanes>
+  WEFT_KERNEL void visit(Inputs<kLanes> const& in, std::uint64_t row, std::uint32_t /*width*/, std::uint32_t /*i*/,
+                         Lanes<kLanes>* sums) const {
+    auto const g = widen(in.dy, dy.type);
+    auto const values = widen(in.x, x.type);
     WEFT_UNROLL for (int k = 0; k < kLanes; ++k) {
       sums[0].x[k] = std::fma(g.x[k], (values.x[k] - mean[row]) * rstd[row], sums[0].x[k]);
       sums[1].x[k] += g.x[k];

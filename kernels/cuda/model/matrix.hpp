@@ -36,6 +36,28 @@ WEFT_KERNEL Lanes<kCount> load_or_zero(TensorPointer const& vector, std::uint32_
   return load_or<kCount>(vector, i, 0);
 }
 
+/// A tensor's type, as with_constant_type() knows it.
+template <DataType kType>
+struct ConstantType {
+  WEFT_KERNEL constexpr DataType operator()(TensorPointer const& /*tensor*/) const { return kType; }
+};
+struct TypeOfTensor {
+  WEFT_KERNEL DataType operator()(TensorPointer const& tensor) const { return tensor.type; }
+};
+
+/// run(type_of), where type_of(tensor) is a constant if all the tensors are of one `type` that is common: instructions
+/// for other types are left out then.
+template <typename Run>
+WEFT_KERNEL void with_constant_type(DataType type, bool all_of_it, Run const& run) {
+  if (all_of_it && type == DataType::bf16) {
+    run(ConstantType<DataType::bf16>{});
+  } else if (all_of_it && type == DataType::f32) {
+    run(ConstantType<DataType::f32>{});
+  } else {
+    run(TypeOfTensor{});
+  }
+}
+
 /// A thread's groups of a row that is passed over more than once: as many as fit stay in registers as they are stored,
 /// what is beyond is read again.
 template <unsigned kThreads>

@@ -46,6 +46,9 @@ class FlightRecorder {
   /// The same where the time is known.
   void enqueue(Call const& call, std::chrono::steady_clock::time_point now) noexcept { ring_.enqueue(call, now); }
 
+  /// For calls that another thread starts and ends, see FlightRing.
+  void prepare(std::uint64_t sequence) noexcept { ring_.prepare(sequence); }
+
   /// The parts of record() by themselves, for calls that run where this process does not see them: one thread, in the
   /// order of their numbers.
   void start(Call const& call) noexcept { ring_.start(call); }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/call.hpp"
+#include "core/cache_line.hpp"
 
 namespace weft {
 
@@ -46,6 +47,11 @@ class FlightRing {
   /// The same where the time is known.
   void enqueue(Call const& call, std::chrono::steady_clock::time_point now) noexcept {
     if (slots_ != nullptr) write_enqueue(call, static_cast<std::uint64_t>(now.time_since_epoch().count()));
+  }
+  /// Fetches the slot of a call that is enqueued soon, where another thread starts and ends calls.
+  void prepare(std::uint64_t sequence) noexcept {
+    if (slots_ == nullptr) return;
+    prefetch_for_write(reinterpret_cast<std::byte const*>(&slot_of(sequence)), sizeof(Slot));
   }
   /// Calls start and end one after the other, on whichever thread.
   void start(Call const& call) noexcept {

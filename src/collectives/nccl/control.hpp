@@ -8,9 +8,9 @@
 
 #include "collectives/call.hpp"
 #include "collectives/nccl/ledger.hpp"
-#include "collectives/shm/cache_line.hpp"
 #include "collectives/shm/control_block.hpp"
 #include "collectives/shm/segment.hpp"
+#include "core/cache_line.hpp"
 #include "weft/bootstrap.hpp"
 #include "weft/error.hpp"
 
@@ -27,8 +27,8 @@ struct ControlLines {
     std::atomic<std::uint64_t> rest;
   };
 
-  alignas(shm::kLinePair) std::atomic<std::uint64_t> issued;  ///< collectives so far
-  alignas(shm::kLinePair) std::atomic<std::uint64_t> done;    ///< of them those that the GPU is through with
+  alignas(kLinePair) std::atomic<std::uint64_t> issued;  ///< collectives so far
+  alignas(kLinePair) std::atomic<std::uint64_t> done;    ///< of them those that the GPU is through with
   Entry entries[kRemembered];
 };
 
@@ -58,6 +58,7 @@ class Control {
     entry.rest.store(packed.rest, std::memory_order_release);
     entry.sequence.store(sequence, std::memory_order_release);
     lines.issued.store(sequence, std::memory_order_release);
+    prefetch_for_write(&lines.entries[(sequence + 1) % ControlLines::kRemembered]);  // the ranks have read it
   }
   void note_done(std::uint64_t sequence) noexcept { lines_of(rank_).done.store(sequence, std::memory_order_release); }
 

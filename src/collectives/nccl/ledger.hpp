@@ -8,7 +8,7 @@
 
 #include "collectives/call.hpp"
 #include "collectives/message.hpp"
-#include "collectives/shm/cache_line.hpp"
+#include "core/cache_line.hpp"
 
 namespace weft::nccl {
 
@@ -50,7 +50,7 @@ class Ledger {
     std::atomic<std::uint64_t> what;  ///< number << 32 | operation << 8 | type; 0 while it is written
     std::atomic<std::uint64_t> count;
   };
-  struct alignas(shm::kLinePair) Lines {
+  struct alignas(kLinePair) Lines {
     std::atomic<std::uint64_t> count;
     Entry entries[kRemembered];
   };

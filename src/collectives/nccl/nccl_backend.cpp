@@ -80,6 +80,7 @@ void NcclBackend::announce(Call& call, Clock::time_point now) {
   publish(control_->ledger(), call, rank_, size_);
   control_->publish(call.sequence, call.contract);
   recorder_->enqueue(call, now);
+  recorder_->prepare(call.sequence + 1);
 }
 
 void NcclBackend::require_supported(Call const& call) const {
@@ -134,7 +135,7 @@ std::shared_ptr<Work::State> NcclBackend::run(Call& call, Stream const* stream) 
   announce(call, now);
   enqueue(on, call, [&](Issuer& issuer) { issuer.issue(call); });
   auto work = mark(on, captured, now);
-  watch_->add(call, work, captured);
+  watch_->add(call, work);
   return hand_out(std::move(work), stream);
 }
 
@@ -156,8 +157,8 @@ std::shared_ptr<Work::State> NcclBackend::run(Batch const& batch, Stream const* 
     issuer.end_group();
   });
   auto work = mark(on, captured, now);
-  for (auto const& call : batch.calls) watch_->add(call, work, captured);
-  if (!batch.messages.empty()) watch_->add(transfer, work, captured);
+  for (auto const& call : batch.calls) watch_->add(call, work);
+  if (!batch.messages.empty()) watch_->add(transfer, work);
   return hand_out(std::move(work), stream);
 }
 

@@ -23,7 +23,6 @@ constexpr auto kPeerLooks = 50ms;
 
 Watch::Watch(Setup setup)
     : setup_(std::move(setup)),
-      ring_(kMostPending),
       compared_(static_cast<std::size_t>(setup_.control->size())),
       thread_(start_quietly([this] { run(); })) {}
 
@@ -36,20 +35,28 @@ Watch::~Watch() {
   thread_.join();
 }
 
-void Watch::add(Call const& call, std::shared_ptr<cuda::CudaWork> work, bool captured) {
+void Watch::add(Call const& call, std::shared_ptr<cuda::CudaWork> work) {
   auto const index = added_.load(std::memory_order_relaxed);
   // The GPU's own queues are full by then.
   while (index - taken_.load(std::memory_order_acquire) >= kMostPending) std::this_thread::sleep_for(50us);
   auto& pending = ring_[index % kMostPending];
-  pending.call.contract = call.contract;
-  pending.call.sequence = call.sequence;
-  pending.call.timeout = call.timeout;
-  pending.call.device = call.device;
-  pending.call.on_stream = true;
+  pending.contract = call.contract;
+  pending.sequence = call.sequence;
+  pending.timeout = call.timeout;
   pending.work = std::move(work);
-  pending.captured = captured;
-  if (captured) captures_.store(true, std::memory_order_relaxed);
+  if (pending.captured()) captures_.store(true, std::memory_order_relaxed);
   added_.store(index + 1, std::memory_order_release);
+  prefetch_for_write(&ring_[(index + 1) % kMostPending]);  // the watch's core has it
+}
+
+Call Watch::call_of(Pending const& pending) const {
+  Call call;
+  call.contract = pending.contract;
+  call.sequence = pending.sequence;
+  call.timeout = pending.timeout;
+  call.device = {DeviceType::cuda, setup_.communicator->libraries().device};
+  call.on_stream = true;
+  return call;
 }
 
 void Watch::run() noexcept {
@@ -83,7 +90,7 @@ bool Watch::look() {
   bool const busy = added_.load(std::memory_order_acquire) != taken;
   if (busy && first_ == taken) {  // else it came after retire(), and has waited since no known time
     auto const& first = ring_[taken % kMostPending];
-    look_at_nccl(first.call);
+    look_at_nccl(call_of(first));
     look_at_peers(first);
     look_at_time(first);
   } else if (captures_) {
@@ -110,8 +117,8 @@ void Watch::begin_first() {
   auto& first = ring_[taken % kMostPending];
   first_ = taken;
   first_since_ = Clock::now();
-  setup_.recorder->start(first.call);
-  if (!first.captured) first.work->state.start();
+  setup_.recorder->start(call_of(first));
+  if (!first.captured()) first.work->state.start();
 }
 
 // Asking the GPU takes locks that those who enqueue take too, so few are asked: a communicator's calls run one after
@@ -119,7 +126,7 @@ void Watch::begin_first() {
 std::uint64_t Watch::end_of_reached(std::uint64_t taken, std::uint64_t added) const {
   auto const reached = [&](std::uint64_t index) {
     auto const& pending = ring_[index % kMostPending];
-    return pending.captured || pending.work->completion.reached();
+    return pending.captured() || pending.work->completion.reached();
   };
   if (captures_) {  // a graph's launches do not keep to the order of calls
     auto end = taken;
@@ -141,9 +148,9 @@ std::uint64_t Watch::end_of_reached(std::uint64_t taken, std::uint64_t added) co
 void Watch::retire_first() {
   auto const taken = taken_.load(std::memory_order_relaxed);
   auto& first = ring_[taken % kMostPending];
-  setup_.recorder->finish(first.call);
-  if (!is_point_to_point(first.call.contract.operation)) setup_.control->note_done(first.call.sequence);
-  if (!first.captured) first.work->state.complete_once();
+  setup_.recorder->finish(call_of(first));
+  if (!is_point_to_point(first.contract.operation)) setup_.control->note_done(first.sequence);
+  if (!first.captured()) first.work->state.complete_once();
   first.work = nullptr;
   taken_.store(taken + 1, std::memory_order_release);
 }
@@ -212,22 +219,22 @@ void Watch::look_at_peers(Pending const& first) {
   if (now - peers_seen_ < kPeerLooks) return;
   peers_seen_ = now;
   auto const& control = *setup_.control;
-  auto const message = is_point_to_point(first.call.contract.operation);
+  auto const message = is_point_to_point(first.contract.operation);
   for (int peer = 0; peer < control.size(); ++peer) {
     if (peer == control.rank()) continue;
     auto const state = setup_.peer_state(peer);
     if (state == PeerState::present) continue;
-    bool const made = message ? state == PeerState::left : control.issued(peer) >= first.call.sequence;
-    if (state == PeerState::died && (message || control.done(peer) < first.call.sequence)) {
+    bool const made = message ? state == PeerState::left : control.issued(peer) >= first.sequence;
+    if (state == PeerState::died && (message || control.done(peer) < first.sequence)) {
       return fail(ErrorCode::peer_lost,
                   fmt::format("rank {} died before completing {}; see its output for the cause, or "
                               "go on without it by shrink()",
-                              peer, where(first.call, peer)));
+                              peer, where(call_of(first), peer)));
     }
     if (state == PeerState::left && !made) {
       return fail(ErrorCode::peer_lost, fmt::format("rank {} left (its communicator was destroyed) before completing "
                                                     "{}; every rank must make the same calls",
-                                                    peer, where(first.call, peer)));
+                                                    peer, where(call_of(first), peer)));
     }
   }
 }
@@ -266,13 +273,14 @@ std::string Watch::name_late(Call const& call) const {
 }
 
 void Watch::look_at_time(Pending const& first) {
-  if (Clock::now() - first_since_ < first.call.timeout) return;
-  auto const late = name_late(first.call);
+  if (Clock::now() - first_since_ < first.timeout) return;
+  auto const call = call_of(first);
+  auto const late = name_late(call);
   fail(ErrorCode::timeout,
        fmt::format(
            "rank {}: {} on {} is not through after {} ms{}{}; it, or what its stream does before it, is stuck or "
            "slow: look there, or raise WEFT_TIMEOUT",
-           setup_.control->rank(), describe(first.call), to_string(first.call.device), first.call.timeout.count(),
+           setup_.control->rank(), describe(call), to_string(call.device), call.timeout.count(),
            late.empty() ? "" : ": ", late));
 }
 
@@ -331,7 +339,7 @@ void Watch::end_with(Error const& error) {
 // abort of NCCL is what ends their use; where that is stuck too, nobody would learn of the failure if this waited on.
 bool Watch::await_release(Pending const& pending) {
   constexpr auto kPatience = 500ms;
-  auto const reached = [&] { return pending.captured || pending.work->completion.reached(); };
+  auto const reached = [&] { return pending.captured() || pending.work->completion.reached(); };
   for (auto const deadline = stopped_at_ + kPatience; !reached() && Clock::now() < deadline;)
     std::this_thread::sleep_for(50us);
   if (reached()) return true;
@@ -345,14 +353,15 @@ void Watch::drop_all() {
   auto const error = failure_->get();
   for (auto taken = taken_.load(std::memory_order_relaxed); taken != added_.load(std::memory_order_acquire); ++taken) {
     auto& pending = ring_[taken % kMostPending];
-    auto const why = await_release(pending) ? error : still_in_use(error, pending.call);
+    auto const call = call_of(pending);
+    auto const why = await_release(pending) ? error : still_in_use(error, call);
     try {
       std::rethrow_exception(why);
     } catch (std::exception const& said) {
-      setup_.recorder->start(pending.call);
-      setup_.recorder->fail(pending.call, said);
+      setup_.recorder->start(call);
+      setup_.recorder->fail(call, said);
     }
-    if (!pending.captured) pending.work->state.complete_once(why);
+    if (!pending.captured()) pending.work->state.complete_once(why);
     pending.work = nullptr;
     taken_.store(taken + 1, std::memory_order_release);
   }

@@ -17,6 +17,7 @@
 #include "collectives/nccl/control.hpp"
 #include "collectives/nccl/nccl_communicator.hpp"
 #include "collectives/peer_state.hpp"
+#include "core/cache_line.hpp"
 #include "runtime/cuda/cuda_work.hpp"
 #include "weft/error.hpp"
 
@@ -46,8 +47,8 @@ class Watch {
   Watch(Watch const&) = delete;
   Watch& operator=(Watch const&) = delete;
 
-  /// A call that is enqueued, or `captured`. Several may share a `work`.
-  void add(Call const& call, std::shared_ptr<cuda::CudaWork> work, bool captured);
+  /// A call that is enqueued, or captured. Several may share a `work`.
+  void add(Call const& call, std::shared_ptr<cuda::CudaWork> work);
 
   /// Waits until what was pending when there was a failure has been dropped.
   void await_dropped() const;
@@ -65,12 +66,18 @@ class Watch {
  private:
   using Clock = std::chrono::steady_clock;
 
-  struct Pending {
-    Call call;  ///< what reports need of it
+  /// What reports need of a call; a cache line, which two threads hand to and fro.
+  struct alignas(kLine) Pending {
+    Contract contract;
+    std::uint64_t sequence = 0;
+    std::chrono::milliseconds timeout{};
     std::shared_ptr<cuda::CudaWork> work;
-    bool captured = false;
-  };
 
+    [[nodiscard]] bool captured() const noexcept { return work->completion.is_captured(); }
+  };
+  static_assert(sizeof(Pending) == kLine);
+
+  [[nodiscard]] Call call_of(Pending const& pending) const;
   void run() noexcept;
   /// One look at everything; true while calls are pending.
   bool look();
@@ -107,7 +114,7 @@ class Watch {
 
   Setup const setup_;
   std::shared_ptr<cuda::SharedFailure> const failure_ = std::make_shared<cuda::SharedFailure>();
-  std::vector<Pending> ring_;
+  std::unique_ptr<Pending[]> const ring_ = std::make_unique<Pending[]>(kMostPending);
   std::atomic<std::uint64_t> added_{0};
   std::atomic<std::uint64_t> taken_{0};
   std::atomic<bool> dropped_{false};   // of a failure: what was pending when it was found

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "collectives/peer_state.hpp"
-#include "collectives/shm/cache_line.hpp"
 #include "collectives/shm/control_block.hpp"
 #include "collectives/shm/patience.hpp"
 #include "collectives/shm/segment.hpp"
 #include "collectives/shm/surroundings.hpp"
+#include "core/cache_line.hpp"
 #include "core/yielder.hpp"
 #include "weft/error.hpp"
 

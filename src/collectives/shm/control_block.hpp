@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "collectives/call.hpp"
-#include "collectives/shm/cache_line.hpp"
+#include "core/cache_line.hpp"
 
 namespace weft::shm {
 

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "collectives/shm/cache_line.hpp"
 #include "collectives/shm/channel.hpp"
 #include "collectives/shm/segment.hpp"
+#include "core/cache_line.hpp"
 
 namespace weft::shm {
 

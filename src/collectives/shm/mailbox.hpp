@@ -9,11 +9,11 @@
 
 #include "collectives/call.hpp"
 #include "collectives/message.hpp"
-#include "collectives/shm/cache_line.hpp"
 #include "collectives/shm/channel.hpp"
 #include "collectives/shm/patience.hpp"
 #include "collectives/shm/segment.hpp"
 #include "collectives/transit.hpp"
+#include "core/cache_line.hpp"
 #include "core/yielder.hpp"
 
 namespace weft::shm {

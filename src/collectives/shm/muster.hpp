@@ -12,10 +12,10 @@
 
 #include "collectives/outcome.hpp"
 #include "collectives/peer_state.hpp"
-#include "collectives/shm/cache_line.hpp"
 #include "collectives/shm/control_block.hpp"
 #include "collectives/shm/segment.hpp"
 #include "collectives/survivors.hpp"
+#include "core/cache_line.hpp"
 
 namespace weft::shm {
 

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <memory>
 
-#include "collectives/shm/cache_line.hpp"
 #include "collectives/shm/segment.hpp"
+#include "core/cache_line.hpp"
 
 namespace weft::shm {
 

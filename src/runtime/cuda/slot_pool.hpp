@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/cache_line.hpp"
+
 namespace weft::cuda {
 
 /// Things that take long to make, and are used again once nobody holds them: default-made ones at first, of which
@@ -18,7 +20,7 @@ class SlotPool {
  public:
   static constexpr std::size_t kSlots = 512;
 
-  class Slot {
+  class alignas(kLine) Slot {
    public:
     Thing thing{};  ///< of whoever has taken the slot
 
@@ -51,7 +53,10 @@ class SlotPool {
     for (std::size_t probe = 0; probe < std::min(kProbes, made); ++probe) {
       auto const index = first + probe < made ? first + probe : first + probe - made;
       if (!claim(index)) continue;
-      next_.store(index + 1 < made ? index + 1 : 0, std::memory_order_relaxed);
+      auto const next = index + 1 < made ? index + 1 : 0;
+      next_.store(next, std::memory_order_relaxed);
+      // Whoever gave it back may run on another core, from which it takes its time to come.
+      prefetch_for_write(reinterpret_cast<std::byte const*>(&block_->slots[next]), sizeof(Slot));
       return &block_->slots[index];
     }
     if (made < kSlots) {

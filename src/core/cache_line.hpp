@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace weft::shm {
+namespace weft {
 
 inline constexpr std::size_t kLine = 64;  ///< cache line, bytes
 inline constexpr std::size_t kLinePair =
@@ -43,4 +43,4 @@ inline void full_fence() noexcept {
 #endif
 }
 
-}  // namespace weft::shm
+}  // namespace weft
