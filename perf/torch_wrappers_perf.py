@@ -119,13 +119,13 @@ def sides_on(options, group, bare, gloo):
     return {
         "compute": Side(options, as_it_is, plain),
         "ddp": Side(options, replicated(group), plain, 1.0),
-        "weft.ddp": Side(options, lambda model: weft.DistributedDataParallel(model, group), plain, 1.0, layer),
+        "weft.ddp": Side(options, lambda model: weft.DistributedDataParallel(model, group, wait_in_step=True), plain, 1.0),
         "zero": Side(options, replicated(group), zero_of_torch(group), 1.5),
         "weft.zero2": Side(options, as_it_is, zero(group, 2), 1.0),
         "fsdp2": Side(options, sharded_by_torch(group), plain, 1.5),
         "weft.zero3": Side(options, as_it_is, zero(group, 3), 1.5, layer),
         "gloo": Side(options, replicated(gloo), plain),
-        "weft.ddp bare": Side(options, lambda model: weft.DistributedDataParallel(model, bare), plain),
+        "weft.ddp bare": Side(options, lambda model: weft.DistributedDataParallel(model, bare, wait_in_step=True), plain),
         "weft.zero2 bare": Side(options, as_it_is, zero(bare, 2)),
         "weft.zero3 bare": Side(options, as_it_is, zero(bare, 3)),
     }

@@ -69,6 +69,23 @@ void Replicas::finish() {
   as_torch([&] { compute_.in_order([&] { model_->finish(); }); });
 }
 
+void Replicas::finish_launching() {
+  as_torch([&] { model_->finish_launching(); });
+}
+
+void Replicas::wait(std::size_t index) {
+  as_torch([&] { model_->wait(index); });
+}
+
+std::vector<std::vector<std::size_t>> Replicas::plan() const {
+  std::vector<std::vector<std::size_t>> tensors;
+  for (auto const& bucket : model_->bucketer().plan().buckets) {
+    auto& mine = tensors.emplace_back();
+    for (auto const& slot : bucket.slots) mine.push_back(slot.tensor);
+  }
+  return tensors;
+}
+
 void Replicas::set_sync(bool sync) {
   as_torch([&] { model_->bucketer().set_sync(sync); });
 }

@@ -45,6 +45,11 @@ class Replicas : public std::enable_shared_from_this<Replicas> {
   [[nodiscard]] bool has_gradient(std::size_t index) const { return model_->has_gradient(index); }
   void mark_ready(std::size_t index);
   void finish();
+  /// Instead, on the CPU: finish_launching(), wait() for some, finish().
+  void finish_launching();
+  void wait(std::size_t index);
+  /// Tensors of each bucket, in the order in which they are sent.
+  [[nodiscard]] std::vector<std::vector<std::size_t>> plan() const;
   void set_sync(bool sync);
   [[nodiscard]] std::size_t bucket_count() const { return model_->bucketer().plan().buckets.size(); }
   /// Bytes of all buckets.

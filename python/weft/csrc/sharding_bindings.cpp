@@ -79,6 +79,9 @@ void bind_replicas(py::module_& module) {
       .def("has_gradient", &Replicas::has_gradient, release())
       .def("mark_ready", &Replicas::mark_ready, release())
       .def("finish", &Replicas::finish, release())
+      .def("finish_launching", &Replicas::finish_launching, release())
+      .def("wait", &Replicas::wait, release())
+      .def("plan", &Replicas::plan)
       .def("set_sync", &Replicas::set_sync, release())
       .def("bucket_count", &Replicas::bucket_count)
       .def("bytes", &Replicas::bytes);

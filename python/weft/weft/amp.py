@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import torch
 
-from weft import backend, local
+from weft import backend, local, travelling
 
 _READY, _UNSCALED, _STEPPED = "ready", "unscaled", "stepped"
 
@@ -97,7 +97,9 @@ class GradScaler:
         return self._device.type == "cuda"
 
     def _gradients_of(self, optimizer, call):
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        travelling.await_all(parameters)
+        gradients = [p.grad for p in parameters]
         for gradient in gradients:
             if gradient.device != self._device:
                 raise RuntimeError(

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from weft import backend, bare, local
+from weft import backend, bare, local, travelling
 
 
 @torch.no_grad()
@@ -26,6 +26,7 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
         f"leave the call out, give ZeroOptimizer max_norm={max_norm} or compose() clip_grad={max_norm}, and step() clips; "
         "optimizer.grad_norm is the norm",
     )
+    travelling.await_all(parameters)
     gradients = [p.grad for p in parameters if p.grad is not None]
     here = [local.tensor(gradient) for gradient in gradients]
     kind = {2.0: "l2", math.inf: "inf"}.get(float(norm_type))

@@ -72,7 +72,7 @@ def compose(
             block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
     scaler = amp.GradScaler(device) if precision == "fp16" else None
     if plan.strategy == "ddp":
-        wrapped = DistributedDataParallel(model, process_group=group, autotune=autotune)
+        wrapped = DistributedDataParallel(model, process_group=group, wait_in_step=True, autotune=autotune)
         inner = kind(groups(model), max_norm=clip_grad, zero_gradients=True, **options)
     else:
         wrapped = model

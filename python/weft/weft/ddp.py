@@ -7,6 +7,13 @@ import contextlib
 import torch
 
 from weft import backend, bare, memory, replicas, speeds, tuning
+from weft.travelling import TravellingGradient
+
+
+class _Gradients(replicas.GradientViews):
+    def take(self, index: int) -> None:
+        self._owner().wait()  # another backward without a forward
+        super().take(index)
 
 
 class DistributedDataParallel(torch.nn.Module):
@@ -23,6 +30,10 @@ class DistributedDataParallel(torch.nn.Module):
     broadcast_buffers               rank 0's buffers go to all ranks before each forward in training
     find_unused_parameters          ranks ask each other who has which gradient; a parameter that none has one of keeps
                                     its .grad. Otherwise such a gradient counts as zero.
+    wait_in_step                    backward does not wait for the last averages: step() of weft's optimizers updates what has come
+                                    while the rest travels, where no norm of all gradients is asked for first. Until then .grad
+                                    is a ``travelling.TravellingGradient``: what else computes with one waits, as wait() does.
+                                    Not with find_unused_parameters; on a GPU nobody waits anyway
     autotune                        in so many first steps buckets of several sizes are tried, of equal bits, and the fastest
                                     kept (``tuning``); gradients move then, so neither data_ptr()s nor numpy() of them may be
                                     held. True: 100; 0 or False: none; absent: WEFT_AUTOTUNE, or none; none where bucket_cap_mb is given.
@@ -38,11 +49,17 @@ class DistributedDataParallel(torch.nn.Module):
         first_bucket_mb: float = 1,
         broadcast_buffers: bool = True,
         find_unused_parameters: bool = False,
+        wait_in_step: bool = False,
         autotune: int | bool | None = None,
     ):
         super().__init__()
         if first_bucket_mb <= 0 or (bucket_cap_mb is not None and bucket_cap_mb <= 0):
             raise ValueError("weft.DistributedDataParallel: buckets must be larger than 0 MB")
+        if wait_in_step and find_unused_parameters:
+            raise ValueError(
+                "weft.DistributedDataParallel: wait_in_step needs to know at backward's end which gradients there are; leave it or "
+                "find_unused_parameters out"
+            )
         self.module = module
         device = replicas.device_of(module)
         self.process_group, group = replicas.group_of(process_group, device)
@@ -63,7 +80,11 @@ class DistributedDataParallel(torch.nn.Module):
             account=memory.account(),
         )
         views = [self._buckets.gradient(index) for index in range(len(named))]
-        self._gradients = replicas.GradientViews(named, views, self)
+        self._gradients = _Gradients(named, views, self)
+        self._travelling = {}  # by index
+        self._stand_ins = []
+        if wait_in_step and device.type == "cpu":
+            self._stand_ins = [TravellingGradient(self, index, p, view) for index, ((_, p), view) in enumerate(zip(named, views))]
         bare.keep(self, named)
         self._find_unused = find_unused_parameters
         self._broadcast_buffers = broadcast_buffers
@@ -78,6 +99,7 @@ class DistributedDataParallel(torch.nn.Module):
 
     def before_forward(self) -> None:
         """What forward() does ahead of the module's, for who calls the module itself. Collective."""
+        self.wait()
         replicas.check_unchanged(self.module, self._gradients.named, self._gradients.views, "DistributedDataParallel", False)
         if self.tuning is not None and not self.training:
             self.tuning.skip()
@@ -96,6 +118,7 @@ class DistributedDataParallel(torch.nn.Module):
 
     def set_sync(self, sync: bool) -> None:
         """no_sync() for passes that are no block of a program: False begins it, True ends it."""
+        self.wait()
         self._sync = sync
         self._buckets.set_sync(sync)
 
@@ -113,6 +136,12 @@ class DistributedDataParallel(torch.nn.Module):
         self._buckets.mark_ready(index)
 
     def backward_ended(self) -> None:
+        if self._stand_ins and self._sync:
+            self._buckets.finish_launching()
+            self._travelling = dict(enumerate(self._stand_ins))
+            for index, stand_in in self._travelling.items():
+                self._gradients.parameters[index].grad = stand_in
+            return
         self._buckets.finish()
         self._follow()
         if not self._sync:
@@ -121,6 +150,34 @@ class DistributedDataParallel(torch.nn.Module):
             if not self._find_unused or self._buckets.has_gradient(index):
                 self._gradients.parameters[index].grad = self._gradients.views[index]
         torch.autograd.graph.increment_version(self._gradients.views)
+        self._step_ended()
+
+    def travelling_together(self) -> list[list[int]]:
+        """Parameters by bucket, in the order in which they are averaged."""
+        return self._buckets.plan()
+
+    def wait_for(self, indices: list[int]) -> None:
+        """Until these parameters' gradients are averages."""
+        for index in indices:
+            self._buckets.wait(index)
+            self._travelling.pop(index).arrived()
+        if not self._travelling:
+            self._end_travels()
+
+    def wait(self) -> None:
+        """Until all gradients are, after a backward with ``wait_in_step``; otherwise they are anyway."""
+        if self._travelling:
+            self._end_travels()
+
+    def _end_travels(self) -> None:
+        self._buckets.finish()
+        self._follow()
+        rest, self._travelling = self._travelling, {}
+        for stand_in in rest.values():
+            stand_in.arrived()
+        self._step_ended()
+
+    def _step_ended(self) -> None:
         if self.tuning is not None:
             self.tuning.end_step()
             self._follow()

@@ -8,7 +8,7 @@ import math
 
 import torch
 
-from weft import backend, local
+from weft import backend, local, travelling
 from weft.optim.cores import GpuCore, HostCore, Inputs
 from weft.optim.slots import Slot
 
@@ -200,6 +200,9 @@ class FusedOptimizer:
         """A step of gradients that are still multiplied by 1/inv_scale, unless not `apply`. With `found_inf` they are
         looked at first, and where one is not finite that becomes 1 and the step is skipped. One pass over gradients for
         this and for max_norm, one over everything."""
+        if apply and found_inf is None and self._max_norm is None:
+            return self._step_on_arrival(parameters, inv_scale)
+        travelling.await_all(parameters)
         gradients = [self._gradient(parameter) for parameter in parameters]
         clip = 1.0
         if found_inf is not None or self._max_norm is not None:
@@ -218,6 +221,14 @@ class FusedOptimizer:
         elif self._zero_gradients:
             for gradient in gradients:
                 gradient.zero_()
+        self._remember_zeros(parameters)
+
+    def _step_on_arrival(self, parameters, inv_scale: float):
+        """The same where nothing has to be known of all gradients first: those that are still being averaged are taken as
+        they come."""
+        self._bring_up_to_date(parameters)
+        for some in travelling.in_order_of_arrival(parameters):
+            self._update(some, [self._gradient(parameter) for parameter in some], Inputs(inv_scale))
         self._remember_zeros(parameters)
 
     @torch.no_grad()
