@@ -176,6 +176,8 @@ class Bucketer {
   /// Waits for the bucket that holds tensor `index` only. @throws Error{invalid_argument} unless finish_launching()
   /// came first.
   void wait(std::size_t index);
+  /// On the host: whether wait(index) would return, or throw, at once. @throws as wait() does for its arguments.
+  [[nodiscard]] bool has_arrived(std::size_t index) const;
   /// The first half of finish(): launches what is left without waiting. finish() must follow.
   void finish_launching();
 

@@ -112,6 +112,9 @@ void Bucketer::finish() {
 void Bucketer::wait(std::size_t index) {
   impl_->wait(index);
 }
+bool Bucketer::has_arrived(std::size_t index) const {
+  return impl_->has_arrived(index);
+}
 void Bucketer::finish_launching() {
   impl_->finish_launching();
 }

@@ -45,6 +45,8 @@ class Bucketer::Impl final : FailsOnce {
   void finish();
   void finish_launching();
   void wait(std::size_t index);
+  [[nodiscard]] bool has_arrived(std::size_t index) const;
+  void check_launched(char const* call, std::size_t index) const;
   void reconfigure(BucketSettings const& settings);
   [[nodiscard]] BucketPlan plan_under(BucketSettings const& settings) const;
   [[nodiscard]] BucketSettings settings() const noexcept {

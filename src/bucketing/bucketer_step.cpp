@@ -120,14 +120,23 @@ void Bucketer::Impl::wait_for_bucket(std::size_t bucket) {
   if (join_ && divided_[bucket] == 0) divide_by_active(bucket);
 }
 
-void Bucketer::Impl::wait(std::size_t index) {
+void Bucketer::Impl::check_launched(char const* call, std::size_t index) const {
   check_usable();
-  tracker_.check_index("wait", index);
-  if (!all_launched_) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("bucketer: wait({}): call finish_launching() first, else the bucket may never start", index));
-  }
+  tracker_.check_index(call, index);
+  if (all_launched_) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("bucketer: {}({}): call finish_launching() first, else the bucket may never start", call, index));
+}
+
+bool Bucketer::Impl::has_arrived(std::size_t index) const {
+  check_launched("has_arrived", index);
+  auto const& sent = sent_[tracker_.bucket_of(index)];
+  return sent.done.test() && sent.begun.test();
+}
+
+void Bucketer::Impl::wait(std::size_t index) {
+  check_launched("wait", index);
   guarded([&] {
     wait_for_bucket(tracker_.bucket_of(index));
     unused_.settle(storage_, index);

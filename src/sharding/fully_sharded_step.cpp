@@ -165,11 +165,18 @@ void FullySharded::Impl::update_unit(std::size_t unit) {
   gatherer_.launch_first(updated_);
 }
 
-// Those that had no gradients come last.
+// Of what has arrived first what the next forward needs first: so its gather travels while the others are updated. A
+// GPU's host cannot tell, and enqueues in the order of arrival. Those that had no gradients come last.
 void FullySharded::Impl::update_as_they_arrive() {
-  for (std::size_t const unit : reducer_.sent()) {
-    reducer_.wait_for(unit);
-    update_unit(unit);
+  auto const is_due = [this](std::size_t unit) { return reducer_.is_sent(unit) && updated_[unit] == 0; };
+  for (std::size_t const oldest : reducer_.sent()) {
+    while (is_due(oldest)) {
+      std::size_t next = 0;
+      while (next < units_.size() && !(is_due(next) && !compute_ && reducer_.has_arrived(next))) ++next;
+      if (next == units_.size()) next = oldest;
+      reducer_.wait_for(next);
+      update_unit(next);
+    }
   }
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (updated_[unit] == 0) update_unit(unit);

@@ -257,6 +257,11 @@ void UnitReducer::wait_for(std::size_t unit) {
   state.works.clear();
 }
 
+bool UnitReducer::has_arrived(std::size_t unit) const noexcept {
+  State const& state = states_[unit];
+  return state.works.empty() || state.done.query();
+}
+
 void UnitReducer::zero_unsent() const {
   for (std::size_t unit = 0; unit < states_.size(); ++unit) {
     if (states_[unit].summed) continue;

@@ -59,6 +59,8 @@ class UnitReducer {
 
   /// Blocks until the sums of a unit, if it has any, are in its shards.
   void wait_for(std::size_t unit);
+  /// Whether that would not block. Not on a GPU, for whose streams alone there is something to wait.
+  [[nodiscard]] bool has_arrived(std::size_t unit) const noexcept;
   /// Units with gradients since end_step(), in the order they were first sent.
   [[nodiscard]] std::vector<std::size_t> const& sent() const noexcept { return sent_; }
   /// Of a unit without gradients they are zeros.

@@ -75,6 +75,7 @@ class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
   void finish_reductions();
   void update_as_they_arrive();
   void update_and_gather_from_the_last();
+  void update_and_gather_as_they_arrive(std::uint32_t tag);
   void look_at(BufferView shard);
   void judge_again();
   void make_device_judge();
@@ -93,6 +94,9 @@ class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
   }
   void wait_for_gradient(ShardPiece const& piece) override {
     if (!reduced_) bucketer_.wait(piece.tensor);
+  }
+  [[nodiscard]] bool has_arrived(ShardPiece const& piece) const {
+    return reduced_ || bucketer_.has_arrived(piece.tensor);
   }
   [[nodiscard]] bool has_gradient(ShardPiece const& piece) const override {
     return bucketer_.has_gradient(piece.tensor);

@@ -119,6 +119,9 @@ void ZeroOptimizer::Impl::step(StepInputs const& inputs) {
     forget_updates();
     if (judges && options_.overlap && !shards_.needs_norms()) {
       update_and_gather_from_the_last();
+    } else if (options_.overlap && !compute_ && !options_.hook && !shards_.needs_norms()) {
+      update_and_gather_as_they_arrive(settings_.tag());
+      if (!reduced_) finish_reductions();
     } else {
       if (shards_.needs_norms()) {
         explained(true, [&] { update_with_norms({options_.stream, {}, settings_.tag()}); });
@@ -145,6 +148,29 @@ void ZeroOptimizer::Impl::update_as_they_arrive() {
     wait_for_gradient(pieces.front());
     update(pieces);
   }
+}
+
+// Of what has arrived first what the next forward needs first, the last buckets: so their gathers travel while the
+// others are updated. Gathers leave from the last bucket on, on all ranks, wherever what arrives when differs. (A GPU's
+// host cannot tell what has arrived, and a hook may send more of its own until the reductions are finished.)
+void ZeroOptimizer::Impl::update_and_gather_as_they_arrive(std::uint32_t tag) {
+  std::span<std::span<ShardPiece const> const> const buckets = shards_.by_bucket();
+  std::vector<char> updated(buckets.size());
+  for (std::size_t b = 0; b < buckets.size(); ++b) updated[b] = buckets[b].empty() ? 1 : 0;
+  std::size_t to_gather = buckets.size();
+  for (std::size_t oldest = 0; oldest < buckets.size();) {
+    for (; to_gather > 0 && updated[to_gather - 1] != 0; --to_gather) gathers_.launch(parameters_, to_gather - 1, tag);
+    if (updated[oldest] != 0) {
+      ++oldest;
+      continue;
+    }
+    std::size_t next = to_gather - 1;
+    while (next > oldest && (updated[next] != 0 || !has_arrived(buckets[next].front()))) --next;
+    wait_for_gradient(buckets[next].front());
+    update(buckets[next]);
+    updated[next] = 1;
+  }
+  for (; to_gather > 0; --to_gather) gathers_.launch(parameters_, to_gather - 1, tag);
 }
 
 // Every gradient is here, so updates can take the order in which the next forward needs parameters.
