@@ -205,6 +205,29 @@ TEST(Bucketer, WaitsForSingleTensorsOnceAllIsLaunched) {
   });
 }
 
+TEST(Bucketer, TellsWhatHasArrived) {
+  run_thread_ranks(2, [](Communicator& world) {
+    Stream stream = Stream::cpu({.name = "mine", .cpu = {}});
+    Bucketer bucketer(world, model(9, 3), {.limits = {4096, 4096}, .stream = stream});
+    EXPECT_THROW((void)bucketer.has_arrived(0), Error) << "nothing is launched";
+    std::atomic<bool> gate{false};
+    stream.enqueue([&] { gate.wait(false); });
+    for (std::size_t t = 0; t < 9; ++t) {
+      write_gradient(bucketer, world.rank(), 0, t);
+      bucketer.mark_ready(t);
+    }
+    bucketer.finish_launching();
+    for (std::size_t t = 0; t < 9; ++t) EXPECT_FALSE(bucketer.has_arrived(t)) << "the stream is not there yet";
+    EXPECT_THROW((void)bucketer.has_arrived(9), Error);
+    gate = true;
+    gate.notify_all();
+    bucketer.wait(0);  // of the last bucket
+    for (std::size_t t = 0; t < 9; ++t) EXPECT_TRUE(bucketer.has_arrived(t)) << "tensor " << t;
+    bucketer.finish();
+    expect_averages(bucketer, 2, 0);
+  });
+}
+
 TEST(Bucketer, MarksAreCheckedAndAStepSurvivesTheMistake) {
   run_thread_ranks(2, [](Communicator& world) {
     Bucketer bucketer(world, model(5, 11));
