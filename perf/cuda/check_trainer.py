@@ -84,14 +84,15 @@ def main():
         good = len(there) == 10 + 2 * len(STRATEGIES)
 
         def difference(one, other):
-            return max(abs(a - b) for a, b in zip(losses(folder, one), losses(folder, other), strict=True))
+            """The largest of all steps, and of which."""
+            return max((abs(a - b), step) for step, (a, b) in enumerate(zip(losses(folder, one), losses(folder, other), strict=True)))
 
         def compare(what, one, other, tolerance):
             if not {one, other} <= there:
                 print(f"{what}: not compared, a run failed")
                 return False
-            worst = difference(one, other)
-            print(f"{what}: largest difference of a loss {worst:.2e}, allowed {tolerance:.2g}: "
+            worst, step = difference(one, other)
+            print(f"{what}: largest difference of a loss {worst:.2e} (step {step}), allowed {tolerance:.2g}: "
                   f"{'holds' if worst <= tolerance else 'FAILS'}")
             return worst <= tolerance
 
@@ -104,12 +105,12 @@ def main():
             return equal
 
         good &= compare("fp32 beside the CPU", "fp32", "fp32-cpu", 1e-3)
-        for precision in ("bf16", "fp16"):
-            # Activations have 16 bits there and 32 on the CPU, so steps part as they do between types: no further than
-            # the type moves the CPU's own.
-            whole = {f"{precision}-cpu", "fp32-clip-cpu"} <= there
-            allowed = difference(f"{precision}-cpu", "fp32-clip-cpu") if whole else 0
-            good &= compare(f"{precision} beside the CPU", precision, f"{precision}-cpu", allowed)
+        # Activations have 16 bits there and 32 on the CPU, so steps part as they do between types: no further than bf16
+        # moves the CPU's own; fp16 rounds 8 times as fine. (What fp16 moves the CPU's own, whose activations it does
+        # not round, is chance: 0.0007 to 0.003.)
+        allowed = difference("bf16-cpu", "fp32-clip-cpu")[0] if {"bf16-cpu", "fp32-clip-cpu"} <= there else 0
+        good &= compare("bf16 beside the CPU", "bf16", "bf16-cpu", allowed)
+        good &= compare("fp16 beside the CPU", "fp16", "fp16-cpu", allowed / 8)
         for strategy in STRATEGIES:
             good &= compare(f"{strategy} of two ranks on one GPU beside the CPU", f"two-{strategy}", "fp32-cpu", 1e-3)
         for precision in ("fp32", "bf16", "fp16"):
