@@ -11,7 +11,6 @@ namespace weft::ucx {
 namespace {
 
 constexpr int kPollsPerLook = 64;  // looks at the clock
-constexpr int kPollsPerYield = 4;
 /// Longer than a small call takes; waking up afterwards costs little beside the wait. Polling for longer keeps what the
 /// kernel does for connections from this core, which may be the only one.
 constexpr auto kPatience = std::chrono::microseconds(50);
@@ -109,7 +108,7 @@ void Channel::await(Purpose const& purpose, std::function<bool()> const& ready, 
     if (has_failed()) throw_if_failed();
     if (progress_) progress_();
     auto const waited = Clock::now() - start;
-    if (waited < patience && (poll % kPollsPerYield != 0 || yielder_.yield())) {
+    if (waited < patience && yielder_.yield()) {
       if (poll % kPollsPerLook != 0) continue;
     } else {
       worker_.sleep(seen, nap);
