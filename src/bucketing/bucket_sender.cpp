@@ -121,12 +121,19 @@ BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t 
       storage.note_released(index, kept.bytes());
     });
   }
+  if (has_followers()) behind_all_.record(stream());
   return sent;
 }
 
+bool BucketSender::has_followers() const noexcept {
+  return on_shard_ != nullptr || collective_ == BucketCollective::reduce_scatter_and_release;
+}
+
+// Not for the whole stream, which has the next parameters' gathers by then.
 void BucketSender::wait_for_followers() {
   if (compute_) return on_shard_ ? follow(*compute_, stream()) : void();
-  if (has_hook() || on_shard_ || collective_ == BucketCollective::reduce_scatter_and_release) stream().synchronize();
+  if (has_hook()) return stream().synchronize();
+  if (has_followers()) behind_all_.synchronize();
 }
 
 }  // namespace weft

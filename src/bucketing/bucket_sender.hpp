@@ -55,6 +55,8 @@ class BucketSender {
   void wait_for_followers();
 
  private:
+  /// On the host: whether anything is enqueued behind buckets.
+  [[nodiscard]] bool has_followers() const noexcept;
   [[nodiscard]] Work call_hook(BucketPlan const& plan, std::size_t index, BufferView const& whole,
                                BufferView const& part);
   [[nodiscard]] Work collective(BufferView const& whole, BufferView const& part,
@@ -70,6 +72,7 @@ class BucketSender {
   CollectiveOptions call_;
   BucketHook hook_;
   std::vector<std::shared_ptr<WireFeedback>> feedback_;  ///< by bucket
+  Event behind_all_;                                     ///< of what is sent, where something follows on the host
 };
 
 }  // namespace weft

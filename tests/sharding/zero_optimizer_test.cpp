@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <string>
 
@@ -71,6 +73,39 @@ TEST_P(ZeroBits, SurvivePoisonUnusedGradientsAndAccumulation) {
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, ZeroBits, testing::ValuesIn(elementwise()),
                          [](auto const& kind) { return kind.param.name; });
+
+// Parameters travel until they are used: rank 0 comes out of its step while rank 1 has yet to begin one.
+TEST(ZeroOptimizer, AStepDoesNotWaitForItsGathers) {
+  for (ZeroStage const stage : kStages) {
+    std::atomic<int> stepped{0};
+    run_thread_ranks(2, [&](Communicator& world) {
+      std::vector<Buffer> memory;
+      ParameterGroup group{{}, AdamWOptions{.lr = 0.01}};
+      for (int i = 0; i < 6; ++i) {
+        memory.push_back(world.allocate(500, DataType::f32));
+        group.parameters.push_back(memory.back().view());
+      }
+      ZeroOptions options{.stage = stage};
+      options.buckets.limits = {4000, 4000, 4000};
+      options.buckets.rebuild = false;
+      ZeroOptimizer zero(world, {group}, options);
+      for (int step = 1; step <= 3; ++step) {
+        for (std::size_t i = 6; i-- > 0;) {
+          std::span<float> const gradient = floats(zero.gradient(i));
+          std::fill(gradient.begin(), gradient.end(), 1.0F);
+          zero.mark_ready(i);
+        }
+        if (world.rank() == 1) stepped.wait(step - 1);
+        zero.step();
+        if (world.rank() == 0) {
+          stepped = step;
+          stepped.notify_all();
+        }
+        zero.wait_parameters();
+      }
+    });
+  }
+}
 
 TEST(ZeroOptimizer, SixteenBitParametersFollowShardedMasters) {
   std::vector<TensorSpec> specs = model(12, 52);
