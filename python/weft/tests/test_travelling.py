@@ -1,5 +1,8 @@
 """DistributedDataParallel(wait_in_step=True): gradients that travel when backward returns are right for all who use them."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -100,6 +103,52 @@ def one_is_printed(model, _optimizer, _step):
     assert text == repr(next(model.parameters()).grad), text
 
 
+def all_are_scaled_in_place(model, _optimizer, _step):
+    for p in model.parameters():
+        p.grad *= 0.5
+
+
+def all_are_held_and_put_back(model, _optimizer, _step):
+    held = [p.grad for p in model.parameters()]
+    model.wait()
+    for p, gradient in zip(model.parameters(), held):
+        p.grad = gradient
+
+
+def all_are_swapped(model, _optimizer, _step):
+    """As wrong as without travelling: every parameter of a shape has another one's gradient."""
+    by_shape = {}
+    for p in model.parameters():
+        by_shape.setdefault(p.shape, []).append(p)
+    for mine in by_shape.values():
+        held = [p.grad for p in mine]
+        for p, gradient in zip(mine, held[1:] + held[:1]):
+            p.grad = gradient
+
+
+def one_is_copied(model, _optimizer, _step):
+    gradient = next(model.parameters()).grad
+    copies = [copy.deepcopy(gradient), pickle.loads(pickle.dumps(gradient)), torch.tensor(gradient.tolist())]
+    copies += [torch.from_numpy(gradient.numpy()), gradient.cpu(), gradient.detach(), gradient.data, gradient.view(-1).view(gradient.shape)]
+    model.wait()
+    assert all(torch.equal(one, next(model.parameters()).grad) for one in copies)
+
+
+def addresses_are_right(model, _optimizer, _step):
+    assert [p.grad.data_ptr() for p in model.parameters()] == [view.data_ptr() for view in model._gradients.views]
+
+
+def shapes_are_asked_for(model, _optimizer, _step):
+    """Which nobody waits for."""
+    waits = bool(model._stand_ins)
+    for p in model.parameters():
+        gradient = p.grad
+        assert (gradient.shape, gradient.dtype, gradient.device, gradient.layout) == (p.shape, p.dtype, p.device, p.layout)
+        assert gradient.numel() == p.numel() and gradient.size() == p.size() and not gradient.is_sparse and gradient.grad_fn is None
+    assert waits == all(type(p.grad) is TravellingGradient for p in model.parameters())
+
+
+MORE = [all_are_scaled_in_place, all_are_held_and_put_back, all_are_swapped, one_is_copied, addresses_are_right, shapes_are_asked_for]
 BETWEEN = [norm, wefts_norm, one_is_read, all_are_changed, some_are_replaced, some_are_dropped, all_are_awaited, one_is_printed]
 
 
@@ -107,7 +156,7 @@ def check_between(rank, between):
     assert_same(*(trained(rank, late, OPTIMIZERS["weft"], between) for late in (True, False)))
 
 
-@pytest.mark.parametrize("between", BETWEEN, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("between", BETWEEN + MORE, ids=lambda one: one.__name__)
 def test_whoever_uses_a_gradient_has_the_average(between):
     run_ranks(3, "weft", check_between, between)
 

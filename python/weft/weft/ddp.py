@@ -156,6 +156,9 @@ class DistributedDataParallel(torch.nn.Module):
         """Parameters by bucket, in the order in which they are averaged."""
         return self._buckets.plan()
 
+    def travels(self, index: int) -> bool:
+        return index in self._travelling
+
     def wait_for(self, indices: list[int]) -> None:
         """Until these parameters' gradients are averages."""
         for index in indices:
