@@ -33,7 +33,7 @@ class DistributedDataParallel(torch.nn.Module):
     wait_in_step                    backward does not wait for the last averages: step() of weft's optimizers updates what has come
                                     while the rest travels, where no norm of all gradients is asked for first. Until then .grad
                                     is a ``travelling.TravellingGradient``: what else computes with one waits, as wait() does.
-                                    Not with find_unused_parameters; on a GPU nobody waits anyway
+                                    Not while autotune tries, nor with find_unused_parameters; on a GPU nobody waits anyway
     autotune                        in so many first steps buckets of several sizes are tried, of equal bits, and the fastest
                                     kept (``tuning``); gradients move then, so neither data_ptr()s nor numpy() of them may be
                                     held. True: 100; 0 or False: none; absent: WEFT_AUTOTUNE, or none; none where bucket_cap_mb is given.
@@ -136,7 +136,9 @@ class DistributedDataParallel(torch.nn.Module):
         self._buckets.mark_ready(index)
 
     def backward_ended(self) -> None:
-        if self._stand_ins and self._sync:
+        # While settings are tried, a step's end is a call of all ranks: no place for who first uses a gradient.
+        settled = self.tuning is None or self.tuning.outcome is not None
+        if self._stand_ins and self._sync and settled:
             self._buckets.finish_launching()
             self._travelling = dict(enumerate(self._stand_ins))
             for index, stand_in in self._travelling.items():
