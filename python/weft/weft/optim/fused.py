@@ -226,6 +226,8 @@ class FusedOptimizer:
     def _step_on_arrival(self, parameters, inv_scale: float):
         """The same where nothing has to be known of all gradients first: those that are still being averaged are taken as
         they come."""
+        for parameter in parameters:
+            self._gradient(parameter)  # refused before anything changes
         self._bring_up_to_date(parameters)
         for some in travelling.in_order_of_arrival(parameters):
             self._update(some, [self._gradient(parameter) for parameter in some], Inputs(inv_scale))
