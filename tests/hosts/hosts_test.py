@@ -365,14 +365,21 @@ class Leftovers(unittest.TestCase):
         command = [sys.executable, str(pathlib.Path(__file__).with_name("run_on_hosts.py")), "--start", "torchrun", "--", "sleep", "1234.5"]
 
         def sleepers():
-            lines = [path.read_bytes() for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-            return sum(line.startswith(b"sleep\0001234.5") for line in lines)
+            found = 0
+            for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+                try:
+                    found += path.read_bytes().startswith(b"sleep\0001234.5")
+                except OSError:  # it has just ended
+                    continue
+            return found
 
-        with subprocess.Popen(command) as run:
+        run = subprocess.Popen(command)
+        try:
             until(lambda: sleepers() == 2, lambda: "both ranks")
+        finally:  # whatever was raised: who waits for the run itself waits for the ranks
             run.send_signal(signal.SIGKILL)
             run.wait(kPatience)
-            until(lambda: sleepers() == 0, lambda: "the ranks' end")
+        until(lambda: sleepers() == 0, lambda: "the ranks' end")
 
 
 if __name__ == "__main__":
