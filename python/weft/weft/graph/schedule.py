@@ -56,7 +56,8 @@ def capacity_of(memory, step: step_graph.StepGraph, cluster: str) -> int:
 def launches_of(plan: dict, step: step_graph.StepGraph) -> list[list[fx.Node]]:
     """Nodes in the order in which they are issued; those of one list are sent as one.
 
-    A collective is issued before what is computed when its link is free for it, so that it need not wait for the end of that;
+    A collective is issued before what is computed when its link is free for it, or begins with it, so that it need not wait for
+    the end of that;
     and where it waits for another collective, after what is computed meanwhile.
     """
     ended = {}  # of an operator: when
@@ -65,8 +66,10 @@ def launches_of(plan: dict, step: step_graph.StepGraph) -> list[list[fx.Node]]:
         computing = resource == "compute"
         position = len(placed)
         if not computing:
+            while position > 0 and placed[position - 1][2] and placed[position - 1][0] >= start < placed[position - 1][1]:
+                position -= 1
             needed = max((ended.get(one, 0.0) for op in ops for one in _producers(step, op)), default=0.0)
-            if placed and placed[-1][2] and needed <= placed[-1][0] < start < placed[-1][1]:
+            if position > 0 and placed[position - 1][2] and needed <= placed[position - 1][0] < start < placed[position - 1][1]:
                 position -= 1
         placed.insert(position, (start, end, computing, ops))
         ended.update(dict.fromkeys(ops, end))
