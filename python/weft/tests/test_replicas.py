@@ -1,6 +1,7 @@
 """weft.DistributedDataParallel trains as torch's does, to the bit, and names what is wrong with a model."""
 
 import copy
+import functools
 import gc
 import weakref
 
@@ -155,6 +156,43 @@ def check_wrong_use(rank):
 
 def test_wrong_use_is_named():
     run_ranks(2, "weft", check_wrong_use)
+
+
+class Failing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ArithmeticError("of the user's")
+
+
+def check_left_backward(rank, make):
+    first, second = nn.Linear(8, 8), nn.Linear(8, 8)
+    module = nn.Sequential(first, second)
+    model = make(module) or module
+    first.register_forward_hook(lambda module, args, output: Failing.apply(output))
+    assert "of the user's" in error_of(model(torch.ones(1, 8)).sum().backward)
+    assert "backward was left by an exception" in error_of(lambda: model(torch.ones(1, 8)))
+
+
+def make_zero(stage, module):
+    module.optimizer = weft.ZeroOptimizer(module, weft.optim.SGD, stage=stage, lr=0.1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        weft.DistributedDataParallel,
+        functools.partial(weft.DistributedDataParallel, wait_in_step=True),
+        functools.partial(make_zero, 1),
+        functools.partial(make_zero, 2),
+    ],
+    ids=["ddp", "waits in step", "zero1", "zero2"],
+)
+def test_a_backward_left_by_an_exception_is_named(make):
+    run_ranks(2, "weft", check_left_backward, make)
 
 
 def check_gloo(rank):

@@ -149,7 +149,18 @@ def shapes_are_asked_for(model, _optimizer, _step):
     assert waits == all(type(p.grad) is TravellingGradient for p in model.parameters())
 
 
-MORE = [all_are_scaled_in_place, all_are_held_and_put_back, all_are_swapped, one_is_copied, addresses_are_right, shapes_are_asked_for]
+def the_module_is_converted_in_place(model, _optimizer, _step):
+    """Which asks each gradient for another of the same type."""
+    model.module.to(torch.float32)
+    model.module.share_memory()
+
+
+def data_are_exchanged(model, _optimizer, _step):
+    for p in model.parameters():
+        p.grad.data.mul_(2)
+
+
+MORE = [the_module_is_converted_in_place, data_are_exchanged, all_are_scaled_in_place, all_are_held_and_put_back, all_are_swapped, one_is_copied, addresses_are_right, shapes_are_asked_for]
 BETWEEN = [norm, wefts_norm, one_is_read, all_are_changed, some_are_replaced, some_are_dropped, all_are_awaited, one_is_printed]
 
 
@@ -160,6 +171,27 @@ def check_between(rank, between):
 @pytest.mark.parametrize("between", BETWEEN + MORE, ids=lambda one: one.__name__)
 def test_whoever_uses_a_gradient_has_the_average(between):
     run_ranks(3, "weft", check_between, between)
+
+
+def check_closures(rank):
+    """LBFGS runs backward several times in a step."""
+    results = []
+    for late in (True, False):
+        model = wrapped(rank, late)
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = loss_of(model, rows_of(rank, dist.get_world_size(), batch(0, ROWS)))
+            loss.backward()
+            return loss
+
+        results.append(([optimizer.step(closure).item() for _ in range(2)], [p.detach().clone() for p in model.parameters()]))
+    assert_same(*results)
+
+
+def test_steps_with_several_backwards():
+    run_ranks(2, "weft", check_closures)
 
 
 def check_passes(rank):

@@ -99,6 +99,7 @@ class DistributedDataParallel(torch.nn.Module):
 
     def before_forward(self) -> None:
         """What forward() does ahead of the module's, for who calls the module itself. Collective."""
+        self._gradients.check_ended("DistributedDataParallel")
         self.wait()
         replicas.check_unchanged(self.module, self._gradients.named, self._gradients.views, "DistributedDataParallel", False)
         if self.tuning is not None and not self.training:

@@ -149,6 +149,14 @@ class GradientViews:
         self._in_backward = False
         self._owner().backward_ended()
 
+    def check_ended(self, wrapper: str) -> None:
+        """Before a forward: raises where the backward before did not come to its end."""
+        if self._in_backward and torch._C._current_graph_task_id() == -1:
+            raise RuntimeError(
+                f"weft.{wrapper}: backward was left by an exception; ranks may have sent different gradients, so begin again from "
+                "a checkpoint"
+            )
+
     def hand_over(self, index: int) -> None:
         """From now on until forget() the gradient is not the program's."""
         self._handed[index] = self.views[index]._version

@@ -52,6 +52,7 @@ class BucketSharding:
         return position
 
     def _before_forward(self):
+        self._gradients.check_ended("ZeroOptimizer")
         kept = self._tensors if self._arrivals is None else self._arrivals.kept()
         replicas.check_unchanged(self._module, self._named, kept, "ZeroOptimizer")
         if self._arrivals is None:
