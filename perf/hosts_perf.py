@@ -25,6 +25,8 @@ from compare import geometric_mean, text_of  # noqa: E402
 from peers.catalogue import UCX, Setup, Unavailable, compile_loop, run  # noqa: E402
 
 LARGE = 4 << 20  # from which on the link's rate is the bar
+SMALL = 1024  # up to which one message each way is all that there is to do
+LIMIT = "UCX itself"
 GOODPUT_BAR, MEAN_BAR = 0.95, 1.5
 # A stream each way at once: what an all_reduce of two hosts does. Prints MB/s received, from the first byte to the last.
 STREAM = """
@@ -89,14 +91,17 @@ def stream(hosts, ways):
 
 
 class Library:
-    """`launch(per_host, sizes)` runs it on the hosts and gives the text of its JSON lines."""
+    """`launch(per_host, sizes)` runs it on the hosts and gives the text of its JSON lines, None where it has nothing to say."""
 
     def __init__(self, name, launch):
         self.name, self.launch = name, launch
 
     def measure(self, per_host, sizes):
         """bytes → microseconds."""
-        lines = [json.loads(line) for line in self.launch(per_host, sizes).splitlines() if line.startswith("{")]
+        text = self.launch(per_host, sizes)
+        if text is None:
+            return {}
+        lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
         if not lines or any(line.get("wrong", 0) for line in lines):
             raise Unavailable(f"{self.name}: wrong results, or none")
         return {line["bytes"]: line["call_us"] for line in lines}
@@ -140,15 +145,26 @@ def libraries_of(options, hosts):
 
     flags = run(["mpicc", "--showme:compile"], "mpicc").split() + run(["mpicc", "--showme:link"], "mpicc").split()
     os.makedirs(options.folder, exist_ok=True)
-    loop = compile_loop(Setup(options.build, options.folder, False), "system", ["-DOMPI_SKIP_MPICXX=1", *flags])
+    setup, flags = Setup(options.build, options.folder, False), ["-DOMPI_SKIP_MPICXX=1", *flags]
+    loop = compile_loop(setup, "system", flags)
+
+    def ucx(per_host, sizes):
+        small = [size for size in sizes if size <= SMALL] if per_host == 1 else []
+        if not small:
+            return None
+        return over_mpirun(hosts, lambda _: [exchange, iterations, "1", *map(str, small)],
+                           ["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"])(per_host, small)
+
     def weft_over_mpi(per_host, sizes):
         """With shared memory inside hosts, where they have several ranks."""
         return over_mpirun(hosts, weft, ["-x", f"WEFT_BACKEND={'hierarchical' if per_host > 1 else 'mpi'}"])(per_host, sizes)
 
+    exchange = compile_loop(setup, "system", [*flags, "-lucp", "-lucs"], ["ucx_loop.cpp"])
     found = [Library("weft", over_mpirun(hosts, weft, [])),
              Library("weft over mpi", weft_over_mpi),
              Library("Open MPI ob1", over_mpirun(hosts, mpi, ["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"])),
-             Library("Open MPI ucx", over_mpirun(hosts, mpi, UCX))]
+             Library("Open MPI ucx", over_mpirun(hosts, mpi, UCX)),
+             Library(LIMIT, ucx)]
     if os.path.exists(options.python):
         found.append(Library("Gloo", without_mpi(hosts, gloo, {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"})))
     else:
@@ -186,7 +202,10 @@ def report(per_host, goodput, best, sizes):
     print(f"# {'bytes':>9}" + "".join(f"  {name:>14}" for name in best))
     for size in sizes:
         print(f"{size:>11}" + "".join(f"  {text_of(figures.get(size, float('nan'))):>14}" for figures in best.values()))
-    others = [figures for name, figures in best.items() if not is_ours(name)]
+    others = [figures for name, figures in best.items() if not is_ours(name) and name != LIMIT]
+    for name, figures in best.items():
+        if LIMIT in best and name != LIMIT and not name.startswith("Gloo"):
+            print(f"# {name}: {geometric_mean([figures[size] / limit for size, limit in best[LIMIT].items()]):.2f} x {LIMIT}")
     return any([judge_all(f"{name}, {per_host} a host", per_host, each_way, figures, others)
                 for name, figures in best.items() if is_ours(name)])
 

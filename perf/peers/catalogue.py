@@ -81,11 +81,11 @@ def package_version(home, package):
     return run([os.path.join(home, "bin/python"), "-c", code], "reading a version").strip()
 
 
-def compile_loop(setup, name, flags):
-    """The MPI loop as a program of one MPI; compiled again when its sources or libweft_perf_loop changed."""
-    program = os.path.join(setup.folder, f"mpi_loop.{name}")
+def compile_loop(setup, name, flags, sources=("mpi_loop.cpp", "mpi_calls.cpp")):
+    """The loop as a program of one MPI; compiled again when its sources or libweft_perf_loop changed."""
+    program = os.path.join(setup.folder, f"{os.path.splitext(sources[0])[0]}.{name}")
     archive = os.path.join(setup.build, "lib/libweft_perf_loop.a")
-    sources = [os.path.join(PERF, "peers", source) for source in ("mpi_loop.cpp", "mpi_calls.cpp")]
+    sources = [os.path.join(PERF, "peers", source) for source in sources]
     if not os.path.exists(archive):
         raise Unavailable(f"{archive} is missing; build weft_perf_loop")
     newest = max(os.path.getmtime(path) for path in [archive, *sources])

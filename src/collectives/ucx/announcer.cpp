@@ -46,15 +46,15 @@ void Announcer::run(Purpose const& purpose, Call const& call, void const* mine) 
   // Ranks whose calls differ may send more than this one expects.
   auto const ranks = static_cast<std::size_t>(n);
   capacity_ = sizeof(Header) + std::max(kMostBytes, ranks * most_combined_at_once(ranks));
-  outgoing_.resize(std::max(outgoing_.size(), sizeof(Header) + blocks * bytes_));
+  outgoing_.resize(std::max(outgoing_.size(), sizeof(Header) + std::max(blocks * bytes_, sizeof differing_)));
   incoming_.resize(std::max(incoming_.size(), capacity_));
   if (mine != nullptr && bytes_ > 0) std::memcpy(outgoing_.data() + sizeof(Header), mine, bytes_);
   for (int have = 1; have < n; have *= 2) step(purpose, have);
   if (call.met != nullptr) *call.met = std::chrono::steady_clock::now();
   if (header_.other == kNone) return;
-  throw Error(ErrorCode::mismatch, describe_mismatch(call.sequence, channel_.rank(), call.contract, header_.other,
-                                                     header_.differing.unpack()) +
-                                       " (nothing was moved)");
+  throw Error(ErrorCode::mismatch,
+              describe_mismatch(call.sequence, channel_.rank(), call.contract, header_.other, differing_.unpack()) +
+                  " (nothing was moved)");
 }
 
 void Announcer::step(Purpose const& purpose, int have) {
@@ -63,10 +63,14 @@ void Announcer::step(Purpose const& purpose, int have) {
   auto const gives = blocks_in(channel_.rank(), count) * bytes_;
   auto const gets = blocks_in(channel_.rank() + have, count) * bytes_;
   std::memcpy(outgoing_.data(), &header_, sizeof header_);
-  swap(purpose, have, gives);
+  auto const differs = header_.other != kNone;
+  if (differs) std::memcpy(outgoing_.data() + sizeof header_, &differing_, sizeof differing_);
+  swap(purpose, have, differs ? sizeof differing_ : gives);
   Header theirs;
   std::memcpy(&theirs, incoming_.data(), sizeof theirs);
-  note(theirs);
+  PackedContract differing = theirs.contract;
+  if (theirs.other != kNone) std::memcpy(&differing, incoming_.data() + sizeof theirs, sizeof differing);
+  note(theirs, differing);
   if (header_.other != kNone || gets == 0) return;
   auto const place = root_ == kNone ? static_cast<std::size_t>(have) * bytes_ : 0;
   std::memcpy(outgoing_.data() + sizeof(Header) + place, incoming_.data() + sizeof(Header), gets);
@@ -96,14 +100,14 @@ void Announcer::swap(Purpose const& purpose, int distance, std::size_t gives) {
   }
 }
 
-void Announcer::note(Header const& theirs) noexcept {
+void Announcer::note(Header const& theirs, PackedContract const& differing) noexcept {
   if (header_.other != kNone) return;
   if (theirs.contract != header_.contract) {
     header_.other = theirs.rank;
-    header_.differing = theirs.contract;
+    differing_ = theirs.contract;
   } else if (theirs.other != kNone) {
     header_.other = theirs.other;
-    header_.differing = theirs.differing;
+    differing_ = differing;
   }
 }
 

@@ -106,7 +106,6 @@ void UcxBackend::leave_behind(std::shared_ptr<Leftover> leftover) {
 void UcxBackend::run(Call const& call) {
   auto const purpose = purpose_of(call);
   channel_.enter(call.sequence);
-  transport_.set_purpose(purpose);
   try {
     run_checked(call, purpose);
   } catch (std::bad_alloc const&) {  // the others wait for this rank
@@ -134,6 +133,7 @@ void UcxBackend::look_around(Call const& inside, int peer, std::function<bool()>
 void UcxBackend::run_checked(Call const& call, Purpose const& purpose) {
   auto const choice = choose(call);
   if (is_small(call, choice.seconds)) return run_small(call, purpose);
+  transport_.set_purpose(purpose);
   if (wants_puts(call)) {
     if (run_puts(call, purpose)) return;
   } else {
