@@ -77,7 +77,7 @@ Job read_job() {
   std::string const identity = fmt::format("{}/{}/{}", optional("MASTER_ADDR"), optional("TORCHELASTIC_RUN_ID"),
                                            optional("TORCHELASTIC_RESTART_COUNT"));
   job.name = fmt::format("weft-{}-{}-{:016x}", getuid(), port, hash(identity));
-  job.token = hash(fmt::format("{}/{}/{}", job.name, identity, job.size));
+  job.token = hash(fmt::format("{}/{}", job.name, identity));
   return job;
 }
 
@@ -88,13 +88,13 @@ struct Hello {
   std::int32_t rank;
   std::int32_t size;
 };
-constexpr char kMagic[8] = {'w', 'e', 'f', 't', 'b', 's', '0', '1'};
+constexpr char kMagic[8] = {'w', 'e', 'f', 't', 'b', 's', '0', '2'};
 
 /// Rank 0's answers and every rank's contributions begin with one of these.
-enum class Status : std::uint32_t { ok, peer_lost, timeout, mismatch };
+enum class Status : std::uint32_t { ok, peer_lost, timeout, mismatch, other_world };
 struct Header {
   Status status;
-  std::int32_t rank;    ///< whom the status is about
+  std::int32_t rank;    ///< whom the status is about; of other_world: rank 0's WORLD_SIZE
   std::uint64_t bytes;  ///< payload that follows
 };
 
@@ -154,7 +154,13 @@ class TorchrunBootstrap final : public Bootstrap {
     if (connection.receive(std::as_writable_bytes(std::span(&hello, 1)), soon) != StreamSocket::Result::ok)
       return false;
     if (std::memcmp(hello.magic, kMagic, sizeof kMagic) != 0 || hello.token != job_.token) return false;
-    if (hello.size != job_.size || hello.rank <= 0 || hello.rank >= job_.size) return false;
+    if (hello.size !=
+        job_.size) {  // one that was started otherwise, or one of before a rescaling, that is about to end
+      other_world_ = hello;
+      (void)connection.send(bytes_of(Header{Status::other_world, job_.size, 0}), soon);
+      return false;
+    }
+    if (hello.rank <= 0 || hello.rank >= job_.size) return false;
     StreamSocket& place = peers_[static_cast<std::size_t>(hello.rank)];
     if (place.is_open()) {
       throw Error(ErrorCode::invalid_argument,
@@ -170,10 +176,14 @@ class TorchrunBootstrap final : public Bootstrap {
       if (!peers_[static_cast<std::size_t>(peer)].is_open())
         missing += fmt::format("{}{}", missing.empty() ? "" : ", ", peer);
     }
+    std::string const came = other_world_
+                                 ? fmt::format(" (RANK={} came with WORLD_SIZE={}, rank 0 has {}: give all the same)",
+                                               other_world_->rank, other_world_->size, job_.size)
+                                 : "";
     throw Error(
         ErrorCode::timeout,
-        fmt::format("torchrun bootstrap: rank {} did not connect to rank 0 within {} ms; WEFT_TIMEOUT sets the limit",
-                    missing, timeout_.count()));
+        fmt::format("torchrun bootstrap: rank {} did not connect to rank 0 within {} ms{}; WEFT_TIMEOUT sets the limit",
+                    missing, timeout_.count(), came));
   }
 
   void join(Deadline deadline) {
@@ -212,6 +222,10 @@ class TorchrunBootstrap final : public Bootstrap {
       case Status::mismatch:
         throw Error(ErrorCode::mismatch,
                     fmt::format("start-up exchange: rank {} and rank 0 passed different sizes", about));
+      case Status::other_world:
+        throw Error(ErrorCode::mismatch,
+                    fmt::format("torchrun bootstrap: rank {} has WORLD_SIZE={}, rank 0 has {}; give all the same",
+                                job_.rank, job_.size, about));
       default:
         throw Error(ErrorCode::peer_lost,
                     fmt::format("rank {} died or left before it joined the start-up exchange (seen by rank {})", about,
@@ -287,7 +301,8 @@ class TorchrunBootstrap final : public Bootstrap {
 
   Job job_;
   std::chrono::milliseconds timeout_;
-  std::vector<StreamSocket> peers_;  ///< rank 0: by rank, [0] unused; others: [0] is rank 0
+  std::optional<Hello> other_world_;  ///< rank 0: what one of another WORLD_SIZE said
+  std::vector<StreamSocket> peers_;   ///< rank 0: by rank, [0] unused; others: [0] is rank 0
 };
 
 }  // namespace

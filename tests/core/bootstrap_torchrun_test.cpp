@@ -156,6 +156,17 @@ TEST(TorchrunBootstrap, RanksThatNeverConnectAreNamed) {
   expect_contains(alone[0].output, "timeout: torchrun bootstrap: rank 0 did not listen for rank 1");
 }
 
+TEST(TorchrunBootstrap, AnotherWorldSizeIsNamedByBoth) {
+  std::string const id = unique_id();
+  auto const exits = test::run_forked(2, [&](int rank) {
+    set_environment(rank, 2 + rank, id);
+    (void)torchrun_bootstrap(with_timeout(test::kImpatience));
+    return 0;
+  });
+  expect_contains(exits[0].output, "RANK=1 came with WORLD_SIZE=3, rank 0 has 2");
+  expect_contains(exits[1].output, "mismatch: torchrun bootstrap: rank 1 has WORLD_SIZE=3, rank 0 has 2");
+}
+
 TEST(TorchrunBootstrap, ARankThatAppearsTwiceIsAnError) {
   std::string const id = unique_id();
   auto const exits = test::run_forked(3, [&](int process) {

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -220,6 +222,16 @@ TEST(SimulateProgram, Draws) {
   EXPECT_EQ(result.code, 0) << result.output;
   EXPECT_TRUE(std::filesystem::exists(path));
   std::filesystem::remove(path);
+}
+
+TEST(SimulateProgram, WhatCannotBeDrawnIsToldFirst) {
+  auto const program = std::filesystem::temp_directory_path() / ("weft-simulate-" + std::to_string(getpid()));
+  std::filesystem::copy_file(WEFT_SIMULATE_PROGRAM, program);  // far from any script
+  auto const result = test::run_shell(program.string() + " --ranks 4 --bytes 1K --plot " + program.string() + ".png");
+  std::filesystem::remove(program);
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.output.find("--plot: there is no plot_simulation.py"), std::string::npos) << result.output;
+  EXPECT_EQ(result.output.find("KiB"), std::string::npos) << result.output;
 }
 
 }  // namespace

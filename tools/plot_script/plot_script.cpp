@@ -4,11 +4,15 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 
 namespace weft::plot_tool {
 namespace {
+
+/// The system's python3 has the system's matplotlib, where another one comes first and has none.
+constexpr char const* kPython = "python=python3; $python -c 'import matplotlib' 2>/dev/null || python=/usr/bin/python3";
 
 std::string find_script(char const* script) {
   std::error_code none;
@@ -27,11 +31,18 @@ std::string quoted(std::string const& text) {
   return word + "'";
 }
 
+void check_plot_script(char const* script) {
+  (void)find_script(script);
+  auto const command = fmt::format("{}; $python -c 'import matplotlib' 2>/dev/null", kPython);
+  if (std::system(command.c_str()) != 0) {
+    throw std::runtime_error(
+        "--plot: no python3 with matplotlib is here (Debian and Ubuntu: apt-get install "
+        "python3-matplotlib)");
+  }
+}
+
 void run_plot_script(char const* script, std::string const& arguments, std::string_view input) {
-  // The system's python3 has the system's matplotlib, where another one comes first and has none.
-  std::string const command = fmt::format(
-      "python=python3; $python -c 'import matplotlib' 2>/dev/null || python=/usr/bin/python3; exec $python {} {}",
-      quoted(find_script(script)), arguments);
+  std::string const command = fmt::format("{}; exec $python {} {}", kPython, quoted(find_script(script)), arguments);
   // A script that ends early is told by its exit code.
   auto* const before = std::signal(SIGPIPE, SIG_IGN);
   std::FILE* const pipe = popen(command.c_str(), "w");

@@ -9,6 +9,10 @@ namespace weft::plot_tool {
 /// input. @throws std::runtime_error that begins with "--plot: " where it is not there or does not end well
 void run_plot_script(char const* script, std::string const& arguments, std::string_view input);
 
+/// Before long work whose result run_plot_script() draws. @throws std::runtime_error likewise where the script is not
+/// there, or no python3 with matplotlib
+void check_plot_script(char const* script);
+
 /// As one word of a shell's command.
 [[nodiscard]] std::string quoted(std::string const& text);
 

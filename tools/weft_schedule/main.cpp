@@ -58,6 +58,7 @@ void check_files(Settings const& settings) {
   if (!is_named) inputs.push_back({"--cluster", settings.cluster});
   weft::tool_output::check_distinct(outputs, inputs);
   for (auto const& output : outputs) weft::tool_output::check_writable(output.path);
+  if (!settings.picture.empty()) check_drawing();
 }
 
 /// Where the table goes: what is written to standard output is for a program, and stands there alone.

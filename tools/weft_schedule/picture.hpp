@@ -10,4 +10,7 @@ namespace weft::schedule_tool {
 /// @throws std::runtime_error where there is no script, or where it could not draw (it has said why on standard error).
 void draw(nlohmann::ordered_json const& plan, nlohmann::ordered_json const& report, std::string const& path);
 
+/// Before a plan is made that draw() is to draw. @throws std::runtime_error where it cannot
+void check_drawing();
+
 }  // namespace weft::schedule_tool

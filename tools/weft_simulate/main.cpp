@@ -33,6 +33,8 @@ nlohmann::ordered_json tell(Settings const& settings) {
   return report_json(settings, rows);
 }
 
+constexpr char const* kPlotScript = "plot_simulation.py";
+
 void run(Settings const& settings) {
   auto const presets = preset_names();
   bool const is_preset = std::find(presets.begin(), presets.end(), settings.topology_name) != presets.end();
@@ -40,11 +42,11 @@ void run(Settings const& settings) {
                  {{"--topology", is_preset ? "" : settings.topology_name}});
   check_writable(settings.json);
   check_writable(settings.picture);
+  if (!settings.picture.empty()) weft::plot_tool::check_plot_script(kPlotScript);
   auto const report = tell(settings);
   weft::tool_output::write_file(settings.json, [&](std::ostream& out) { out << report.dump(2) << '\n'; });
   if (settings.picture.empty()) return;
-  weft::plot_tool::run_plot_script("plot_simulation.py", "- " + weft::plot_tool::quoted(settings.picture),
-                                   report.dump());
+  weft::plot_tool::run_plot_script(kPlotScript, "- " + weft::plot_tool::quoted(settings.picture), report.dump());
 }
 
 }  // namespace

@@ -61,7 +61,14 @@ ucp_context_h make_context(UcpLibrary const& ucp, std::string const& devices, bo
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (rma ? UCP_FEATURE_RMA : 0);
   params.estimated_num_eps = static_cast<std::size_t>(ranks);
   ucp_context_h context = nullptr;
-  ucp.check(ucp.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context), "ucp_init");
+  auto const status = ucp.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
+  if (status == UCS_ERR_NO_DEVICE) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("UCX finds nothing that it may use{}: look at UCX_TLS, UCX_NET_DEVICES and "
+                            "WEFT_NET_DEVICES; UCX_LOG_LEVEL=info says what there is",
+                            devices.empty() ? "" : " on " + devices));
+  }
+  ucp.check(status, "ucp_init");
   return context;
 }
 
