@@ -111,6 +111,10 @@ std::string describe(Contract const& contract) {
 }
 
 std::string describe(Call const& call) {
+  if (auto const* const whole = call.within) {
+    auto const is_all = whole->contract.operation == call.contract.operation && whole->bytes() == call.bytes();
+    return is_all ? describe(*whole) : fmt::format("{}, in its {}", describe(*whole), describe(call.contract, false));
+  }
   return fmt::format("{}, {}call {}", describe(call.contract, false),
                      is_point_to_point(call.contract.operation) ? "point-to-point " : "", call.sequence);
 }

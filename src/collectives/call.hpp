@@ -164,8 +164,11 @@ struct Call {
   mutable Route route{};                                 ///< what the backend tells of how it ran
   Device device{};                                       ///< where its buffers are
   bool on_stream = false;                                ///< runs on a communication thread, beside computation
-  bool waited_for = false;  ///< from a stream, but run by the thread that made it, which would only wait
+  bool waited_for = false;       ///< from a stream, but run by the thread that made it, which would only wait
+  Call const* within = nullptr;  ///< the program's call that this one is a step of, for reports; null: it is one itself
 
+  /// As the program counts its calls.
+  [[nodiscard]] std::uint64_t number() const noexcept { return within != nullptr ? within->sequence : sequence; }
   [[nodiscard]] bool is_on_host() const noexcept { return device.type == DeviceType::cpu; }
   [[nodiscard]] std::size_t bytes() const noexcept { return contract.count * size_of(contract.dtype); }
   /// Bytes that are reduced as one and may not be split: an element, whoever defines it.
@@ -186,7 +189,7 @@ struct Call {
 };
 
 /// "all_reduce(1024 × f32, sum), call 17"; "recv(7 × f32, from rank 2), point-to-point call 3"; of a group without its
-/// fingerprint
+/// fingerprint; of a step "all_reduce(1024 × f32, sum), call 17, in its reduce_scatter(512 × f32, sum)"
 [[nodiscard]] std::string describe(Call const& call);
 
 }  // namespace weft

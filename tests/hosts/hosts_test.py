@@ -305,6 +305,7 @@ class FailuresInChunks(Failures):
         super().expect(rank, culprits)
         one = "|".join(map(str, culprits))
         self.assertRegex(self.job.diary(rank), rf"failed: rank ({one}) (did not complete|is lost|left|\(pid \d+\) died)")
+        self.assertRegex(self.job.diary(rank), rf"{self.operation}\(\d+ × ")  # the program's call, whichever step it was at
         if "(pid" not in self.job.diary(rank):  # seen by its own host's
             self.assertRegex(self.job.diary(rank), rf"\(rank ({one}) is on host\d\)")
 

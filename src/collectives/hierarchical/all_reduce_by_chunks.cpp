@@ -143,8 +143,7 @@ void HierarchicalBackend::all_reduce_by_chunks(Call const& call) {
   };
   std::vector<int> members;
   for (auto const& ranks : layout_.hosts()) members.push_back(ranks[local]);
-  auto announced = call;
-  announced.sequence = inter_calls_;
+  auto const announced = step_of(call, inter_calls_);
   try {
     Column column(between_(announced), members, static_cast<int>(host));
     p2p::Context context(column);

@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "collectives/hierarchical/inner_call.hpp"
 #include "collectives/shm/partition.hpp"
 #include "weft/error.hpp"
 
@@ -11,7 +12,7 @@ using shm::at;
 
 HierarchicalBackend::Crossing::Crossing(HierarchicalBackend& owner, Call const& call) : owner_(owner), call_(call) {
   if (!owner_.between_) return;
-  call_.sequence = owner_.inter_calls_;
+  call_ = step_of(call, owner_.inter_calls_);
   between_ = &owner_.between_(call_);
 }
 

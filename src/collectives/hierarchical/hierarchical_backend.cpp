@@ -31,8 +31,8 @@ Buffer HierarchicalBackend::workspace(std::size_t count, DataType dtype) {
   }
 }
 
-void HierarchicalBackend::run_inter(Call call, Operation operation) {
-  call.sequence = ++inter_calls_;
+void HierarchicalBackend::run_inter(Call const& given, Operation operation) {
+  auto const call = step_of(given, ++inter_calls_);
   try {
     (inter_.get()->*operation)(call);
   } catch (Error const& error) {
@@ -41,8 +41,8 @@ void HierarchicalBackend::run_inter(Call call, Operation operation) {
   }
 }
 
-void HierarchicalBackend::run_intra(Call call, Operation operation) {
-  call.sequence = ++intra_calls_;
+void HierarchicalBackend::run_intra(Call const& given, Operation operation) {
+  auto const call = step_of(given, ++intra_calls_);
   try {
     (intra_.get()->*operation)(call);
   } catch (Error const& error) {
@@ -157,8 +157,7 @@ void HierarchicalBackend::barrier(Call const& call) {
 std::shared_ptr<void> HierarchicalBackend::allocate(Call const& call) {
   enter(call);
   std::shared_ptr<void> memory;
-  auto local = call;
-  local.sequence = ++intra_calls_;
+  auto const local = step_of(call, ++intra_calls_);
   std::uint8_t exhausted = 0;
   try {
     memory = intra_->allocate(local);

@@ -86,7 +86,7 @@ class HierarchicalBackend final : public Backend {
 
  private:
   using Operation = void (Backend::*)(Call const&);
-  using Runner = void (HierarchicalBackend::*)(Call, Operation);
+  using Runner = void (HierarchicalBackend::*)(Call const&, Operation);
   /// Elements [first, first + count) of a buffer, for every rank.
   struct Range {
     std::size_t first = 0;
@@ -118,8 +118,8 @@ class HierarchicalBackend final : public Backend {
                                     std::chrono::milliseconds timeout);
   /// For a call that is `inter`'s altogether.
   void run_flat(Call const& call, Operation operation);
-  void run_inter(Call call, Operation operation);
-  void run_intra(Call call, Operation operation);
+  void run_inter(Call const& given, Operation operation);
+  void run_intra(Call const& given, Operation operation);
   /// Announces the call, which goes by `way`, to all ranks. @throws Error{mismatch} on every rank.
   void enter(Call const& call, char const* way = "inside hosts and between them");
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <vector>
 
@@ -24,13 +25,22 @@ inline constexpr std::size_t kLeastBlock = std::size_t{4} << 10;
   return std::max({kCached / blocks, std::min(kWorthSending, kMostHeld / blocks), kLeastBlock}) / 64 * 64;
 }
 
-/// A call within a call.
+/// A call within a call, which outlives it.
 [[nodiscard]] inline Call inner(Call const& outer, Operation operation, std::size_t count) {
   Call call;
   call.contract = {.count = count, .operation = operation, .dtype = outer.contract.dtype};
   call.timeout = outer.timeout;
   call.on_stream = outer.on_stream;
   call.waited_for = outer.waited_for;
+  call.within = outer.within != nullptr ? outer.within : &outer;
+  return call;
+}
+
+/// The same call as a level's `sequence`-th, which it outlives.
+[[nodiscard]] inline Call step_of(Call const& given, std::uint64_t sequence) {
+  Call call = given;
+  call.sequence = sequence;
+  if (call.within == nullptr) call.within = &given;
   return call;
 }
 

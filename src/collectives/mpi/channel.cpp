@@ -110,7 +110,7 @@ void Channel::check_announcements(Call const& call) {
   for (int peer = 0; peer < size(); ++peer) {
     if (!differs(peer)) continue;
     throw Error(ErrorCode::mismatch,
-                describe_mismatch(call.sequence, rank(), call.contract, peer, announcement_of(peer).contract.unpack()) +
+                describe_mismatch(call.number(), rank(), call.contract, peer, announcement_of(peer).contract.unpack()) +
                     " (nothing was moved)");
   }
 }

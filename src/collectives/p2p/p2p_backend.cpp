@@ -58,7 +58,7 @@ void P2pBackend::announce(Call const& call) {
   if (call.met != nullptr) *call.met = now();
   if (mine.other < 0) return;
   throw Error(ErrorCode::mismatch,
-              describe_mismatch(call.sequence, rank, call.contract, mine.other, mine.differing.unpack()) +
+              describe_mismatch(call.number(), rank, call.contract, mine.other, mine.differing.unpack()) +
                   " (nothing was moved)");
 }
 

@@ -53,7 +53,7 @@ void Announcer::run(Purpose const& purpose, Call const& call, void const* mine) 
   if (call.met != nullptr) *call.met = std::chrono::steady_clock::now();
   if (header_.other == kNone) return;
   throw Error(ErrorCode::mismatch,
-              describe_mismatch(call.sequence, channel_.rank(), call.contract, header_.other, differing_.unpack()) +
+              describe_mismatch(call.number(), channel_.rank(), call.contract, header_.other, differing_.unpack()) +
                   " (nothing was moved)");
 }
 
