@@ -88,7 +88,7 @@ def compile_loop(setup, name, flags, sources=("mpi_loop.cpp", "mpi_calls.cpp")):
     sources = [os.path.join(PERF, "peers", source) for source in sources]
     if not os.path.exists(archive):
         raise Unavailable(f"{archive} is missing; build weft_perf_loop")
-    newest = max(os.path.getmtime(path) for path in [archive, *sources])
+    newest = max(os.path.getmtime(path) for path in [archive, os.path.join(PERF, "peers/mpi_meeting.hpp"), *sources])
     if not os.path.exists(program) or os.path.getmtime(program) < newest:
         run(["g++", "-std=c++20", "-O2", f"-I{PERF}", f"-I{ROOT}/include", f"-I{ROOT}/src", f"-I{setup.build}/include", *sources, archive,
              *flags, "-lfmt", "-lpthread", "-o", program], f"compiling the loop for {name}")

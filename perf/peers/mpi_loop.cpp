@@ -13,21 +13,11 @@
 
 #include "peers/loop.hpp"
 #include "peers/mpi_calls.hpp"
+#include "peers/mpi_meeting.hpp"
 
 namespace {
 
 using namespace weft::perf;  // NOLINT(google-build-using-namespace)
-
-Meeting world() {
-  Meeting meeting;
-  MPI_Comm_rank(MPI_COMM_WORLD, &meeting.rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &meeting.ranks);
-  meeting.broadcast = [](std::span<std::int64_t> values) {
-    MPI_Bcast(values.data(), static_cast<int>(values.size()), MPI_INT64_T, 0, MPI_COMM_WORLD);
-  };
-  meeting.barrier = [] { MPI_Barrier(MPI_COMM_WORLD); };
-  return meeting;
-}
 
 LoopJob job_of(int argc, char** argv) {
   LoopJob job;
@@ -39,7 +29,7 @@ LoopJob job_of(int argc, char** argv) {
 }
 
 int run(int argc, char** argv) {
-  auto const meeting = world();
+  auto const meeting = mpi_meeting();
   auto const job = job_of(argc, argv);
   auto const results = run_loop(meeting, job, [](Op what, Operands const& on, Place place) {
     return mpi_call(what, on, place, MPI_FLOAT, MPI_SUM);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "peers/loop.hpp"
+#include "peers/mpi_meeting.hpp"
 
 namespace {
 
@@ -21,17 +22,6 @@ using namespace weft::perf;  // NOLINT(google-build-using-namespace)
 
 void check(ucs_status_t status, char const* call) {
   if (status != UCS_OK) throw std::runtime_error(fmt::format("{}: {}", call, ucs_status_string(status)));
-}
-
-Meeting world() {
-  Meeting meeting;
-  MPI_Comm_rank(MPI_COMM_WORLD, &meeting.rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &meeting.ranks);
-  meeting.broadcast = [](std::span<std::int64_t> values) {
-    MPI_Bcast(values.data(), static_cast<int>(values.size()), MPI_INT64_T, 0, MPI_COMM_WORLD);
-  };
-  meeting.barrier = [] { MPI_Barrier(MPI_COMM_WORLD); };
-  return meeting;
 }
 
 /// A connection to the other rank.
@@ -81,7 +71,7 @@ class Connection {
 };
 
 void run(int argc, char** argv) {
-  auto const meeting = world();
+  auto const meeting = mpi_meeting();
   if (meeting.ranks != 2) throw std::runtime_error("two ranks are expected");
   Connection connection(meeting.rank);
   LoopJob job;

@@ -54,3 +54,13 @@ def trained_alone(model: nn.Module, steps: int, rows: int) -> nn.Module:
 def assert_same_parameters(actual: dict, expected: nn.Module) -> None:
     for name, parameter in expected.named_parameters():
         torch.testing.assert_close(actual[name], parameter.detach(), rtol=1e-4, atol=1e-5, msg=lambda text: f"{name}: {text}")
+
+
+class FailsInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ArithmeticError("of the user's")

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import weft
-from models import batch, loss_of, rows_of, small_model
+from models import FailsInBackward, batch, loss_of, rows_of, small_model
 from ranks import run_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -158,21 +158,11 @@ def test_wrong_use_is_named():
     run_ranks(2, "weft", check_wrong_use)
 
 
-class Failing(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        raise ArithmeticError("of the user's")
-
-
 def check_left_backward(rank, make):
     first, second = nn.Linear(8, 8), nn.Linear(8, 8)
     module = nn.Sequential(first, second)
     model = make(module) or module
-    first.register_forward_hook(lambda module, args, output: Failing.apply(output))
+    first.register_forward_hook(lambda module, args, output: FailsInBackward.apply(output))
     assert "of the user's" in error_of(model(torch.ones(1, 8)).sum().backward)
     assert "backward was left by an exception" in error_of(lambda: model(torch.ones(1, 8)))
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import weft
-from models import batch, loss_of, rows_of, small_model
+from models import FailsInBackward, batch, loss_of, rows_of, small_model
 from ranks import run_ranks
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -229,20 +229,11 @@ def test_gathers_ahead():
 
 
 def fails_in_backward(rank):
-    class Failing(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, gradient):
-            raise ArithmeticError("of the user's")
-
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
     zero = weft.ZeroOptimizer(model, weft.optim.SGD, stage=3, lr=0.1)
     assert "no backward since the last step" in error_of(zero.step)
     first, second = model[0], model[1]
-    hook = second.register_forward_hook(lambda module, args, output: Failing.apply(output))
+    hook = second.register_forward_hook(lambda module, args, output: FailsInBackward.apply(output))
     second._forward_hooks.move_to_end(hook.id, last=False)
     assert "of the user's" in error_of(model(torch.ones(1, 8)).sum().backward)
     assert "backward was left by an exception while unit 1" in error_of(lambda: model(torch.ones(1, 8)))
