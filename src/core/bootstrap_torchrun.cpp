@@ -154,8 +154,8 @@ class TorchrunBootstrap final : public Bootstrap {
     if (connection.receive(std::as_writable_bytes(std::span(&hello, 1)), soon) != StreamSocket::Result::ok)
       return false;
     if (std::memcmp(hello.magic, kMagic, sizeof kMagic) != 0 || hello.token != job_.token) return false;
-    if (hello.size !=
-        job_.size) {  // one that was started otherwise, or one of before a rescaling, that is about to end
+    if (hello.size != job_.size) {
+      // One that was started otherwise, or one of before a rescaling, that is about to end.
       other_world_ = hello;
       (void)connection.send(bytes_of(Header{Status::other_world, job_.size, 0}), soon);
       return false;

@@ -25,7 +25,7 @@ inline constexpr std::size_t kLeastBlock = std::size_t{4} << 10;
   return std::max({kCached / blocks, std::min(kWorthSending, kMostHeld / blocks), kLeastBlock}) / 64 * 64;
 }
 
-/// A call within a call, which outlives it.
+/// A step of `outer`, which outlives it.
 [[nodiscard]] inline Call inner(Call const& outer, Operation operation, std::size_t count) {
   Call call;
   call.contract = {.count = count, .operation = operation, .dtype = outer.contract.dtype};
@@ -36,7 +36,7 @@ inline constexpr std::size_t kLeastBlock = std::size_t{4} << 10;
   return call;
 }
 
-/// The same call as a level's `sequence`-th, which it outlives.
+/// `given` as a level's `sequence`-th call; `given` outlives it.
 [[nodiscard]] inline Call step_of(Call const& given, std::uint64_t sequence) {
   Call call = given;
   call.sequence = sequence;
