@@ -53,7 +53,7 @@ TEST(Explain, OneLineForEachDecisionOfRankZero) {
   auto const lines = explanations(exits[0].output);
   EXPECT_EQ(4U, lines.size()) << exits[0].output;
   EXPECT_TRUE(any_has(lines, "shm, 2 ranks: all_reduce, any memory: inline; up to 56 B")) << exits[0].output;
-  EXPECT_TRUE(any_has(lines, "all_reduce, symmetric memory: direct")) << exits[0].output;
+  EXPECT_TRUE(any_has(lines, "all_reduce, symmetric memory, in place: direct")) << exits[0].output;
   EXPECT_TRUE(any_has(lines, "all_reduce, private memory: ")) << exits[0].output;
   EXPECT_TRUE(any_has(lines, "broadcast, symmetric memory: direct; over ")) << exits[0].output;
   EXPECT_TRUE(explanations(exits[1].output).empty()) << exits[1].output;

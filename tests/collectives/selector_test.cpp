@@ -38,8 +38,10 @@ TEST(Selector, EverySizeHasAChoiceThatItsMemoryAllows) {
           EXPECT_NE(Algorithm::direct, other.algorithm);
           EXPECT_NE(Algorithm::direct_claimed, other.algorithm);
           EXPECT_GT(other.chunk_bytes, 0U);
-          EXPECT_LE(bytes, selector.by_memory(collective, bytes, Memory::symmetric).up_to);
-          EXPECT_EQ(Choice::kUnlimited, selector.by_memory(collective, 1ULL << 40, Memory::symmetric).up_to);
+          for (auto const memory : {Memory::symmetric, Memory::in_place}) {
+            EXPECT_LE(bytes, selector.by_memory(collective, bytes, memory).up_to);
+            EXPECT_EQ(Choice::kUnlimited, selector.by_memory(collective, 1ULL << 40, memory).up_to);
+          }
         }
       }
     }

@@ -66,8 +66,13 @@ Selector random_table(Plan const& plan, int ranks, std::mt19937& random) {
     if (fetches && below(2) == 0) rules.other[1] = {Choice::kUnlimited, 0, Algorithm::fetched};
     if (collective == Collective::scan) continue;
     auto const claimed = collective == Collective::all_reduce && below(2) == 0;
-    rules.symmetric = {claimed ? Choice{Choice::kUnlimited, kLine * (1 + below(500)), Algorithm::direct_claimed}
-                               : Choice{Choice::kUnlimited, 0, Algorithm::direct}};
+    auto const direct = claimed ? Choice{Choice::kUnlimited, kLine * (1 + below(500)), Algorithm::direct_claimed}
+                                : Choice{Choice::kUnlimited, 0, Algorithm::direct};
+    auto const some_staged = [&] {
+      return below(2) == 0 ? Choices{direct} : Choices{pick(limit + below(500'000)), direct};
+    };
+    rules.symmetric = some_staged();
+    rules.in_place = some_staged();
   }
   return selector;
 }
@@ -120,6 +125,10 @@ class Caller {
     backend_.all_reduce(next(Operation::all_reduce, count, send, recv));
     expect("all_reduce", count, sum);
     refill();
+    std::copy_n(send, count, recv);
+    backend_.all_reduce(next(Operation::all_reduce, count, recv, recv));
+    expect("all_reduce in place", count, sum);
+    refill();
     backend_.reduce(next(Operation::reduce, count, send, recv, root));
     if (static_cast<int>(rank) == root) expect("reduce", count, sum);
     refill();
@@ -137,7 +146,6 @@ class Caller {
     if (static_cast<int>(rank) != root) {
       expect("broadcast", count, [&](std::size_t i) { return value(static_cast<std::size_t>(root), i); });
     }
-    refill();
     refill();
     backend_.gather(next(Operation::gather, part, send, recv, root));
     if (static_cast<int>(rank) == root)

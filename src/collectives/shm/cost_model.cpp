@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "collectives/explainer.hpp"
 
@@ -22,6 +23,13 @@ bool wins(Cost const& one, Cost const& other, std::size_t bytes) {
   return one.loop.at(bytes) < (1 - kLeastGain) * other.loop.at(bytes) && one.call.at(bytes) <= other.call.at(bytes);
 }
 
+/// Whether `one` costs the loop clearly less, and its call loses less than that gains. What is written to a peer's
+/// buffer, or read there, is dear to its owner afterwards: the dearer, the further away the peer.
+bool pays(Cost const& one, Cost const& other, std::size_t bytes) {
+  auto const rest = (1 - kLeastGain) * other.loop.at(bytes);
+  return one.loop.at(bytes) < rest && one.call.at(bytes) * one.loop.at(bytes) <= rest * other.call.at(bytes);
+}
+
 /// Takes two levels where they win over one, at both ends of what a choice is for.
 void tune_levels(Rules& rules, CostModel const& model, Collective collective) {
   auto const& levels = model.of(collective, Algorithm::two_level);
@@ -39,10 +47,19 @@ void tune_levels(Rules& rules, CostModel const& model, Collective collective) {
 /// Where `limit`, up to which `below` is taken and then `above`, should be.
 std::size_t shifted(std::size_t limit, Cost const& below, Cost const& above) {
   auto const start = limit;
-  for (int shift = 0; shift < kMostShift && wins(below, above, 2 * limit); ++shift) limit *= 2;
+  for (int shift = 0; shift < kMostShift && pays(below, above, 2 * limit); ++shift) limit *= 2;
   if (limit != start) return limit;
-  for (int shift = 0; shift < kMostShift && wins(above, below, limit); ++shift) limit /= 2;
+  for (int shift = 0; shift < kMostShift && pays(above, below, limit); ++shift) limit /= 2;
   return limit;
+}
+
+/// The last choice for any memory, which ends at one limit for calls in place and at another for the rest: the larger
+/// one is for symmetric memory only.
+void end_at(Rules& rules, Choice& last, Choice const& in_place, Choice const& elsewhere) {
+  auto const direct = rules.symmetric.front();
+  last = in_place.up_to < elsewhere.up_to ? in_place : elsewhere;
+  if (in_place.up_to > last.up_to) rules.in_place = {in_place, direct};
+  if (elsewhere.up_to > last.up_to) rules.symmetric = {elsewhere, direct};
 }
 
 void tune(Rules& rules, CostModel const& model, Collective collective, std::size_t largest_block) {
@@ -50,17 +67,38 @@ void tune(Rules& rules, CostModel const& model, Collective collective, std::size
   for (std::size_t index = 0; index < rules.small.size() && rules.small[index].up_to > 0; ++index) {
     auto& choice = rules.small[index];
     auto const& next = after(rules.small, index, rules.symmetric.front());
-    auto const& below = model.of(collective, choice.algorithm);
-    auto const& above = model.of(collective, next.algorithm);
-    if (choice.up_to == Choice::kUnlimited || !below.is_known() || !above.is_known()) return;
-    auto limit = shifted(choice.up_to, below, above);
     // One block takes the whole call, where it was so derived; blocks that change hands are of one size.
     auto const whole = choice.chunk_bytes == choice.up_to && choice.algorithm != Algorithm::swapped;
-    if (whole) limit = std::min(limit, largest_block);
-    choice.up_to = std::max(limit, least + 1);
-    if (whole) choice.chunk_bytes = choice.up_to;
+    auto const moved = [&](Place place) -> std::optional<Choice> {
+      auto const& below = model.of(collective, choice.algorithm, place);
+      auto const& above = model.of(collective, next.algorithm, place);
+      if (!below.is_known() || !above.is_known()) return std::nullopt;
+      auto limit = shifted(choice.up_to, below, above);
+      if (whole) limit = std::min(limit, largest_block);
+      limit = std::max(limit, least + 1);
+      return Choice{limit, whole ? limit : choice.chunk_bytes, choice.algorithm};
+    };
+    auto const elsewhere = moved(Place::symmetric);
+    if (choice.up_to == Choice::kUnlimited || !elsewhere) return;
+    if (is_direct(next.algorithm))
+      end_at(rules, choice, moved(Place::in_place).value_or(*elsewhere), *elsewhere);
+    else
+      choice = *elsewhere;
     least = choice.up_to;
   }
+}
+
+/// What goes in one another's buffers, as far as the caches reach.
+void tune_long(Rules& rules, CostModel const& model, Collective collective) {
+  auto staged = rules.other.front();
+  auto const direct = *std::find_if(rules.symmetric.begin(), rules.symmetric.end(),
+                                    [](Choice const& each) { return each.up_to == Choice::kUnlimited; });
+  auto const& below = model.of(collective, staged.algorithm, Place::symmetric_long);
+  auto const& above = model.of(collective, direct.algorithm, Place::symmetric_long);
+  if (model.streaming_bytes == 0 || !below.is_known() || !above.is_known()) return;
+  if (!pays(below, above, model.streaming_bytes)) return;
+  staged.up_to = model.streaming_bytes;
+  rules.symmetric = {staged, direct};
 }
 
 /// Whether private memory is fetched, from which size on, and whether beyond the caches too.
@@ -87,11 +125,6 @@ void tune_private(Choices& choices, CostModel const& model, Collective collectiv
   choices[1].up_to = streaming;
   choices[2] = staged;
   choices[2].up_to = Choice::kUnlimited;
-}
-
-/// In one another's buffers, where peers can be reached.
-bool reads_peers(Algorithm algorithm) {
-  return algorithm == Algorithm::direct || algorithm == Algorithm::direct_claimed;
 }
 
 }  // namespace
@@ -124,6 +157,11 @@ Line fit(std::vector<Sample> const& samples) {
 std::string describe(CostModel const& model, Collective collective, std::size_t bytes, Memory memory) {
   std::string predictions;
   auto place = Place::symmetric;
+  if (memory == Memory::in_place && model.of(collective, Algorithm::direct, Place::in_place).is_known())
+    place = Place::in_place;
+  if (memory == Memory::symmetric && bytes >= kLongBytes &&
+      model.of(collective, Algorithm::direct, Place::symmetric_long).is_known())
+    place = Place::symmetric_long;
   if (memory == Memory::other && model.of(collective, Algorithm::fetched, Place::private_cached).is_known()) {
     auto const streams =
         bytes >= model.streaming_bytes && model.of(collective, Algorithm::fetched, Place::private_streamed).is_known();
@@ -132,7 +170,7 @@ std::string describe(CostModel const& model, Collective collective, std::size_t 
   for (std::size_t a = 0; a < kAlgorithms; ++a) {
     auto const algorithm = static_cast<Algorithm>(a);
     auto const& cost = model.of(collective, algorithm, place);
-    if (!cost.is_known() || (memory == Memory::other && reads_peers(algorithm))) continue;
+    if (!cost.is_known() || (memory == Memory::other && is_direct(algorithm))) continue;
     predictions += fmt::format("{} {} {:.3g} / {:.3g} us", predictions.empty() ? "" : ",", to_string(algorithm),
                                cost.call.at(bytes) / 1000, cost.loop.at(bytes) / 1000);
   }
@@ -143,11 +181,11 @@ std::string describe(CostModel const& model, Collective collective, std::size_t 
 Selector tune(Selector const& derived, CostModel const& model, std::size_t largest_block) {
   auto tuned = derived;
   if (!model.is_measured()) return tuned;
-  for (auto const collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-                                Collective::broadcast, Collective::pull}) {
+  for (auto const collective : kMoved) {
     tune(tuned.rules(collective), model, collective, largest_block);
     tune_levels(tuned.rules(collective), model, collective);
   }
+  for (auto const collective : kDirect) tune_long(tuned.rules(collective), model, collective);
   for (auto const collective : kFetching) tune_private(tuned.rules(collective).other, model, collective);
   return tuned;
 }

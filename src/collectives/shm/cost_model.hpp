@@ -39,10 +39,17 @@ struct Sample {
 /// Where a call's data lies, as far as costs depend on it.
 enum class Place : std::uint8_t {
   symmetric,
+  in_place,          ///< in symmetric memory, receiving where it sends: all_reduce only
+  symmetric_long,    ///< more than limits are moved over, and as a whole in the caches
   private_cached,    ///< in private memory, and as a whole in the caches
   private_streamed,  ///< in private memory; results bypass the caches
 };
-inline constexpr std::size_t kPlaces = 3;
+[[nodiscard]] constexpr bool is_symmetric(Place place) noexcept {
+  return place == Place::symmetric || place == Place::in_place || place == Place::symmetric_long;
+}
+/// What stands for all of symmetric_long.
+inline constexpr std::size_t kLongBytes = std::size_t{1} << 20;
+inline constexpr std::size_t kPlaces = 5;
 
 /// What the algorithms cost on one machine, for one number of ranks. Bytes: it is told from rank to rank.
 struct CostModel {
@@ -71,11 +78,14 @@ struct CostModel {
 /// `derived` with its limits moved to where the model says that the next algorithm becomes the faster one.
 ///
 /// A limit moves by powers of two, at most by kMostShift of them, and only over sizes at which the other algorithm
-/// costs the loop less by kLeastGain and is no slower as a call: figures of a few milliseconds are noisy, and what
-/// follows from the caches is seldom far off. Two levels, which nothing derives, replace one where they win in the same
-/// way. `largest_block`: what staging rings can take at once. Private memory is fetched where that was measured to win,
-/// which depends on the kernel and on the size of its pages.
+/// costs the loop less by kLeastGain and, as a call, loses less than that gains: figures of a few milliseconds are
+/// noisy, and what follows from the caches is seldom far off. Where long calls in symmetric memory were measured, they
+/// are staged, or fed, as far as the caches reach if that wins in the same way. Two levels, which nothing derives,
+/// replace one where they win, and private memory is fetched where that wins, which depends on the kernel and on the
+/// size of its pages; neither makes a call slower. `largest_block`: what staging rings can take at once.
 [[nodiscard]] Selector tune(Selector const& derived, CostModel const& model, std::size_t largest_block);
+inline constexpr std::array kMoved{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+                                   Collective::broadcast, Collective::pull};  ///< whose limits move
 inline constexpr int kMostShift = 2;
 inline constexpr double kLeastGain = 0.1;
 

@@ -74,6 +74,7 @@ class Laboratory {
   [[nodiscard]] Buffers const& buffers_of(Experiment const& one) const noexcept;
   [[nodiscard]] void* result_of(Experiment const& one) const noexcept;
   void run(Experiment const& one);
+  static void write(void* data, std::size_t bytes, int value) noexcept;
   void read(void const* data, std::size_t bytes) noexcept;
   double time_loop(Experiment const& one, bool idle);
   Times time_calls(Experiment const& one, bool idle);

@@ -115,6 +115,7 @@ std::string_view to_string(Memory memory) noexcept {
   switch (memory) {
     case Memory::any: return "any memory";
     case Memory::symmetric: return "symmetric memory";
+    case Memory::in_place: return "symmetric memory, in place";
     case Memory::other: return "private memory";
   }
   return "unknown memory";
@@ -146,6 +147,7 @@ Selector Selector::derive(Tuning const& tuning, int ranks) {
   auto const staged = always(Algorithm::staged, tuning.chunk_bytes);
   selector.rules(Collective::scan) = {.small = staged, .symmetric = staged, .other = staged};
   if (tuning.share_work) avoid_turns(selector, ranks);
+  for (auto& rules : selector.rules_) rules.in_place = rules.symmetric;
   return selector;
 }
 

@@ -44,6 +44,10 @@ enum class Collective : std::uint8_t {
   scan
 };
 inline constexpr std::size_t kCollectives = 9;
+/// Those that may go in one another's buffers.
+inline constexpr std::array kDirect{
+    Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast,
+    Collective::reduce,     Collective::gather,         Collective::scatter,    Collective::pull};
 /// Those that may be fetched.
 inline constexpr std::array kFetching{Collective::pull, Collective::all_gather, Collective::broadcast,
                                       Collective::gather, Collective::scatter};
@@ -67,6 +71,7 @@ using Choices = std::array<Choice, 3>;
 enum class Memory : std::uint8_t {
   any,        ///< whatever memory: calls so small that it does not matter
   symmetric,  ///< every rank's buffers can be reached by all
+  in_place,   ///< the same, and every rank receives where it sends: lines that were read are written, where both matter
   other,      ///< some rank's cannot
 };
 [[nodiscard]] std::string_view to_string(Memory memory) noexcept;
@@ -75,10 +80,17 @@ enum class Memory : std::uint8_t {
 struct Rules {
   Choices small;  ///< in any memory; larger calls first find out about it
   Choices symmetric;
+  Choices in_place{};
   Choices other;
 
   [[nodiscard]] Choices const& in(Memory memory) const noexcept {
-    return memory == Memory::any ? small : memory == Memory::symmetric ? symmetric : other;
+    switch (memory) {
+      case Memory::any: return small;
+      case Memory::symmetric: return symmetric;
+      case Memory::in_place: return in_place;
+      case Memory::other: return other;
+    }
+    return other;
   }
 
   friend bool operator==(Rules const&, Rules const&) = default;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "collectives/shm/distance.hpp"
 #include "collectives/shm/peer_memory.hpp"
 #include "collectives/shm/tuner.hpp"
 #include "collectives/shm/tuning_cache.hpp"
@@ -37,6 +38,7 @@ struct CoreShares {
   std::vector<int> cpus;        // that any rank may use
   std::vector<int> first_cpus;  // of each rank
   bool ranks_share_cores = false;
+  std::size_t distance = 0;  // see measure_distance()
 };
 
 /// Cores of all ranks together; shared when there are fewer of them than ranks, or ranks are bound to the same single
@@ -87,8 +89,8 @@ Plan make_plan(Topology const& topology, CommunicatorOptions const& options, int
   plan.explains = config.explain;
   if (!config.tuning_cache || !is_measurable(plan.tuning, ranks)) return plan;
   // Whoever wants little memory goes by what communicators with whole rings have measured, and measures nothing itself.
-  auto const known =
-      TuningCache(*config.tuning_cache).find(describe_machine(topology, make(false), ranks, shares.cpus));
+  auto const known = TuningCache(*config.tuning_cache)
+                         .find(describe_machine(topology, make(false), ranks, shares.cpus, shares.distance));
   plan.measures = !known && !options.small_staging;
   if (known) tune(plan, *known, ranks);
   return plan;
@@ -96,7 +98,8 @@ Plan make_plan(Topology const& topology, CommunicatorOptions const& options, int
 
 /// Keeps what rank 0 has measured.
 void adopt_costs(Plan& plan, Topology const& topology, Config const& config, int ranks, CoreShares const& shares) {
-  TuningCache(*config.tuning_cache).add(describe_machine(topology, plan.tuning, ranks, shares.cpus), plan.costs);
+  TuningCache(*config.tuning_cache)
+      .add(describe_machine(topology, plan.tuning, ranks, shares.cpus, shares.distance), plan.costs);
   tune(plan, plan.costs, ranks);
 }
 
@@ -127,12 +130,20 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, CommunicatorOp
     }
   }
   // Rank 0's view decides, so that all ranks agree even where caches or variables differ.
-  auto const shares = count_cores(whereabouts);
+  auto shares = count_cores(whereabouts);
   auto const topology = discover_topology();
-  int reads_peers = config.read_peers ? 1 : 0;
-  for (auto const& each : whereabouts) reads_peers = reads_peers != 0 && can_reach(each.process) ? 1 : 0;
-  auto const answers = tell_all(bootstrap, reads_peers);
-  auto const all_read = std::find(answers.begin(), answers.end(), 0) == answers.end();
+  struct Answer {
+    int reads_peers;
+    int tunes;
+  };
+  Answer mine{config.read_peers ? 1 : 0, config.tuning_cache ? 1 : 0};
+  for (auto const& each : whereabouts) mine.reads_peers = mine.reads_peers != 0 && can_reach(each.process) ? 1 : 0;
+  auto const answers = tell_all(bootstrap, mine);
+  auto const all_read = std::all_of(answers.begin(), answers.end(), [](Answer each) { return each.reads_peers != 0; });
+  if (answers.front().tunes != 0 && size > 1 && !shares.ranks_share_cores) {
+    shares.distance =
+        measure_distance(rank, size, [&](std::span<std::byte const> bytes) { return bootstrap.all_gather(bytes); });
+  }
   auto plan = tell_all(bootstrap, make_plan(topology, options, size, shares, all_read)).front();
   // A block holds an element of any reduction for every rank.
   auto const least_bytes = std::max<std::size_t>(
@@ -313,6 +324,7 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
     call.route = why_copied(recvs, Route::How::private_recv);
     return std::nullopt;
   }
+  buffers.in_place = needs == Needs::both && buffers.send == buffers.recv;
   return buffers;
 }
 

@@ -107,6 +107,7 @@ class ShmBackend final : public Backend {
     Addresses send{};
     Addresses recv{};
     std::unique_ptr<SymmetricHeap, Unpin> pins;
+    bool in_place = false;  ///< every rank receives where it sends, and both were needed
   };
   /// Where one of a call's buffers lies on every rank, and which segments each rank holds.
   struct Placements {
@@ -273,7 +274,7 @@ void ShmBackend::select(Call const& call, Collective collective, std::size_t byt
     return run(*choice, nullptr, false);
   }
   std::optional<Symmetric> const buffers = negotiate();
-  auto const memory = buffers ? Memory::symmetric : Memory::other;
+  auto const memory = !buffers ? Memory::other : buffers->in_place ? Memory::in_place : Memory::symmetric;
   auto const& choice = selector_.by_memory(collective, bytes, memory);
   if (is_direct(choice.algorithm)) call.route = {Route::How::zero_copy};
   if (explainer_) explain(call, collective, memory, bytes, choice);

@@ -20,6 +20,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kMostRounds = 6;
 /// Of what is small or lies in symmetric memory.
 constexpr std::chrono::milliseconds kSmallTime{40};
+/// Until it has been found out whether long calls in symmetric memory are better staged.
+constexpr std::chrono::milliseconds kLongTime{57};
 /// Limits above it would take all the time there is; they stay where they were derived.
 constexpr std::size_t kMostMeasured = std::size_t{1} << 20;
 /// Private memory is measured at these sizes, on both sides of where fetching begins unmeasured.
@@ -35,8 +37,7 @@ constexpr int kStreamingTurns = 2;
 /// Every rank's limits between neighbouring choices, from below and above.
 std::vector<Experiment> plan(Selector const& derived, Tuning const& tuning) {
   std::vector<Experiment> experiments;
-  for (auto const collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-                                Collective::broadcast, Collective::pull}) {
+  for (auto const collective : kMoved) {
     auto const& rules = derived.rules(collective);
     for (std::size_t index = 0; index < rules.small.size() && rules.small[index].up_to > 0; ++index) {
       auto const& choice = rules.small[index];
@@ -45,8 +46,12 @@ std::vector<Experiment> plan(Selector const& derived, Tuning const& tuning) {
       auto const next = last ? rules.symmetric.front().algorithm : rules.small[index + 1].algorithm;
       auto const half = std::max<std::size_t>(4096, choice.up_to / 2 / 4096 * 4096);
       for (auto const bytes : {half, 4 * half}) {
-        experiments.push_back({.collective = collective, .algorithm = choice.algorithm, .bytes = bytes});
-        experiments.push_back({.collective = collective, .algorithm = next, .bytes = bytes});
+        for (auto const algorithm : {choice.algorithm, next}) {
+          experiments.push_back({.collective = collective, .algorithm = algorithm, .bytes = bytes});
+          if (last && collective == Collective::all_reduce)
+            experiments.push_back(
+                {.collective = collective, .algorithm = algorithm, .bytes = bytes, .place = Place::in_place});
+        }
         if (collective == Collective::broadcast && tuning.group_ranks > 0)
           experiments.push_back({.collective = collective, .algorithm = Algorithm::two_level, .bytes = bytes});
       }
@@ -71,6 +76,41 @@ std::vector<Experiment> plan_private(Selector const& derived, Tuning const& tuni
   return experiments;
 }
 
+/// Long calls in symmetric memory: what is staged, or fed, beside what is done in one another's buffers.
+std::vector<Experiment> plan_long(Selector const& derived) {
+  std::vector<Experiment> experiments;
+  for (auto const collective : kDirect) {
+    for (auto const algorithm : {derived.rules(collective).other[0].algorithm, Algorithm::direct}) {
+      experiments.push_back(
+          {.collective = collective, .algorithm = algorithm, .bytes = kLongBytes, .place = Place::symmetric_long});
+    }
+  }
+  return experiments;
+}
+
+/// Whether some limit has moved up as far as it can, so that it may belong further up.
+bool reaches_further(Selector const& derived, Selector const& tuned) {
+  return std::any_of(kMoved.begin(), kMoved.end(), [&](Collective collective) {
+    auto const limit = [&](Selector const& selector) {
+      auto const& longest = selector.by_memory(collective, Choice::kUnlimited, Memory::symmetric);
+      return selector.above(collective, Memory::symmetric, longest);
+    };
+    return limit(tuned) >= limit(derived) << kMostShift;
+  });
+}
+
+/// `algorithm` for every call in symmetric memory, also where the limits of small calls end.
+Selector only_long(Experiment const& one, Selector const& derived) {
+  auto selector = derived;
+  auto& rules = selector.rules(one.collective);
+  Choice choice{0, 0, one.algorithm};
+  if (choice.algorithm == rules.other[0].algorithm) choice = rules.other[0];
+  choice.up_to = Choice::kUnlimited;
+  rules.small = {};
+  rules.symmetric = {choice};
+  return selector;
+}
+
 /// `algorithm` for every call in private memory.
 Selector only_private(Experiment const& one, Selector const& derived) {
   auto selector = derived;
@@ -85,7 +125,8 @@ Selector only_private(Experiment const& one, Selector const& derived) {
 
 /// `algorithm` for every call.
 Selector only(Experiment const& one, Selector const& derived, std::size_t largest_block) {
-  if (one.place != Place::symmetric) return only_private(one, derived);
+  if (one.place == Place::symmetric_long) return only_long(one, derived);
+  if (!is_symmetric(one.place)) return only_private(one, derived);
   auto selector = derived;
   auto& rules = selector.rules(one.collective);
   if (one.algorithm == Algorithm::direct) {
@@ -197,18 +238,20 @@ void measure_large(ShmBackend& scratch, Tuning const& tuning, std::chrono::milli
 
 }  // namespace
 
-std::string describe_machine(Topology const& topology, Tuning const& tuning, int ranks, std::vector<int> const& cpus) {
-  return fmt::format("{} ranks on cpus {} of {}, L2 {}K, L3 {}K, staging {}K, feeds {}K by {}K, groups of {}", ranks,
-                     format_ranges(cpus), processor_name(), topology.l2_bytes >> 10U, topology.l3_bytes >> 10U,
-                     tuning.ring_bytes >> 10U, (Feeds::kSlots * Feeds::kSlotBytes) >> 10U,
-                     (Feeds::kMostSlots * Feeds::kSlotBytes) >> 10U, tuning.group_ranks);
+std::string describe_machine(Topology const& topology, Tuning const& tuning, int ranks, std::vector<int> const& cpus,
+                             std::size_t distance) {
+  return fmt::format(
+      "{} ranks on cpus {} of {}, L2 {}K, L3 {}K, lines within {} ns, staging {}K, feeds {}K by {}K, groups of {}",
+      ranks, format_ranges(cpus), processor_name(), topology.l2_bytes >> 10U, topology.l3_bytes >> 10U, distance,
+      tuning.ring_bytes >> 10U, (Feeds::kSlots * Feeds::kSlotBytes) >> 10U,
+      (Feeds::kMostSlots * Feeds::kSlotBytes) >> 10U, tuning.group_ranks);
 }
 
 CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tuning,
                   std::chrono::milliseconds timeout) {
   auto const start = Clock::now();
   auto experiments = plan(derived, tuning);
-  std::size_t most_bytes = 0;
+  auto most_bytes = kLongBytes;
   for (auto const& one : experiments) most_bytes = std::max(most_bytes, one.bytes);
   Laboratory laboratory(scratch, most_bytes, timeout);
 
@@ -223,6 +266,12 @@ CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tu
   model.synchronisation_ns = synchronisation;
   model.polls_at_once = polls_at_once;
   add_costs(experiments, model);
+  auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
+  if (laboratory.agree(reaches_further(derived, tune(derived, model, largest_block)))) {
+    auto longer = plan_long(derived);
+    run(longer, scratch, laboratory, derived, tuning, start + kLongTime);
+    add_costs(longer, model);
+  }
   measure_large(scratch, tuning, timeout, start + kMeasuringTime, model);
   return model;
 }

@@ -9,9 +9,9 @@
 
 namespace weft::shm {
 
-/// What the costs of algorithms depend on: "2 ranks on cpus 0-1, …".
+/// What the costs of algorithms depend on: "2 ranks on cpus 0-1, …". `distance`: see measure_distance().
 [[nodiscard]] std::string describe_machine(Topology const& topology, Tuning const& tuning, int ranks,
-                                           std::vector<int> const& cpus);
+                                           std::vector<int> const& cpus, std::size_t distance);
 
 /// Whether measuring says anything: ranks that take turns on a core measure the scheduler.
 [[nodiscard]] inline bool is_measurable(Tuning const& tuning, int ranks) noexcept {

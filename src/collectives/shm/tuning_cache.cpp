@@ -20,7 +20,8 @@ constexpr CacheFile::Kind kKind{"weft tuning 1", "machines", "tuning cache",
 constexpr char const* kPollsAtOnce = "polls_at_once";
 constexpr char const* kStreamingBytes = "streaming_bytes";
 /// Where the costs of each place stand; those in symmetric memory stand beside the rest.
-constexpr std::array<char const*, kPlaces> kPlaceNames{nullptr, "private", "private_streamed"};
+constexpr std::array<char const*, kPlaces> kPlaceNames{nullptr, "in_place", "symmetric_long", "private",
+                                                       "private_streamed"};
 
 /// What this process knows of the machine it runs on. It depends on nothing but the hardware, so that communicators may
 /// share it and still know nothing of one another.
