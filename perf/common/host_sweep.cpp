@@ -122,6 +122,7 @@ Detail HostSweep::detail_of(SizeRounds const& rounds, Entry const& entry, Canary
   auto const figures = rounds.figures(entry.out_of_place, best);
   Detail detail;
   detail.call = figures.call;
+  detail.canary = rounds.worst_canary(best);
   detail.rounds_kept = rounds.kept(best);
   detail.rounds = rounds.measured();
   if (options_.loop.cost) detail.cost = figures.cost;
@@ -146,7 +147,7 @@ void HostSweep::finish_line(SizeRounds const& rounds, Entry const& entry, Canary
   if (entry.in_place) {
     line.in_place = side_timing(rounds, *entry.in_place, entry, best, choice, case_.checks_in_place());
   }
-  print_line(line, detail_of(rounds, entry, best, choice), best);
+  print_line(line, detail_of(rounds, entry, best, choice));
 }
 
 void HostSweep::run_choice(Choice const& choice) {

@@ -60,11 +60,11 @@ void set_us(nlohmann::json& line, char const* key, std::optional<double> const& 
 }
 
 /// What both files say of a line under the same keys.
-void set_detail(nlohmann::json& line, Detail const& detail, Canary canary) {
+void set_detail(nlohmann::json& line, Detail const& detail) {
   line["rounds_kept"] = detail.rounds_kept;
   line["rounds"] = detail.rounds;
-  line["canary_copy_us"] = canary.copy * kMicroseconds;
-  line["canary_barrier_us"] = canary.barrier * kMicroseconds;
+  line["canary_copy_us"] = detail.canary.copy * kMicroseconds;
+  line["canary_barrier_us"] = detail.canary.barrier * kMicroseconds;
   set_us(line, "cost_us", detail.cost);
   set_us(line, "limit_us", detail.limit);
   set_us(line, "peer_call_us", detail.peer_call);
@@ -118,8 +118,7 @@ std::vector<std::string> extra_texts(Options const& options, Detail const& detai
   return texts;
 }
 
-nlohmann::json json_line(Case const& what, Options const& options, int ranks, Line const& line, Detail const& detail,
-                         Canary canary) {
+nlohmann::json json_line(Case const& what, Options const& options, int ranks, Line const& line, Detail const& detail) {
   nlohmann::json result{{"library", "weft"},
                         {"version", WEFT_VERSION_STRING},
                         {"op", what.name()},
@@ -135,7 +134,7 @@ nlohmann::json json_line(Case const& what, Options const& options, int ranks, Li
                         {"touch", options.loop.touch},
                         {"link", link_text(options)},
                         {"call_us", detail.call * kMicroseconds}};
-  set_detail(result, detail, canary);
+  set_detail(result, detail);
   for (auto const* timing : {&line.out_of_place, &line.in_place}) {
     if (*timing && (*timing)->wrong) result["wrong"] = result.value("wrong", 0.0) + *(*timing)->wrong;
   }
@@ -172,7 +171,7 @@ JsonDocument::JsonDocument(Case const& what, Options const& options, std::vector
   document_["config"]["devices"] = devices;
 }
 
-void JsonDocument::add(Line const& line, Detail const& detail, Canary canary, int iterations) {
+void JsonDocument::add(Line const& line, Detail const& detail, int iterations) {
   bool const cpu_time = document_["config"]["cpu_time"];
   nlohmann::json result{{"size", line.bytes},
                         {"count", line.count},
@@ -183,7 +182,7 @@ void JsonDocument::add(Line const& line, Detail const& detail, Canary canary, in
                         {"in_place", timing_json(line.in_place, cpu_time)},
                         {"actual_iterations", iterations},
                         {"experiment_name", name_}};
-  set_detail(result, detail, canary);
+  set_detail(result, detail);
   if (!line.timestamp.empty()) result["timestamp"] = line.timestamp;
   document_["results"].push_back(std::move(result));
 }

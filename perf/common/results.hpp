@@ -19,6 +19,7 @@ struct Detail {
   std::optional<double> peer_call;
   std::optional<double> peer_cost;
   std::optional<double> overlap;  ///< percent
+  Canary canary;                  ///< the worst of the rounds that count
   std::size_t rounds_kept = 0;
   std::size_t rounds = 0;
 };
@@ -29,7 +30,7 @@ struct Detail {
 
 /// One object of --json: library, version, op, memory, ranks, bytes, time_us and the rest.
 [[nodiscard]] nlohmann::json json_line(Case const& what, Options const& options, int ranks, Line const& line,
-                                       Detail const& detail, Canary canary);
+                                       Detail const& detail);
 
 /// Whether lines could be appended to `path`: to be known before what they report is measured.
 [[nodiscard]] bool can_append(std::string const& path);
@@ -41,7 +42,7 @@ class JsonDocument {
  public:
   JsonDocument(Case const& what, Options const& options, std::vector<RankPlace> const& places);
 
-  void add(Line const& line, Detail const& detail, Canary canary, int iterations);
+  void add(Line const& line, Detail const& detail, int iterations);
   /// Writes it. @throws Error{system}
   void write(std::string const& path, Totals const& totals);
 

@@ -59,15 +59,23 @@ std::size_t SizeRounds::kept(Canary best) const {
   return kept_rounds(best).size();
 }
 
-Figures SizeRounds::figures(std::size_t side, Canary best) const {
+std::vector<std::size_t> SizeRounds::counted_rounds(Canary best) const {
   auto rounds = kept_rounds(best);
-  if (rounds.empty()) {
-    auto const least = std::min_element(canaries_.begin(), canaries_.end(),
-                                        [&](Canary a, Canary b) { return badness(a, best) < badness(b, best); });
-    rounds.push_back(static_cast<std::size_t>(least - canaries_.begin()));
-  }
+  if (!rounds.empty()) return rounds;
+  auto const least = std::min_element(canaries_.begin(), canaries_.end(),
+                                      [&](Canary a, Canary b) { return badness(a, best) < badness(b, best); });
+  return {static_cast<std::size_t>(least - canaries_.begin())};
+}
+
+Canary SizeRounds::worst_canary(Canary best) const {
+  Canary worst;
+  for (auto const round : counted_rounds(best)) worst = worse(worst, canaries_[round]);
+  return worst;
+}
+
+Figures SizeRounds::figures(std::size_t side, Canary best) const {
   Sample least{kInfinite, kInfinite, kInfinite, kInfinite};
-  for (auto const round : rounds) {
+  for (auto const round : counted_rounds(best)) {
     auto const& sample = samples_[side][round];
     least.call_loop = std::min(least.call_loop, sample.call_loop);
     least.call_base = std::min(least.call_base, sample.call_base);

@@ -31,11 +31,15 @@ class SizeRounds {
   /// Rounds whose canaries are within 1.3 × `best`.
   [[nodiscard]] std::size_t kept(Canary best) const;
   [[nodiscard]] std::size_t measured() const noexcept { return canaries_.size(); }
-  /// Side `side`'s best over the kept rounds, or over the least disturbed one when none is kept.
+  /// Side `side`'s best over the counted rounds.
   [[nodiscard]] Figures figures(std::size_t side, Canary best) const;
+  /// The worst canaries of the rounds that figures() are of.
+  [[nodiscard]] Canary worst_canary(Canary best) const;
 
  private:
   [[nodiscard]] std::vector<std::size_t> kept_rounds(Canary best) const;
+  /// The kept rounds, or the least disturbed one when none is kept.
+  [[nodiscard]] std::vector<std::size_t> counted_rounds(Canary best) const;
 
   std::size_t bytes_;
   std::vector<Side> sides_;

@@ -122,14 +122,14 @@ Line Sweep::line_of(std::size_t bytes, Counts counts, Choice const& choice) cons
   return line;
 }
 
-void Sweep::print_line(Line& line, Detail const& detail, Canary best) {
+void Sweep::print_line(Line& line, Detail const& detail) {
   line.extras = extra_texts(options_, detail);
   ++totals_.lines;
   totals_.disturbed += detail.rounds_kept == 0 ? 1 : 0;
   if (options_.timestamps) line.timestamp = now_text();
   print(table_line(line));
-  if (document_) document_->add(line, detail, best, options_.loop.iterations);
-  if (!options_.json.empty()) json_lines_.push_back(json_line(case_, options_, board_.ranks(), line, detail, best));
+  if (document_) document_->add(line, detail, options_.loop.iterations);
+  if (!options_.json.empty()) json_lines_.push_back(json_line(case_, options_, board_.ranks(), line, detail));
 }
 
 }  // namespace weft::perf

@@ -62,8 +62,7 @@ class Sweep {
   [[nodiscard]] Timing timing_of(double seconds, Counts counts, DataType dtype);
   void note_wrong(Timing& timing, double wrong);
   [[nodiscard]] Line line_of(std::size_t bytes, Counts counts, Choice const& choice) const;
-  /// `best`: see json_line().
-  void print_line(Line& line, Detail const& detail, Canary best);
+  void print_line(Line& line, Detail const& detail);
 
   Case const& case_;
   Options const& options_;

@@ -166,7 +166,7 @@ void DeviceSweep::finish_line(DeviceRounds const& rounds, Entry const& entry, Ch
     detail.peer_cost = rounds.best(*entry.nccl).host;
     ratios_.push_back(ratio(*detail.peer_call, detail.call));
   }
-  print_line(line, detail, {});
+  print_line(line, detail);
 }
 
 void DeviceSweep::run_choice(Choice const& choice) {

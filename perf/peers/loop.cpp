@@ -42,7 +42,7 @@ std::vector<LoopResult> run_loop(Meeting const& meeting, LoopJob const& job, Mak
                              ? count_wrong(board, *what, side.on, what->counts(job.sizes[i] / kSize, meeting.ranks),
                                            place, ReduceOp::sum, 1, side.call)
                              : 0;
-    auto const canary = rounds[i].best_canary();
+    auto const canary = rounds[i].worst_canary(best);
     results.push_back(
         {rounds[i].bytes(), figures.call * 1e6, figures.cost * 1e6, canary.copy * 1e6, canary.barrier * 1e6, wrong});
   }

@@ -151,6 +151,25 @@ class Compare(unittest.TestCase):
         rows = compare.summary([peer_line("x", 8, 2.0), peer_line("x", 8, 1.0, canary=1.4), peer_line("x", 32, 5.0, canary=2)])
         self.assertEqual([(row["bytes"], row["time_us"]) for row in rows], [(8, 2.0), (32, 5.0)])
 
+    def test_figures_count_where_most_were_met_equally_far_apart(self):
+        near, far = {"canary_barrier_us": 0.1}, {"canary_barrier_us": 0.3}
+        lines = [peer_line("x", 8, 1.0, **near), peer_line("x", 8, 3.0, **far), peer_line("y", 8, 4.0, **far)]
+        rows = compare.summary(lines)
+        self.assertEqual([(row["library"], row["time_us"], row["counted"]) for row in rows],
+                         [("x", 3.0, True), ("y", 4.0, True)])
+        rows = compare.summary(lines + [peer_line("y", 8, 2.0, **near)])
+        self.assertEqual([row["time_us"] for row in rows], [1.0, 2.0])
+        rows = compare.summary(lines[:1] + [peer_line("x", 32, 5.0, **near), peer_line("y", 8, 4.0, **far)])
+        self.assertEqual([(row["time_us"], row["counted"]) for row in rows], [(1.0, True), (5.0, True), (4.0, False)])
+
+    def test_rounds_are_enough_when_every_library_counted_twice_at_every_size(self):
+        libraries = [type("Library", (), {"name": name}) for name in ("x", "y")]
+        lines = [peer_line(name, size, 1.0) for name in ("x", "y") for size in (8, 32)]
+        self.assertFalse(compare.is_enough(lines, libraries, [8, 32]))
+        self.assertTrue(compare.is_enough(2 * lines, libraries, [8, 32]))
+        far = [{**lines[0], "canary_barrier_us": 0.3}]
+        self.assertFalse(compare.is_enough(lines + lines[1:] + far, libraries, [8, 32]))
+
     def test_the_best_library_of_each_size_counts(self):
         rows = compare.summary([peer_line("weft symmetric", 8, 1.0, memory="symmetric"), peer_line("a", 8, 3.0), peer_line("b", 8, 2.0)])
         self.assertEqual(compare.ratios_of(rows, "weft symmetric", "time_us"), {8: 2.0})
