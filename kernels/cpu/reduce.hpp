@@ -9,8 +9,12 @@
 
 namespace weft::kernels {
 
-/// Whether results should stay in the caches or bypass them.
-enum class Store { cached, streaming };
+/// Where results go.
+enum class Store {
+  cached,     ///< the caches of this core
+  streaming,  ///< past the caches
+  to_peer,    ///< lines that another core has read and will read again: without fetching what is overwritten
+};
 
 /// What one pass takes well; more make it wander between more pages than a processor follows.
 inline constexpr std::size_t kFewSources = 64;
@@ -26,9 +30,10 @@ struct Reducer {
 };
 
 /// dst_k[i] = op over r of src_r[i], for every destination k and i in [0, count); sources combine in the order given,
-/// each element is loaded once per source and stored once per destination. A destination may equal a source (same
-/// start), else they do not overlap. Any alignment; streaming stores are fenced before it returns. Thread-safe. One
-/// source or more; allocates for a premul_sum of more than kFewSources alone. supports(dtype, op).
+/// each element is loaded once per source and stored once per destination; `store` is cached or streaming. A
+/// destination may equal a source (same start), else they do not overlap. Any alignment; streaming stores are fenced
+/// before it returns. Thread-safe. One source or more; allocates for a premul_sum of more than kFewSources alone.
+/// supports(dtype, op).
 ///
 /// - 8-bit and 16-bit floats accumulate in f32 and round once, to nearest even. Integers wrap.
 /// - avg is the sum divided by srcs.size(), in the accumulating type: floats round to nearest, integers truncate toward
@@ -40,7 +45,8 @@ struct Reducer {
 void reduce(std::span<void* const> dsts, std::span<void const* const> srcs, std::size_t count, DataType dtype,
             Reducer const& how, Store store = Store::cached);
 
-/// memcpy, or the same with streaming stores (fenced). `dst` and `src` do not overlap.
+/// memcpy, or the same with streaming stores (fenced). `dst` and `src` do not overlap. To a peer, whole lines are taken
+/// over without their contents where the processor has fast string moves: vector stores wait for each.
 void copy(void* dst, void const* src, std::size_t bytes, Store store = Store::cached);
 
 /// memset to zero, or the same with streaming stores (fenced).

@@ -86,14 +86,14 @@ TEST(CostModel, SmallGainsMoveNothing) {
   EXPECT_EQ(128 * kKiB, all_reduce_limit(noisy));
 }
 
-TEST(CostModel, NoCallLosesMoreThanItsLoopGains) {
+TEST(CostModel, CallAndLoopCountAlike) {
   auto torn = model(50.0 * 400);  // at 256 KiB swapped costs the loop 25.6 us, and direct 32.8
   auto& swapped = torn.of(Collective::all_reduce, Algorithm::swapped);
   auto const call_ns = [&](double ns) { swapped.call = {ns, 0}; };
-  call_ns(1.1 * 32'800);
+  call_ns(33'000);
   EXPECT_EQ(256 * kKiB, all_reduce_limit(torn));
-  call_ns(1.2 * 32'800);
-  EXPECT_EQ(128 * kKiB, all_reduce_limit(torn));
+  call_ns(1.1 * 32'800);
+  EXPECT_EQ(128 * kKiB, all_reduce_limit(torn)) << "0.78 x 1.1 is no gain of a tenth in their mean";
 }
 
 TEST(CostModel, CallsInPlaceHaveALimitOfTheirOwn) {

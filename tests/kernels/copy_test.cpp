@@ -14,9 +14,9 @@ TEST(CopyTest, MovesExactlyTheBytesAskedFor) {
   std::mt19937_64 random(7);
   for (std::int64_t const target : runnable_targets()) {
     UseTarget const use(target);
-    for (std::size_t const bytes : {0, 1, 3, 63, 64, 65, 127, 255, 256, 257, 1021, 4096, 65537}) {
+    for (std::size_t const bytes : {0, 1, 3, 63, 64, 65, 127, 255, 256, 257, 1021, 2047, 2048, 4096, 65537}) {
       for (int repeat = 0; repeat < 8; ++repeat) {
-        for (kernels::Store const store : {kernels::Store::cached, kernels::Store::streaming}) {
+        for (auto const store : {kernels::Store::cached, kernels::Store::streaming, kernels::Store::to_peer}) {
           std::size_t const from = random() % 64;
           std::size_t const to = random() % 64;
           std::vector<unsigned char> src(bytes + 128);

@@ -134,7 +134,6 @@ void ShmBackend::all_reduce_block(Call const& call, Algorithm algorithm, std::si
 }
 
 void ShmBackend::all_reduce_direct(Call const& call, Choice const& choice, Symmetric const& buffers) {
-  auto const& contract = call.contract;
   auto const element = call.grain();
   auto const count = call.bytes() / element;
   auto const ranks = static_cast<std::size_t>(size());
@@ -142,13 +141,12 @@ void ShmBackend::all_reduce_direct(Call const& call, Choice const& choice, Symme
   auto const reduce_range = [&](Range range) {
     std::array<void const*, kMaxRanks> sources;
     std::array<void*, kMaxRanks> destinations;
-    std::size_t kept = 0;
     for (std::size_t peer = 0; peer < ranks; ++peer) {
+      auto* const recv = buffers.recv[peer];
       sources[peer] = at(buffers.send[peer], range.first * element);
-      if (buffers.recv[peer] != nullptr) destinations[kept++] = at(buffers.recv[peer], range.first * element);
+      destinations[peer] = recv == nullptr ? nullptr : at(recv, range.first * element);
     }
-    kernels::reduce({destinations.data(), kept}, {sources.data(), ranks}, range.count, contract.dtype, reducer(call),
-                    store);
+    reduce_to_all(call, range.count, sources, destinations, store);
   };
 
   if (choice.algorithm == Algorithm::direct_claimed) {

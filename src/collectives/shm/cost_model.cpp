@@ -23,11 +23,11 @@ bool wins(Cost const& one, Cost const& other, std::size_t bytes) {
   return one.loop.at(bytes) < (1 - kLeastGain) * other.loop.at(bytes) && one.call.at(bytes) <= other.call.at(bytes);
 }
 
-/// Whether `one` costs the loop clearly less, and its call loses less than that gains. What is written to a peer's
-/// buffer, or read there, is dear to its owner afterwards: the dearer, the further away the peer.
+/// Whether `one` clearly gains in the geometric mean of call and loop. What is written to a peer's buffer, or read
+/// there, is dear to its owner afterwards, the dearer the further away the peer: often one gains where the other loses.
 bool pays(Cost const& one, Cost const& other, std::size_t bytes) {
-  auto const rest = (1 - kLeastGain) * other.loop.at(bytes);
-  return one.loop.at(bytes) < rest && one.call.at(bytes) * one.loop.at(bytes) <= rest * other.call.at(bytes);
+  auto const product = [&](Cost const& cost) { return cost.call.at(bytes) * cost.loop.at(bytes); };
+  return product(one) < (1 - kLeastGain) * (1 - kLeastGain) * product(other);
 }
 
 /// Takes two levels where they win over one, at both ends of what a choice is for.
@@ -181,7 +181,7 @@ std::string describe(CostModel const& model, Collective collective, std::size_t 
 Selector tune(Selector const& derived, CostModel const& model, std::size_t largest_block) {
   auto tuned = derived;
   if (!model.is_measured()) return tuned;
-  for (auto const collective : kMoved) {
+  for (auto const collective : kDirect) {
     tune(tuned.rules(collective), model, collective, largest_block);
     tune_levels(tuned.rules(collective), model, collective);
   }

@@ -78,14 +78,12 @@ struct CostModel {
 /// `derived` with its limits moved to where the model says that the next algorithm becomes the faster one.
 ///
 /// A limit moves by powers of two, at most by kMostShift of them, and only over sizes at which the other algorithm
-/// costs the loop less by kLeastGain and, as a call, loses less than that gains: figures of a few milliseconds are
+/// gains kLeastGain in the geometric mean of call and loop: figures of a few milliseconds are
 /// noisy, and what follows from the caches is seldom far off. Where long calls in symmetric memory were measured, they
 /// are staged, or fed, as far as the caches reach if that wins in the same way. Two levels, which nothing derives,
 /// replace one where they win, and private memory is fetched where that wins, which depends on the kernel and on the
 /// size of its pages; neither makes a call slower. `largest_block`: what staging rings can take at once.
 [[nodiscard]] Selector tune(Selector const& derived, CostModel const& model, std::size_t largest_block);
-inline constexpr std::array kMoved{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-                                   Collective::broadcast, Collective::pull};  ///< whose limits move
 inline constexpr int kMostShift = 2;
 inline constexpr double kLeastGain = 0.1;
 

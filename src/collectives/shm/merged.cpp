@@ -196,7 +196,6 @@ void ShmBackend::prefetch_piece(MergedCall const& merged, std::size_t index) con
 void ShmBackend::merged_all_reduce_direct(MergedCall const& merged) {
   auto const& call = merged.call();
   auto const store = store_for(merged.bytes(), in_place(merged));
-  auto const ranks = static_cast<std::size_t>(size());
   std::array<void const*, kMaxRanks> sources;
   std::array<void*, kMaxRanks> destinations;
   share_out(merged.bytes(), call.grain(), [&](Range range) {
@@ -206,8 +205,7 @@ void ShmBackend::merged_all_reduce_direct(MergedCall const& merged) {
         sources[r] = at(piece.send, first) + (r - rank()) * strides.send;
         destinations[r] = at(piece.recv, first) + (r - rank()) * strides.recv;
       }
-      kernels::reduce({destinations.data(), ranks}, {sources.data(), ranks}, n / call.grain(), call.contract.dtype,
-                      reducer(call), store);
+      reduce_to_all(call, n / call.grain(), sources, destinations, store);
     });
   });
 }

@@ -47,8 +47,7 @@ Rules derive_reduce(Tuning const& tuning, int ranks) {
 /// Where one rank only gives, or only gets, it feeds, or is fed by, the others: they need not meet, and copy at the
 /// same time. What is too long for that each rank moves a share of. Limits as measured, docs/decisions/0003.
 void derive_rooted(Selector& selector, Tuning const& tuning, int ranks) {
-  constexpr std::size_t kMiB = std::size_t{1} << 20;
-  constexpr std::size_t kMostFed = 2 * kMiB;
+  constexpr std::size_t kMostFed = std::size_t{2} << 20;
   auto const fed = [](std::size_t up_to) { return Choice{up_to, Feeds::block_bytes(up_to), Algorithm::fed}; };
   // The kernel pins pages before it copies, so that twice through the feeds is faster; but all the others copy at once.
   auto const fetches = tuning.reads_peers && ranks > 2;
@@ -57,7 +56,7 @@ void derive_rooted(Selector& selector, Tuning const& tuning, int ranks) {
   auto const parts = tuning.staged_bytes * static_cast<std::size_t>(ranks);
   auto const whole = ranks == 2 ? tuning.staged_bytes : tuning.chunk_bytes;
   selector.rules(Collective::broadcast) = {.small = {fed(whole)}, .symmetric = {direct}, .other = other};
-  selector.rules(Collective::gather) = {.small = {fed(parts)}, .symmetric = {fed(kMiB), direct}, .other = other};
+  selector.rules(Collective::gather) = {.small = {fed(parts)}, .symmetric = {direct}, .other = other};
   selector.rules(Collective::scatter) = {.small = {fed(parts)}, .symmetric = {direct}, .other = other};
 }
 

@@ -378,6 +378,40 @@ void ShmBackend::reduce_to(Call const& call, std::size_t count, std::array<void 
                   reducer(call), store);
 }
 
+/// Vector stores to lines that a peer has read, and this rank has not, wait for each, so the peers get what this rank
+/// has just stored for itself, block by block while it is in the first cache.
+void ShmBackend::reduce_to_all(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
+                               std::array<void*, kMaxRanks> const& destinations, kernels::Store store) {
+  constexpr std::size_t kBlock = std::size_t{16} << 10;
+  constexpr std::size_t kWorthwhile = 2048;
+  auto const element = call.grain();
+  auto const ranks = static_cast<std::size_t>(size());
+  auto const in_place = std::equal(destinations.begin(), destinations.begin() + size(), sources.begin());
+  auto const at_once = store == kernels::Store::streaming || tuning_.share_work || in_place ||
+                       count * element < kWorthwhile || element > kBlock;
+  if (at_once) {
+    std::array<void*, kMaxRanks> kept;
+    auto* const end = std::copy_if(destinations.begin(), destinations.begin() + size(), kept.begin(),
+                                   [](void const* each) { return each != nullptr; });
+    return kernels::reduce({kept.begin(), end}, {sources.data(), ranks}, count, call.contract.dtype, reducer(call),
+                           store);
+  }
+  alignas(kLine) std::array<std::byte, kBlock> own;
+  auto const block = kBlock / element;
+  std::array<void const*, kMaxRanks> from;
+  for (std::size_t first = 0; first < count; first += block) {
+    auto const n = std::min(block, count - first);
+    auto const offset = first * element;
+    for (std::size_t r = 0; r < ranks; ++r) from[r] = at(sources[r], offset);
+    void* const mine = destinations[rank()] != nullptr ? at(destinations[rank()], offset) : own.data();
+    kernels::reduce({&mine, 1}, {from.data(), ranks}, n, call.contract.dtype, reducer(call), store);
+    for (std::size_t r = 0; r < ranks; ++r) {
+      if (destinations[r] == nullptr || static_cast<int>(r) == rank()) continue;
+      kernels::copy(at(destinations[r], offset), mine, n * element, kernels::Store::to_peer);
+    }
+  }
+}
+
 void ShmBackend::barrier(Call const& call) {
   announce(call);
   await_announcements();

@@ -154,9 +154,18 @@ class ShmBackend final : public Backend {
   /// what was just read.
   [[nodiscard]] kernels::Store store_for(std::size_t bytes, bool in_place) const noexcept;
 
+  /// The same for what lies in a peer's memory.
+  [[nodiscard]] static kernels::Store to_peer(kernels::Store store) noexcept {
+    return store == kernels::Store::cached ? kernels::Store::to_peer : store;
+  }
+
   /// destination[i] = op over sources[r][i], for i in [0, count).
   void reduce_to(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
                  void* destination, kernels::Store store);
+
+  /// The same for every rank that has a destination, in their own memory; null: a rank that keeps no result.
+  void reduce_to_all(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
+                     std::array<void*, kMaxRanks> const& destinations, kernels::Store store);
 
   /// Two ranks with a core each. For each block of `bytes`, of up to `most`, that both ranks give each other:
   /// stage(block, first, length) fills this rank's block with its bytes [first, first + length), consume(block, first,

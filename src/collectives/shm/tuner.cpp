@@ -19,9 +19,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kMostRounds = 6;
 /// Of what is small or lies in symmetric memory.
-constexpr std::chrono::milliseconds kSmallTime{40};
+constexpr std::chrono::milliseconds kSmallTime{45};
 /// Until it has been found out whether long calls in symmetric memory are better staged.
-constexpr std::chrono::milliseconds kLongTime{57};
+constexpr std::chrono::milliseconds kLongTime{60};
 /// Limits above it would take all the time there is; they stay where they were derived.
 constexpr std::size_t kMostMeasured = std::size_t{1} << 20;
 /// Private memory is measured at these sizes, on both sides of where fetching begins unmeasured.
@@ -37,7 +37,7 @@ constexpr int kStreamingTurns = 2;
 /// Every rank's limits between neighbouring choices, from below and above.
 std::vector<Experiment> plan(Selector const& derived, Tuning const& tuning) {
   std::vector<Experiment> experiments;
-  for (auto const collective : kMoved) {
+  for (auto const collective : kDirect) {
     auto const& rules = derived.rules(collective);
     for (std::size_t index = 0; index < rules.small.size() && rules.small[index].up_to > 0; ++index) {
       auto const& choice = rules.small[index];
@@ -90,7 +90,7 @@ std::vector<Experiment> plan_long(Selector const& derived) {
 
 /// Whether some limit has moved up as far as it can, so that it may belong further up.
 bool reaches_further(Selector const& derived, Selector const& tuned) {
-  return std::any_of(kMoved.begin(), kMoved.end(), [&](Collective collective) {
+  return std::any_of(kDirect.begin(), kDirect.end(), [&](Collective collective) {
     auto const limit = [&](Selector const& selector) {
       auto const& longest = selector.by_memory(collective, Choice::kUnlimited, Memory::symmetric);
       return selector.above(collective, Memory::symmetric, longest);
