@@ -90,8 +90,8 @@ void PackedContract::pack(Contract::Group const& group) noexcept {
 Contract PackedContract::unpack() const noexcept {
   Contract contract{.count = count,
                     .root = static_cast<std::uint32_t>(rest),
-                    .operation = static_cast<Operation>(rest >> 32U & 0xffU),
-                    .dtype = static_cast<DataType>(rest >> 40U & 0xffU),
+                    .operation = static_cast<Operation>(rest >> 40U & 0xffU),
+                    .dtype = static_cast<DataType>(rest >> 32U & 0xffU),
                     .reduce = static_cast<ReduceOp>(rest >> 48U & 0xffU),
                     .variant = static_cast<std::uint8_t>(rest >> 56U)};
   auto& group = contract.group;

@@ -105,7 +105,9 @@ struct Contract {
   friend bool operator==(Contract const&, Contract const&) = default;
 };
 
-/// A contract in two words, as ranks tell it to one another. What is told of a group takes the place of the count and
+/// A contract in two words, as ranks tell it to one another. They are not as they lie in memory, so that members are
+/// loaded one by one: a word that was just written piece by piece can be read only when all earlier stores have left
+/// this core, those to lines of a peer among them. What is told of a group takes the place of the count and
 /// of bits that groups do not need: their roots are ranks, and nothing in them is user-defined.
 struct PackedContract {
   static constexpr unsigned kCountBits = 48;
@@ -115,8 +117,8 @@ struct PackedContract {
 
   explicit PackedContract(Contract const& contract) noexcept
       : count(contract.count),
-        rest(std::uint64_t{contract.root} | (static_cast<std::uint64_t>(contract.operation) << 32U) |
-             (static_cast<std::uint64_t>(contract.dtype) << 40U) |
+        rest(std::uint64_t{contract.root} | (static_cast<std::uint64_t>(contract.operation) << 40U) |
+             (static_cast<std::uint64_t>(contract.dtype) << 32U) |
              (static_cast<std::uint64_t>(contract.reduce) << 48U) |
              (static_cast<std::uint64_t>(contract.variant) << 56U)) {
     if (contract.group.calls != 0) [[unlikely]]

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "collectives/flight/flight_clock.hpp"
 
@@ -53,9 +52,9 @@ FlightRing::FlightRing(std::size_t capacity) {
 }
 
 void FlightRing::describe(Slot& slot, Call const& call) noexcept {
-  ContractWords words;
-  std::memcpy(words.data(), &call.contract, sizeof call.contract);
-  for (std::size_t i = 0; i < words.size(); ++i) slot.contract[i].store(words[i], std::memory_order_release);
+  PackedContract const packed(call.contract);
+  slot.count.store(packed.count, std::memory_order_release);
+  slot.rest.store(packed.rest, std::memory_order_release);
 }
 
 void FlightRing::enqueue(Call const& call) noexcept {
@@ -100,9 +99,8 @@ bool FlightRing::read(Slot const& slot, FlightEntry& entry) noexcept {
   auto const head = slot.head.load(std::memory_order_acquire);
   entry.state = static_cast<FlightState>(head & kStateMask);
   if (entry.state == FlightState::empty || entry.state == FlightState::writing) return false;
-  ContractWords words;
-  for (std::size_t i = 0; i < words.size(); ++i) words[i] = slot.contract[i].load(std::memory_order_acquire);
-  std::memcpy(static_cast<void*>(&entry.contract), words.data(), sizeof entry.contract);
+  auto const count = slot.count.load(std::memory_order_acquire);
+  entry.contract = PackedContract(count, slot.rest.load(std::memory_order_acquire)).unpack();
   entry.sequence = head >> kSequenceShift;
   entry.route.how = static_cast<Route::How>(head >> kHowShift & kHowMask);
   entry.route.rank = static_cast<std::uint8_t>(head >> kRankShift & kRankMask);

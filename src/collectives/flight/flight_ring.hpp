@@ -70,17 +70,17 @@ class FlightRing {
   [[nodiscard]] std::vector<FlightEntry> entries() const;
 
  private:
-  static_assert(sizeof(Contract) % sizeof(std::uint64_t) == 0);
   using Word = std::atomic<std::uint64_t>;
-  using ContractWords = std::array<std::uint64_t, sizeof(Contract) / sizeof(std::uint64_t)>;
 
-  struct alignas(64) Slot {
-    Word head{0};  ///< sequence << 14 | route's rank << 8 | route << 4 | on_stream << 3 | state
-    std::array<Word, std::tuple_size_v<ContractWords>> contract{};
+  struct alignas(kLine) Slot {
+    Word head{0};   ///< sequence << 14 | route's rank << 8 | route << 4 | on_stream << 3 | state
+    Word count{0};  ///< of the PackedContract
+    Word rest{0};
     Word enqueued{0};  ///< nanoseconds of the steady clock
     Word started{0};
     Word finished{0};
   };
+  static_assert(sizeof(Slot) == kLine);
 
   void write_enqueue(Call const& call, std::uint64_t now) noexcept;
   void write_start(Call const& call) noexcept;

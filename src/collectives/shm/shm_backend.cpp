@@ -294,9 +294,9 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
     std::uint64_t held;     ///< symmetric segments
   };
   static_assert(sizeof(Offer) <= kScaleOffset);
-  Symmetric buffers;
-  buffers.pins.reset(&heap_);
-  Offer offer;
+  std::optional<Symmetric> result(std::in_place);
+  result->pins.reset(&heap_);
+  Offer offer{};
   offer.held = heap_.pin();
   if (needs == Needs::nothing) offer.send.offset = Placement::kBusy;
   offer.address = needs == Needs::nothing ? 0 : reinterpret_cast<std::uintptr_t>(lent != nullptr ? lent : call.send);
@@ -306,8 +306,8 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
   await_announcements();
 
   std::array<std::uint64_t, kMaxRanks> held;
-  Placements sends{.at = {}, .held = held};
-  Placements recvs{.at = {}, .held = held};
+  Placements sends(held);
+  Placements recvs(held);
   for (int peer = 0; peer < size(); ++peer) {
     Offer theirs = offer;
     if (peer != rank()) std::memcpy(&theirs, channel_.payload(peer), sizeof theirs);
@@ -316,16 +316,19 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
     lent_[peer] = theirs.address;
     held[peer] = theirs.held;
   }
-  if (needs != Needs::recv && !resolve(sends, buffers.send)) {
+  if (needs != Needs::recv && !resolve(sends, result->send)) {
     call.route = why_copied(sends, Route::How::private_send);
-    return std::nullopt;
+    result.reset();
+    return result;
   }
-  if ((needs == Needs::recv || needs == Needs::both) && !resolve(recvs, buffers.recv)) {
+  if ((needs == Needs::recv || needs == Needs::both) && !resolve(recvs, result->recv)) {
     call.route = why_copied(recvs, Route::How::private_recv);
-    return std::nullopt;
+    result.reset();
+    return result;
   }
-  buffers.in_place = needs == Needs::both && buffers.send == buffers.recv;
-  return buffers;
+  result->in_place =
+      needs == Needs::both && std::equal(result->send.begin(), result->send.begin() + size(), result->recv.begin());
+  return result;
 }
 
 int ShmBackend::who_released(std::uint32_t number, Placements const& placements) const noexcept {

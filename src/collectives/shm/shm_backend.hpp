@@ -102,15 +102,19 @@ class ShmBackend final : public Backend {
   struct Unpin {
     void operator()(SymmetricHeap* heap) const noexcept { heap->unpin(); }
   };
-  /// Send and receive buffers of a call on every rank, and what keeps them mapped.
+  /// Send and receive buffers of a call on every rank, as far as they were needed, and what keeps them mapped. Not
+  /// initialised, here and below: to zero the places of all ranks that there could be takes as long as a small call.
   struct Symmetric {
-    Addresses send{};
-    Addresses recv{};
+    Symmetric() noexcept {}  // NOLINT(modernize-use-equals-default,cppcoreguidelines-pro-type-member-init)
+    Addresses send;
+    Addresses recv;
     std::unique_ptr<SymmetricHeap, Unpin> pins;
     bool in_place = false;  ///< every rank receives where it sends, and both were needed
   };
   /// Where one of a call's buffers lies on every rank, and which segments each rank holds.
   struct Placements {
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
+    explicit Placements(std::array<std::uint64_t, kMaxRanks> const& of) noexcept : held(of) {}
     std::array<Placement, kMaxRanks> at;
     std::array<std::uint64_t, kMaxRanks> const& held;
   };

@@ -15,8 +15,8 @@ struct Placement {
   static constexpr std::uint32_t kSharedHeap = UINT32_MAX - 1;  ///< in the rank's SharedHeap
   static constexpr std::uint64_t kBusy = 1;  ///< offset of private memory that no peer may read where it lies
 
-  std::uint64_t offset = 0;   ///< bytes from the start of the owning rank's part, or heap
-  std::uint32_t segment = 0;  ///< number of the allocation, from 1
+  std::uint64_t offset;   ///< bytes from the start of the owning rank's part, or heap
+  std::uint32_t segment;  ///< number of the allocation, from 1; 0: in none
 };
 
 /// The segments behind Communicator::allocate(): each holds one equal part per rank, and all ranks map all of it.
