@@ -23,11 +23,9 @@ bool wins(Cost const& one, Cost const& other, std::size_t bytes) {
   return one.loop.at(bytes) < (1 - kLeastGain) * other.loop.at(bytes) && one.call.at(bytes) <= other.call.at(bytes);
 }
 
-/// Whether `one` clearly gains in the geometric mean of call and loop. What is written to a peer's buffer, or read
-/// there, is dear to its owner afterwards, the dearer the further away the peer: often one gains where the other loses.
 bool pays(Cost const& one, Cost const& other, std::size_t bytes) {
-  auto const product = [&](Cost const& cost) { return cost.call.at(bytes) * cost.loop.at(bytes); };
-  return product(one) < (1 - kLeastGain) * (1 - kLeastGain) * product(other);
+  auto const at = [&](Line const& line) { return Sample{bytes, line.at(bytes)}; };
+  return pays(at(one.call), at(one.loop), at(other.call), at(other.loop));
 }
 
 /// Takes two levels where they win over one, at both ends of what a choice is for.

@@ -9,6 +9,8 @@
 
 namespace weft::shm {
 
+inline constexpr double kLeastGain = 0.1;
+
 /// A time per call (α) and a time per byte (β), bytes as Rules counts them.
 struct Line {
   double fixed_ns = 0;
@@ -35,6 +37,14 @@ struct Sample {
 
 /// The line that is nearest to `samples` relative to their sizes; neither part is negative.
 [[nodiscard]] Line fit(std::vector<Sample> const& samples);
+
+/// Whether an algorithm clearly gains, by kLeastGain in the geometric mean of call and loop. What is written to a
+/// peer's buffer, or read there, is dear to its owner afterwards, the dearer the further away the peer: often one gains
+/// where the other loses.
+[[nodiscard]] constexpr bool pays(Sample const& call, Sample const& loop, Sample const& other_call,
+                                  Sample const& other_loop) noexcept {
+  return call.ns * loop.ns < (1 - kLeastGain) * (1 - kLeastGain) * other_call.ns * other_loop.ns;
+}
 
 /// Where a call's data lies, as far as costs depend on it.
 enum class Place : std::uint8_t {
@@ -85,6 +95,5 @@ struct CostModel {
 /// size of its pages; neither makes a call slower. `largest_block`: what staging rings can take at once.
 [[nodiscard]] Selector tune(Selector const& derived, CostModel const& model, std::size_t largest_block);
 inline constexpr int kMostShift = 2;
-inline constexpr double kLeastGain = 0.1;
 
 }  // namespace weft::shm

@@ -177,9 +177,10 @@ std::size_t choose_streaming(ShmBackend& scratch, Laboratory& laboratory, Select
       scratch.stream_from(0);
       laboratory.time(streamed);
     }
-    auto const gains = cached.loop(0).ns < (1 - kLeastGain) * streamed.loop(0).ns;
-    if (!laboratory.agree(gains && Clock::now() < until)) break;
+    auto const gains = pays(cached.call(), cached.loop(0), streamed.call(), streamed.loop(0));
+    if (!laboratory.agree(gains)) break;
     bytes *= 2;
+    if (!laboratory.agree(Clock::now() < until)) break;
   }
   return bytes;
 }
