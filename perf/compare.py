@@ -115,7 +115,7 @@ def measure(libraries, op, ranks, options):
     """All lines of all rounds. A library that fails is named, and left out from then on."""
     sizes, lines, alive = sizes_of(options), [], list(libraries)
     for turn in range(MOST_ROUNDS * options.rounds):
-        if turn >= options.rounds and is_enough(lines, alive, sizes):
+        if turn >= options.rounds and is_enough(lines, alive):
             break
         for library in alive[turn % len(alive):] + alive[:turn % len(alive)] if alive else []:
             try:
@@ -152,16 +152,22 @@ def counting(lines):
     return chosen, near(chosen)
 
 
-def is_enough(lines, libraries, sizes):
-    """Whether every library was met WANTED times at every size."""
+def is_enough(lines, libraries):
+    """Whether every library was met WANTED times at every size that it has."""
     if not lines:
         return True
-    times = {}
-    for line in counting(lines)[1]:
-        key = line["library"], line["bytes"]
-        times[key] = times.get(key, 0) + 1
-    return all(sum(1 for (name, _), count in times.items() if name == library.name and count >= WANTED) >= len(sizes)
-               for library in libraries)
+    counted = counting(lines)[1]
+
+    def times(of):
+        result = {}
+        for line in of:
+            key = line["library"], line["bytes"]
+            result[key] = result.get(key, 0) + 1
+        return result
+
+    counts = times(counted)
+    alive = {library.name for library in libraries}
+    return all(counts.get(key, 0) >= WANTED for key in times(lines) if key[0] in alive)
 
 
 def undisturbed(lines):

@@ -66,7 +66,15 @@ HWY_EXPORT(zero_streaming);
 namespace {
 
 // Sanitizers see what memcpy() writes.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WEFT_SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define WEFT_SANITIZED
+#endif
+#endif
+
+#if defined(__x86_64__) && !defined(WEFT_SANITIZED)
 bool has_fast_string_moves() noexcept {
   static bool const has = [] {
     constexpr unsigned kErms = 1U << 9U;
@@ -79,11 +87,20 @@ bool has_fast_string_moves() noexcept {
   return has;
 }
 
-/// memcpy() does the same up to some size, and from there on no longer.
+/// memcpy() does the same up to some size, and from there on no longer. Whole lines only: there is nothing to gain in
+/// others, and some processors move to a misaligned destination byte by byte.
 bool copy_to_peer(void* dst, void const* src, std::size_t bytes) noexcept {
+  constexpr std::size_t kLine = 64;
   constexpr std::size_t kWorthwhile = 2048;  // string moves take some 30 ns to begin
   if (bytes < kWorthwhile || !has_fast_string_moves()) return false;
-  asm volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(bytes) : : "memory");
+  auto const head = (kLine - reinterpret_cast<std::uintptr_t>(dst) % kLine) % kLine;
+  auto lines = (bytes - head) / kLine * kLine;
+  auto const tail = bytes - head - lines;
+  std::memcpy(dst, src, head);
+  void* to = static_cast<std::byte*>(dst) + head;
+  void const* from = static_cast<std::byte const*>(src) + head;
+  asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(lines) : : "memory");
+  std::memcpy(to, from, tail);
   return true;
 }
 #else

@@ -96,6 +96,121 @@ TEST(CostModel, CallAndLoopCountAlike) {
   EXPECT_EQ(128 * kKiB, all_reduce_limit(torn)) << "0.78 x 1.1 is no gain of a tenth in their mean";
 }
 
+TEST(CostModel, BlocksStayWithinTheirRings) {
+  // Four ranks: one phase, then two; each takes a call as one block.
+  auto const derived = Selector::derive(tuning(4), 4);
+  CostModel cheap;
+  cheap.synchronisation_ns = 100;
+  for (auto const collective : {Collective::all_reduce, Collective::broadcast, Collective::reduce_scatter}) {
+    for (auto const algorithm : {Algorithm::one_phase, Algorithm::two_phase, Algorithm::staged, Algorithm::fed})
+      cheap.of(collective, algorithm) = cost(1, algorithm == Algorithm::one_phase ? 1 : 50);
+    cheap.of(collective, Algorithm::direct) = cost(1, 1000);
+  }
+  auto const tuned = tune(derived, cheap, kLargestBlock);
+  for (auto const collective : {Collective::all_reduce, Collective::broadcast, Collective::reduce_scatter}) {
+    for (auto const& choice : tuned.rules(collective).small) EXPECT_LE(choice.chunk_bytes, kLargestBlock);
+  }
+  auto const& all_reduce = tuned.rules(Collective::all_reduce).small;
+  EXPECT_EQ(4 * derived.rules(Collective::all_reduce).small[0].up_to, all_reduce[0].up_to);
+  EXPECT_LT(all_reduce[0].up_to, all_reduce[1].up_to) << "sizes stay in order";
+  EXPECT_EQ(derived.rules(Collective::all_reduce).other, tuned.rules(Collective::all_reduce).other);
+}
+
+/// Two ranks that may read one another's private memory.
+Selector derive_readers() {
+  auto reading = tuning(2);
+  reading.reads_peers = true;
+  return Selector::derive(reading, 2);
+}
+
+/// Staged costs 100 ns a KiB in the caches and beyond, fetched as told: in them `fixed` and 50 ns a KiB.
+CostModel private_model(Collective collective, Algorithm staged, double fixed, double beyond) {
+  CostModel model;
+  model.synchronisation_ns = 100;
+  model.streaming_bytes = 8192 * kKiB;
+  for (auto const place : {Place::private_cached, Place::private_streamed})
+    model.of(collective, staged, place) = cost(0, 100);
+  model.of(collective, Algorithm::fetched, Place::private_cached) = cost(fixed, 50);
+  model.of(collective, Algorithm::fetched, Place::private_streamed) = cost(0, beyond);
+  return model;
+}
+
+TEST(CostModel, PrivateMemoryIsFetchedWhereThatWins) {
+  auto const derived = derive_readers();
+  auto const staged = Algorithm::swapped;
+  for (auto const collective : {Collective::all_gather, Collective::pull}) {
+    auto const other = [&](double fixed, double beyond) {
+      return tune(derived, private_model(collective, staged, fixed, beyond), kLargestBlock).rules(collective).other;
+    };
+    EXPECT_EQ(derived.rules(collective).other, other(50.0 * 100'000, 100));
+    EXPECT_EQ(derived.rules(collective).other, other(50.0 * 100'000, 95)) << "a small gain moves nothing";
+
+    auto const in_caches = other(50.0 * 1024, 100);
+    EXPECT_EQ(staged, in_caches[0].algorithm);
+    EXPECT_EQ(1024 * kKiB, in_caches[0].up_to);
+    EXPECT_EQ(Algorithm::fetched, in_caches[1].algorithm);
+    EXPECT_EQ(8192 * kKiB, in_caches[1].up_to);
+    EXPECT_EQ(staged, in_caches[2].algorithm);
+    EXPECT_EQ(Choice::kUnlimited, in_caches[2].up_to);
+    EXPECT_EQ(256 * kKiB, other(0, 100)[0].up_to) << "nor less than that";
+
+    auto const everywhere = other(50.0 * 1024, 50);
+    EXPECT_EQ(1024 * kKiB, everywhere[0].up_to);
+    EXPECT_EQ((Choice{Choice::kUnlimited, 0, Algorithm::fetched}), everywhere[1]);
+    EXPECT_EQ(Choice{}, everywhere[2]);
+
+    auto const beyond = other(50.0 * 100'000, 50);
+    EXPECT_EQ(8192 * kKiB, beyond[0].up_to);
+    EXPECT_EQ((Choice{Choice::kUnlimited, 0, Algorithm::fetched}), beyond[1]);
+  }
+  auto half = private_model(Collective::pull, staged, 0, 50);
+  half.of(Collective::pull, staged, Place::private_streamed) = {};
+  EXPECT_EQ(derived, tune(derived, half, kLargestBlock)) << "where there was no time for all, as derived";
+}
+
+TEST(CostModel, WhatIsFetchedUnmeasuredIsFedWhereThatWins) {
+  auto reading = tuning(4);
+  reading.reads_peers = true;
+  auto const derived = Selector::derive(reading, 4);
+  ASSERT_EQ(Algorithm::fetched, derived.rules(Collective::scatter).other[1].algorithm);
+  auto const tuned = tune(derived, private_model(Collective::scatter, Algorithm::fed, 0, 100), kLargestBlock);
+  EXPECT_EQ(256 * kKiB, tuned.rules(Collective::scatter).other[0].up_to);
+  EXPECT_EQ(Algorithm::fed, tuned.rules(Collective::scatter).other[2].algorithm);
+  auto const fed =
+      tune(derived, private_model(Collective::scatter, Algorithm::fed, 50.0 * 100'000, 100), kLargestBlock);
+  EXPECT_EQ(Choice::kUnlimited, fed.rules(Collective::scatter).other[0].up_to);
+  EXPECT_EQ(derived.rules(Collective::gather), fed.rules(Collective::gather));
+}
+
+TEST(CostModel, PredictsPrivateMemoryByItsOwnCosts) {
+  auto costs = private_model(Collective::pull, Algorithm::swapped, 1000, 50);
+  costs.of(Collective::pull, Algorithm::swapped) = cost(1, 1);
+  costs.streaming_bytes = 1024 * kKiB;
+  auto const said = [&](std::size_t bytes, Memory memory) { return describe(costs, Collective::pull, bytes, memory); };
+  EXPECT_EQ("predicted for 10 KiB as call / with its effects: swapped 1 / 1 us, fetched 1.5 / 1.5 us",
+            said(10 * kKiB, Memory::other));
+  EXPECT_EQ("predicted for 1 MiB as call / with its effects: swapped 102 / 102 us, fetched 51.2 / 51.2 us",
+            said(1024 * kKiB, Memory::other));
+  EXPECT_EQ("predicted for 10 KiB as call / with its effects: swapped 0.011 / 0.011 us",
+            said(10 * kKiB, Memory::symmetric));
+}
+
+TEST(CostModel, TwoLevelsWhereTheyWin) {
+  auto const derived = Selector::derive(tuning(16), 16);
+  CostModel measured;
+  measured.synchronisation_ns = 100;
+  measured.of(Collective::broadcast, Algorithm::fed) = cost(100, 100);
+  measured.of(Collective::broadcast, Algorithm::direct) = cost(100, 100);
+  EXPECT_EQ(derived, tune(derived, measured, kLargestBlock)) << "never unmeasured";
+  measured.of(Collective::broadcast, Algorithm::two_level) = cost(100, 95);
+  EXPECT_EQ(derived, tune(derived, measured, kLargestBlock)) << "nor for a small gain";
+  measured.of(Collective::broadcast, Algorithm::two_level) = cost(200, 50);
+  auto const tuned = tune(derived, measured, kLargestBlock).rules(Collective::broadcast);
+  EXPECT_EQ(Algorithm::two_level, tuned.small[0].algorithm);
+  EXPECT_EQ(Algorithm::two_level, tuned.other[0].algorithm);
+  EXPECT_EQ(Algorithm::direct, tuned.symmetric[0].algorithm);
+}
+
 TEST(CostModel, CallsInPlaceHaveALimitOfTheirOwn) {
   auto const rules_of = [](double fixed, double fixed_in_place) {
     auto costs = model(fixed);
@@ -145,6 +260,16 @@ TEST(CostModel, LongCallsInSymmetricMemoryAreStagedWhereThatWins) {
     EXPECT_EQ(before.in_place, after.in_place) << "lines that are read there are written, too";
     EXPECT_EQ(before.other, after.other);
   }
+}
+
+TEST(CostModel, WhatWasMeasuredCloserIsNotOverruledByLongCalls) {
+  auto costs = model(50.0 * 20);  // direct wins from 32 KiB on
+  costs.streaming_bytes = 8192 * kKiB;
+  costs.of(Collective::all_reduce, Algorithm::swapped, Place::symmetric_long) = cost(0, 80);
+  costs.of(Collective::all_reduce, Algorithm::direct, Place::symmetric_long) = cost(0, 100);
+  auto const rules = tune(Selector::derive(tuning(2), 2), costs, kLargestBlock).rules(Collective::all_reduce);
+  EXPECT_EQ(32 * kKiB, rules.small[0].up_to);
+  EXPECT_EQ(Algorithm::direct, rules.symmetric[0].algorithm);
 }
 
 TEST(Distance, IsAPowerOfFour) {

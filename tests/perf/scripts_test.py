@@ -165,10 +165,10 @@ class Compare(unittest.TestCase):
     def test_rounds_are_enough_when_every_library_counted_twice_at_every_size(self):
         libraries = [type("Library", (), {"name": name}) for name in ("x", "y")]
         lines = [peer_line(name, size, 1.0) for name in ("x", "y") for size in (8, 32)]
-        self.assertFalse(compare.is_enough(lines, libraries, [8, 32]))
-        self.assertTrue(compare.is_enough(2 * lines, libraries, [8, 32]))
+        self.assertFalse(compare.is_enough(lines, libraries))
+        self.assertTrue(compare.is_enough(2 * lines, libraries))
         far = [{**lines[0], "canary_barrier_us": 0.3}]
-        self.assertFalse(compare.is_enough(lines + lines[1:] + far, libraries, [8, 32]))
+        self.assertFalse(compare.is_enough(lines + lines[1:] + far, libraries))
 
     def test_the_best_library_of_each_size_counts(self):
         rows = compare.summary([peer_line("weft symmetric", 8, 1.0, memory="symmetric"), peer_line("a", 8, 3.0), peer_line("b", 8, 2.0)])

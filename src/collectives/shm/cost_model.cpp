@@ -86,7 +86,7 @@ void tune(Rules& rules, CostModel const& model, Collective collective, std::size
   }
 }
 
-/// What goes in one another's buffers, as far as the caches reach.
+/// Stages what goes in one another's buffers, as far as the caches reach, where that wins.
 void tune_long(Rules& rules, CostModel const& model, Collective collective) {
   auto staged = rules.other.front();
   auto const direct = *std::find_if(rules.symmetric.begin(), rules.symmetric.end(),
@@ -183,7 +183,10 @@ Selector tune(Selector const& derived, CostModel const& model, std::size_t large
     tune(tuned.rules(collective), model, collective, largest_block);
     tune_levels(tuned.rules(collective), model, collective);
   }
-  for (auto const collective : kDirect) tune_long(tuned.rules(collective), model, collective);
+  for (auto const collective : kDirect) {
+    auto const moved_down = tuned.staged_up_to(collective) < derived.staged_up_to(collective);
+    if (!moved_down) tune_long(tuned.rules(collective), model, collective);
+  }
   for (auto const collective : kFetching) tune_private(tuned.rules(collective).other, model, collective);
   return tuned;
 }

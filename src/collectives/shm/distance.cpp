@@ -17,7 +17,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kBatches = 5;
 constexpr std::uint32_t kTrips = 20;  // of a batch
-/// Who does not answer for so long does not run.
+/// Ranks come from their bootstrap one after the other; some sleep between two looks.
+constexpr std::chrono::milliseconds kUntilThere{20};
+/// Who is there and does not answer for so long does not run.
 constexpr std::chrono::milliseconds kPatience{2};
 constexpr std::uint32_t kNoMore = std::numeric_limits<std::uint32_t>::max();
 
@@ -48,7 +50,9 @@ std::optional<double> time_trips(Words& words) {
     auto const start = Clock::now();
     for (std::uint32_t i = 0; i < kTrips; ++i) {
       words.asked.store(++trip, std::memory_order_release);
-      if (!poll(kPatience, [&] { return words.answered.load(std::memory_order_acquire) == trip; })) return std::nullopt;
+      if (!poll(trip == 1 ? kUntilThere : kPatience,
+                [&] { return words.answered.load(std::memory_order_acquire) == trip; }))
+        return std::nullopt;
     }
     std::chrono::duration<double, std::nano> const took = Clock::now() - start;
     if (batch > 0) best = std::min(best, took.count() / kTrips);
@@ -83,7 +87,7 @@ std::size_t measure_distance(int rank, int size, Exchange const& exchange) {
       create_segment(rank, size, static_cast<std::size_t>(size) * distance_bytes(), distance_bytes(), exchange);
   auto* const words = std::launder(reinterpret_cast<Words*>(segment->data()));
   if (rank != 0) {
-    answer(words[rank], size * kPatience);
+    answer(words[rank], kUntilThere + size * kPatience);
     return 0;
   }
   std::optional<double> furthest = 0;

@@ -12,7 +12,7 @@ namespace weft::shm {
 /// start to the next, as a virtual machine's do. 0: it cannot be told, as somebody else runs on these cores.
 ///
 /// Collective. Rank 0 exchanges lines with each other rank in turn, and its answer, the furthest, counts; the others'
-/// is 0. Takes 0.1 ms for each rank, and waits for one that does not come for a few milliseconds.
+/// is 0. Takes 0.1 ms for each rank, and waits some 20 ms for one that does not come.
 [[nodiscard]] std::size_t measure_distance(int rank, int size, Exchange const& exchange);
 
 /// Shared memory that this takes of each rank.

@@ -125,6 +125,11 @@ class Selector {
   /// Bytes above which `choice`, one of those in `memory`, is taken.
   [[nodiscard]] std::size_t above(Collective collective, Memory memory, Choice const& choice) const noexcept;
 
+  /// Bytes up to which calls in symmetric memory, out of place, do not go in one another's buffers.
+  [[nodiscard]] std::size_t staged_up_to(Collective collective) const noexcept {
+    return above(collective, Memory::symmetric, by_memory(collective, Choice::kUnlimited, Memory::symmetric));
+  }
+
   friend bool operator==(Selector const&, Selector const&) = default;
 
  private:

@@ -91,7 +91,7 @@ Plan make_plan(Topology const& topology, CommunicatorOptions const& options, int
   // Whoever wants little memory goes by what communicators with whole rings have measured, and measures nothing itself.
   auto const known = TuningCache(*config.tuning_cache)
                          .find(describe_machine(topology, make(false), ranks, shares.cpus, shares.distance));
-  plan.measures = !known && !options.small_staging;
+  plan.measures = !known && !options.small_staging && shares.distance > 0;
   if (known) tune(plan, *known, ranks);
   return plan;
 }
@@ -385,7 +385,7 @@ void ShmBackend::reduce_to(Call const& call, std::size_t count, std::array<void 
 /// has just stored for itself, block by block while it is in the first cache.
 void ShmBackend::reduce_to_all(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
                                std::array<void*, kMaxRanks> const& destinations, kernels::Store store) {
-  constexpr std::size_t kBlock = std::size_t{16} << 10;
+  constexpr std::size_t kBlock = std::size_t{32} << 10;
   constexpr std::size_t kWorthwhile = 2048;
   auto const element = call.grain();
   auto const ranks = static_cast<std::size_t>(size());

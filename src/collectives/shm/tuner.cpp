@@ -89,13 +89,11 @@ std::vector<Experiment> plan_long(Selector const& derived) {
 }
 
 /// Whether some limit has moved up as far as it can, so that it may belong further up.
-bool reaches_further(Selector const& derived, Selector const& tuned) {
+bool reaches_further(Selector const& derived, Selector const& tuned, std::size_t largest_block) {
   return std::any_of(kDirect.begin(), kDirect.end(), [&](Collective collective) {
-    auto const limit = [&](Selector const& selector) {
-      auto const& longest = selector.by_memory(collective, Choice::kUnlimited, Memory::symmetric);
-      return selector.above(collective, Memory::symmetric, longest);
-    };
-    return limit(tuned) >= limit(derived) << kMostShift;
+    auto const before = derived.staged_up_to(collective);
+    auto const after = tuned.staged_up_to(collective);
+    return after > before && after >= std::min(before << kMostShift, largest_block);
   });
 }
 
@@ -197,8 +195,16 @@ void run(std::vector<Experiment>& experiments, ShmBackend& scratch, Laboratory& 
   }
 }
 
-bool is_complete(std::vector<Experiment> const& experiments) {
-  return std::all_of(experiments.begin(), experiments.end(), [](auto const& one) { return one.is_known(); });
+/// Leaves out the collectives of which there was no time for all; whether any is left.
+bool keep_complete(std::vector<Experiment>& experiments) {
+  auto const unknown = experiments;
+  auto const is_incomplete = [&](Experiment const& one) {
+    return std::any_of(unknown.begin(), unknown.end(), [&](Experiment const& other) {
+      return other.collective == one.collective && !other.is_known();
+    });
+  };
+  std::erase_if(experiments, is_incomplete);
+  return !experiments.empty();
 }
 
 /// A line through what was measured of each algorithm; through nothing and one size, where there is one.
@@ -263,12 +269,12 @@ CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tu
 
   CostModel model;
   auto const synchronisation = laboratory.time_synchronisation();
-  if (!laboratory.agree(synchronisation <= kBusy && is_complete(experiments))) return model;
+  if (!laboratory.agree(synchronisation <= kBusy && keep_complete(experiments))) return model;
   model.synchronisation_ns = synchronisation;
   model.polls_at_once = polls_at_once;
   add_costs(experiments, model);
   auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
-  if (laboratory.agree(reaches_further(derived, tune(derived, model, largest_block)))) {
+  if (laboratory.agree(reaches_further(derived, tune(derived, model, largest_block), largest_block))) {
     auto longer = plan_long(derived);
     run(longer, scratch, laboratory, derived, tuning, start + kLongTime);
     add_costs(longer, model);

@@ -22,9 +22,9 @@ namespace weft::shm {
 /// made as programs make them: each rank re-writes its data before, and reads the result after. Rank 0's figures count,
 /// the other ranks' are of no use.
 ///
-/// Takes kMeasuringTime at most, and the time of the last experiment. Where one round over what is small or lies in
-/// symmetric memory does not fit in less than half of it, as on a machine that is busy with other things, nothing is
-/// known in the end; large calls and private memory follow as far as there is time.
+/// Takes kMeasuringTime at most, and the time of the last experiment. Of what is small or lies in symmetric memory, a
+/// collective for which there is no time in two thirds of it, as on a machine that is busy with other things, stays
+/// unknown; large calls and private memory follow as far as there is time.
 [[nodiscard]] CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tuning,
                                 std::chrono::milliseconds timeout);
 inline constexpr std::chrono::milliseconds kMeasuringTime{75};
