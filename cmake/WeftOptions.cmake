@@ -84,7 +84,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 reports std::string's own operator+ (GCC bug 105651). Nobody replaces single functions of a library at run time: without
   # that promise, which clang takes for granted, none that is visible outside is inlined where -fPIC is set.
   target_compile_options(weft_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict> $<$<COMPILE_LANGUAGE:CXX>:-fno-semantic-interposition>)
-  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  # clang-tidy, which reads the options of WEFT_SINGLE_SOURCES, has no such option; clang does so by itself.
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT WEFT_SINGLE_SOURCES)
     # Objects of some hundred bytes, as a call is, are zeroed and copied by plain stores: string instructions take 10 ns to begin,
     # a fifth of the smallest call.
     target_compile_options(weft_flags INTERFACE
