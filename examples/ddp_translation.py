@@ -11,6 +11,7 @@ folder (translation/catalogues.py). Rank 0 writes the best model and a plot of t
 
 import argparse
 import contextlib
+import gc
 import math
 import pathlib
 import random
@@ -221,6 +222,10 @@ def main() -> None:
         print(f"test BLEU {score:.1f} of {len(data['test'])} sentences; the model and the losses are in {arguments.output}")
         for source, reference, hypothesis in samples:
             print(f"  {source}\n    they: {reference}\n    we:   {hypothesis}")
+    # gloo's threads end with the last reference to its group, the model's among them. One that lets go of a tensor while
+    # Python already exits aborts the program.
+    del model, optimizer, schedule
+    gc.collect()
     dist.destroy_process_group()
 
 
