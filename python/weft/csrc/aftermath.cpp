@@ -4,6 +4,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "interpreter_exit.hpp"
+
 namespace weft::torch_backend {
 namespace {
 
@@ -70,8 +72,11 @@ std::exception_ptr Aftermath::translated(std::exception_ptr const& error) {
 
 void Aftermath::run(std::function<void()> task) {
   auto& thread = take();
-  thread.stream.enqueue([self = shared_from_this(), &thread, task = std::move(task)] {
+  thread.stream.enqueue([self = shared_from_this(), &thread, task = std::move(task)]() mutable {
+    InterpreterExit::Visit const visit(interpreter_exit());
+    if (!visit) return leave_to_exit(std::move(task));
     task();
+    task = nullptr;
     std::lock_guard const lock(self->mutex_);
     thread.busy = false;
   });

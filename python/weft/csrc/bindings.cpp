@@ -6,6 +6,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "interpreter_exit.hpp"
 #include "mpi_lifetime.hpp"
 #include "overlap_recorder.hpp"
 #include "planning_bindings.hpp"
@@ -108,6 +109,9 @@ PYBIND11_MODULE(_C, module) {
   module.def(
       "finish_mpi", [] { mpi_lifetime().finish(); }, py::call_guard<py::gil_scoped_release>(),
       "At exit: shuts down the groups that are left and finalises MPI, if any group has used it.");
+  module.def(
+      "begin_exit", [] { interpreter_exit().begin(); }, py::call_guard<py::gil_scoped_release>(),
+      "At exit: Weft's threads keep away from Python from now on.");
   py::class_<weft::FlightDumpSignal>(module, "FlightDumpSignal",
                                      "While one lives, SIGUSR2 writes this process's last calls.")
       .def(py::init<>(), py::call_guard<py::gil_scoped_release>());

@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 
 #include "aftermath.hpp"
+#include "interpreter_exit.hpp"
 #include "mpi_lifetime.hpp"
 #include "run.hpp"
 #include "shared_heap.hpp"
@@ -275,15 +276,20 @@ CollectiveOptions ProcessGroupWeft::collective_options(How const& how) {
 
 void ProcessGroupWeft::complete_later(c10::intrusive_ptr<ProcessGroupWork> work, weft::Work core, Stream& on,
                                       std::function<void()> land) {
-  on.enqueue([aftermath = aftermath_, work = std::move(work), core = std::move(core), land = std::move(land)] {
-    auto error = aftermath->translated(core.error());
-    try {
-      if (!error && land) land();
-    } catch (...) {
-      error = std::current_exception();
-    }
-    work->finish_elsewhere(error, *aftermath);
-  });
+  on.enqueue(
+      [aftermath = aftermath_, work = std::move(work), core = std::move(core), land = std::move(land)]() mutable {
+        InterpreterExit::Visit const visit(interpreter_exit());
+        if (!visit) return leave_to_exit(std::move(work), std::move(land));
+        auto error = aftermath->translated(core.error());
+        try {
+          if (!error && land) land();
+        } catch (...) {
+          error = std::current_exception();
+        }
+        work->finish_elsewhere(error, *aftermath);
+        land = nullptr;
+        work.reset();
+      });
 }
 
 void ProcessGroupWeft::startCoalescing() {

@@ -5,6 +5,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "interpreter_exit.hpp"
 #include "overlap_recorder.hpp"
 
 namespace weft::torch_backend {
@@ -91,7 +92,7 @@ MessageWork::MessageWork(int rank, Operation const& what, std::vector<at::Tensor
       aftermath_(std::move(aftermath)) {
   // The memory must stay even if nobody keeps the Work.
   for (auto const& request : requests_) {
-    if (!request.test()) request.then([kept = tensors_] {});
+    if (!request.test()) request.then([kept = released_before_exit(tensors_)] {});
   }
 }
 
@@ -146,20 +147,21 @@ c10::intrusive_ptr<c10::ivalue::Future> MessageWork::getFuture() {
   if (future_) return future_;
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   auto const left = std::make_shared<std::atomic<std::size_t>>(requests_.size());
-  auto const finish = [future = future_, tensors = tensors_, requests = requests_, aftermath = aftermath_] {
-    std::exception_ptr error;
-    for (auto const& request : requests) {
-      if (!error) error = aftermath->translated(request.error());
-    }
-    complete(*future, tensors, error);
-  };
+  auto const finish =
+      released_before_exit([future = future_, tensors = tensors_, requests = requests_, aftermath = aftermath_] {
+        std::exception_ptr error;
+        for (auto const& request : requests) {
+          if (!error) error = aftermath->translated(request.error());
+        }
+        complete(*future, tensors, error);
+      });
   if (requests_.empty() || isCompleted()) {
-    finish();
+    (*finish)();
     return future_;
   }
   for (auto const& request : requests_) {
     request.then([left, finish, aftermath = aftermath_] {
-      if (left->fetch_sub(1) == 1) aftermath->run(finish);
+      if (left->fetch_sub(1) == 1) aftermath->run([finish] { (*finish)(); });
     });
   }
   return future_;

@@ -58,9 +58,16 @@ def _monitored_barrier(group=dist.group.WORLD, timeout=None, wait_all_ranks=Fals
 
 
 def _create(group, options):
+    _keep_threads_from_exit(os.getpid())
     _finish_mpi_at_exit()
     _dump_on_signal(os.getpid())
     return extension().create(group)
+
+
+@functools.cache
+def _keep_threads_from_exit(process: int) -> None:
+    # Registered before _finish_mpi, it runs after it.
+    atexit.register(lambda: extension().begin_exit() if os.getpid() == process else None)
 
 
 @functools.cache
