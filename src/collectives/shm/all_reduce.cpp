@@ -52,7 +52,7 @@ void ShmBackend::all_reduce_inline(Call const& call) {
 
 void ShmBackend::all_reduce_swapped(Call const& call, Choice const& choice, bool announced) {
   auto const element = call.grain();
-  auto const store = store_for(call.bytes(), call.send == call.recv);
+  auto const store = store_for(call, call.bytes(), call.send == call.recv);
   std::array<void const*, kMaxRanks> sources;
   swap_blocks(
       call, announced, call.bytes(), swapped_block(call, choice),
@@ -91,7 +91,7 @@ void ShmBackend::all_reduce_block(Call const& call, Algorithm algorithm, std::si
   auto const& contract = call.contract;
   auto const element = call.grain();
   auto const ranks = static_cast<std::size_t>(size());
-  auto const store = store_for(call.bytes(), call.send == call.recv);
+  auto const store = store_for(call, call.bytes(), call.send == call.recv);
   std::array<void const*, kMaxRanks> sources;
   auto const reduce_range = [&](Range range, std::span<void* const> destinations, kernels::Store how) {
     for (int peer = 0; peer < size(); ++peer) sources[peer] = ring_.at(peer, offset + range.first * element);
@@ -137,7 +137,7 @@ void ShmBackend::all_reduce_direct(Call const& call, Choice const& choice, Symme
   auto const element = call.grain();
   auto const count = call.bytes() / element;
   auto const ranks = static_cast<std::size_t>(size());
-  auto const store = store_for(call.bytes(), call.send == call.recv);
+  auto const store = store_for(call, call.bytes(), call.send == call.recv);
   auto const reduce_range = [&](Range range) {
     std::array<void const*, kMaxRanks> sources;
     std::array<void*, kMaxRanks> destinations;

@@ -26,7 +26,7 @@ void ShmBackend::broadcast(Call const& call) {
 
 void ShmBackend::broadcast_fed(Call const& call, bool announced) {
   auto const root = static_cast<int>(call.contract.root);
-  auto const store = store_for(call.bytes(), false);
+  auto const store = store_for(call, call.bytes(), false);
   feed(call, announced, call.bytes(), Feeds::block_bytes(call.bytes()), [&](std::size_t first, std::size_t length) {
     if (rank() == root) {
       kernels::copy(feeds_.fill(length), at(call.send, first), length);
@@ -41,7 +41,7 @@ void ShmBackend::broadcast_in_two_levels(Call const& call, Choice const& choice,
   auto const root = static_cast<int>(call.contract.root);
   auto const group = rank() / tuning_.group_ranks;
   auto const leader = group == root / tuning_.group_ranks ? root : group * tuning_.group_ranks;
-  auto const store = store_for(call.bytes(), false);
+  auto const store = store_for(call, call.bytes(), false);
   for (std::size_t first = 0; first < call.bytes(); first += choice.chunk_bytes) {
     auto const length = std::min(choice.chunk_bytes, call.bytes() - first);
     auto const offset = ring_.take(length);
@@ -56,7 +56,7 @@ void ShmBackend::broadcast_in_two_levels(Call const& call, Choice const& choice,
 /// Every rank has one buffer, which it sends or receives: what it announces, or lends, for both.
 void ShmBackend::broadcast_direct(Call const& call, Symmetric const* buffers) {
   auto const root = static_cast<int>(call.contract.root);
-  auto const store = store_for(call.bytes(), false);
+  auto const store = store_for(call, call.bytes(), false);
   auto const pushed = call.bytes() / static_cast<std::size_t>(size()) / kLine * kLine;
   auto const pulled = call.bytes() - pushed;
   if (rank() != root && buffers == nullptr) fetch(call, root, pushed, at(call.recv, pushed), pulled);

@@ -154,11 +154,17 @@ bool ShmBackend::negotiate_strides(MergedCall const& merged) {
   return true;
 }
 
+/// By its first piece's buffer: the same calls come together again.
+kernels::Store ShmBackend::store_for(MergedCall const& merged, bool in_place) noexcept {
+  auto const* const first = merged.pieces().empty() ? nullptr : merged.pieces().front().recv;
+  return store_for(merged.call(), first, merged.bytes(), in_place);
+}
+
 void ShmBackend::merged_direct(MergedCall const& merged) {
   if (merged.call().contract.operation == Operation::all_reduce) return merged_all_reduce_direct(merged);
   auto const& call = merged.call();
   auto const shape = merged.shape();
-  auto const store = store_for(merged.bytes(), in_place(merged));
+  auto const store = store_for(merged, in_place(merged));
   auto const reducing = reduces(call.contract.operation);
   std::array<void const*, kMaxRanks> sources;
   for (std::size_t i = 0; i < merged.pieces().size(); ++i) {
@@ -195,7 +201,7 @@ void ShmBackend::prefetch_piece(MergedCall const& merged, std::size_t index) con
 
 void ShmBackend::merged_all_reduce_direct(MergedCall const& merged) {
   auto const& call = merged.call();
-  auto const store = store_for(merged.bytes(), in_place(merged));
+  auto const store = store_for(merged, in_place(merged));
   std::array<void const*, kMaxRanks> sources;
   std::array<void*, kMaxRanks> destinations;
   share_out(merged.bytes(), call.grain(), [&](Range range) {
@@ -240,7 +246,7 @@ void ShmBackend::merged_swapped(MergedCall const& merged, bool announced) {
                                                               : true;
   auto const gets = gets_from(call, peer());
   auto const reducing = reduces(call.contract.operation);
-  auto const store = store_for(merged.bytes(), in_place(merged));
+  auto const store = store_for(merged, in_place(merged));
   if (!reducing && gets_from(call, rank())) {
     for (auto const& piece : merged.pieces()) {
       auto const* const own = at(piece.send, part_offset(shape.send_parts, rank(), piece));

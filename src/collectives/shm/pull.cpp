@@ -142,7 +142,7 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choic
     // The peer waits for what it gets, but not for what this rank keeps.
     auto const gives_only = gets.length == 0;
     if (!gives_only) get_own();
-    auto const store = store_for(gets.length, false);
+    auto const store = store_for(call, gets.length, false);
     swap_blocks(
         call, announced, transfers.longest, swapped_block(call, choice),
         [&](std::byte* block, std::size_t first, std::size_t length) {
@@ -191,7 +191,7 @@ void ShmBackend::pull_direct(Call const& call, Transfers const& transfers, Symme
     auto const* const source = at(buffers.send[peer], transfers.theirs[peer]);
     auto* const destination = at(call.recv, gets.offset);
     if (gets.length > 0 && destination != source)
-      kernels::copy(destination, source, gets.length, store_for(gets.length, false));
+      kernels::copy(destination, source, gets.length, store_for(call, gets.length, false));
   }
   channel_.meet();  // the peers may write their send buffers once all have read them
 }

@@ -19,7 +19,7 @@ void ShmBackend::reduce(Call const& call) {
 
 void ShmBackend::reduce_fed(Call const& call, bool announced) {
   auto const root = static_cast<int>(call.contract.root);
-  auto const store = store_for(call.bytes(), call.send == call.recv);
+  auto const store = store_for(call, call.bytes(), call.send == call.recv);
   std::array<void const*, kMaxRanks> sources;
   auto const block = call.whole_grains(Feeds::block_bytes(call.bytes()));
   feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {

@@ -43,7 +43,7 @@ void ShmBackend::reduce_scatter_inline(Call const& call) {
 void ShmBackend::reduce_scatter_swapped(Call const& call, Choice const& choice, bool announced) {
   auto const theirs = call.part(call.send_parts, peer());
   auto const mine = call.part(call.send_parts, rank());
-  auto const store = store_for(mine.length, false);
+  auto const store = store_for(call, mine.length, false);
   std::array<void const*, kMaxRanks> sources;
   swap_blocks(
       call, announced, std::max(mine.length, theirs.length), choice.chunk_bytes,
@@ -65,7 +65,7 @@ void ShmBackend::reduce_scatter_staged(Call const& call, Choice const& choice, b
   for (int shard = 0; shard < size(); ++shard) longest = std::max(longest, call.part(call.send_parts, shard).length);
   // A block holds the same range of every rank's shard, each at a cache line of its own.
   auto const block = call.whole_grains(std::max({kLine, element, choice.chunk_bytes / ranks / kLine * kLine}));
-  auto const store = store_for(mine.length, false);
+  auto const store = store_for(call, mine.length, false);
   for (std::size_t first = 0; first < longest; first += block) {
     auto const length = std::min(block, longest - first);
     auto const piece = ceil_div(length, kLine) * kLine;
@@ -87,7 +87,7 @@ void ShmBackend::reduce_scatter_direct(Call const& call, Symmetric const& buffer
   auto const mine = call.part(call.send_parts, rank());
   std::array<void const*, kMaxRanks> sources;
   for (int peer = 0; peer < size(); ++peer) sources[peer] = at(buffers.send[peer], mine.offset);
-  reduce_to(call, mine.length / call.grain(), sources, call.recv, store_for(mine.length, false));
+  reduce_to(call, mine.length / call.grain(), sources, call.recv, store_for(call, mine.length, false));
   channel_.meet();  // the peers may write their send buffers once all have read them
 }
 

@@ -22,13 +22,13 @@ void ShmBackend::gather(Call const& call) {
       });
 }
 
-void ShmBackend::copy_part(Call const& call, void* to, void const* from) const noexcept {
-  if (call.bytes() > 0 && to != from) kernels::copy(to, from, call.bytes(), store_for(call.bytes(), false));
+void ShmBackend::copy_part(Call const& call, void* to, void const* from) noexcept {
+  if (call.bytes() > 0 && to != from) kernels::copy(to, from, call.bytes(), store_for(call, call.bytes(), false));
 }
 
 void ShmBackend::gather_fed(Call const& call, bool announced) {
   auto const root = static_cast<int>(call.contract.root);
-  auto const store = store_for(call.bytes(), false);
+  auto const store = store_for(call, call.bytes(), false);
   auto const part = [&](int of) { return at(call.recv, static_cast<std::size_t>(of) * call.bytes()); };
   feed(call, announced, call.bytes(), Feeds::block_bytes(call.bytes()), [&](std::size_t first, std::size_t length) {
     if (rank() != root) {
@@ -47,7 +47,8 @@ void ShmBackend::gather_direct(Call const& call, Symmetric const* buffers) {
   auto const root = static_cast<int>(call.contract.root);
   auto const offset = static_cast<std::size_t>(rank()) * call.bytes();
   if (buffers != nullptr && rank() != root) {
-    kernels::copy(at(buffers->recv[root], offset), call.send, call.bytes(), to_peer(store_for(call.bytes(), false)));
+    kernels::copy(at(buffers->recv[root], offset), call.send, call.bytes(),
+                  to_peer(store_for(call, call.bytes(), false)));
   } else if (rank() == root) {
     copy_part(call, at(call.recv, offset), call.send);
   } else {
@@ -73,7 +74,7 @@ void ShmBackend::scatter(Call const& call) {
 void ShmBackend::scatter_fed(Call const& call, bool announced) {
   auto const root = static_cast<int>(call.contract.root);
   auto const others = static_cast<std::size_t>(std::max(1, size() - 1));
-  auto const store = store_for(call.bytes(), false);
+  auto const store = store_for(call, call.bytes(), false);
   // whole lines of a part
   auto const block = std::min(Feeds::block_bytes(call.bytes()), Feeds::kMostBytes / others / kLine * kLine);
   auto const index = [&](int rank) { return static_cast<std::size_t>(rank < root ? rank : rank - 1); };

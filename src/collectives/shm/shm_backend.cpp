@@ -275,8 +275,13 @@ kernels::Reducer ShmBackend::reducer(Call const& call) noexcept {
   return {call.contract.reduce, scales_.data(), call.user};
 }
 
-kernels::Store ShmBackend::store_for(std::size_t bytes, bool in_place) const noexcept {
-  return bytes >= tuning_.streaming_bytes && !in_place ? kernels::Store::streaming : kernels::Store::cached;
+kernels::Store ShmBackend::store_for_long(Call const& call, void const* buffer, std::size_t bytes,
+                                          bool in_place) noexcept {
+  if (call.sequence != stored_.call) {
+    stored_ = {call.sequence, reuse_.distance(buffer, bytes)};
+  }
+  return std::max(bytes, stored_.distance) >= tuning_.streaming_bytes && !in_place ? kernels::Store::streaming
+                                                                                   : kernels::Store::cached;
 }
 
 Placement ShmBackend::place(void const* data, std::size_t bytes) const noexcept {

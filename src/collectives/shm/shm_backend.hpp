@@ -16,6 +16,7 @@
 #include "collectives/shm/partition.hpp"
 #include "collectives/shm/peer_heaps.hpp"
 #include "collectives/shm/pull.hpp"
+#include "collectives/shm/reuse.hpp"
 #include "collectives/shm/selector.hpp"
 #include "collectives/shm/staging_ring.hpp"
 #include "collectives/shm/swap_blocks.hpp"
@@ -154,9 +155,21 @@ class ShmBackend final : public Backend {
   [[nodiscard]] static std::size_t inline_bytes(Call const& call) noexcept {
     return call.contract.reduce == ReduceOp::premul_sum ? kScaleOffset : kInlineBytes;
   }
-  /// How results of `bytes` are written: past the caches when they would not stay there, unless they take the place of
-  /// what was just read.
-  [[nodiscard]] kernels::Store store_for(std::size_t bytes, bool in_place) const noexcept;
+  /// How the call's results, of `bytes`, are written: past the caches when they would not be there any more when their
+  /// buffer is used again, unless they take the place of what was just read.
+  [[nodiscard]] kernels::Store store_for(Call const& call, std::size_t bytes, bool in_place) noexcept {
+    return store_for(call, call.recv != nullptr ? call.recv : call.send, bytes, in_place);
+  }
+  [[nodiscard]] kernels::Store store_for(MergedCall const& merged, bool in_place) noexcept;
+  [[nodiscard]] kernels::Store store_for(Call const& call, void const* buffer, std::size_t bytes,
+                                         bool in_place) noexcept {
+    // Short ones neither fill caches nor gain.
+    constexpr std::size_t kLeastStreamed = std::size_t{128} << 10;
+    if (bytes < std::min(kLeastStreamed, tuning_.streaming_bytes)) return kernels::Store::cached;
+    return store_for_long(call, buffer, bytes, in_place);
+  }
+  [[nodiscard]] kernels::Store store_for_long(Call const& call, void const* buffer, std::size_t bytes,
+                                              bool in_place) noexcept;
 
   /// The same for what lies in a peer's memory.
   [[nodiscard]] static kernels::Store to_peer(kernels::Store store) noexcept {
@@ -232,7 +245,7 @@ class ShmBackend final : public Backend {
   template <typename Step>
   void feed(Call const& call, bool announced, std::size_t bytes, std::size_t most, Step step);
   /// A part of a gather or scatter, from one of a rank's buffers to another.
-  void copy_part(Call const& call, void* to, void const* from) const noexcept;
+  void copy_part(Call const& call, void* to, void const* from) noexcept;
   void gather_fed(Call const& call, bool announced);
   void scatter_fed(Call const& call, bool announced);
   /// Null buffers, here and below: the kernel reaches private memory.
@@ -273,6 +286,11 @@ class ShmBackend final : public Backend {
   SwapBlocks swap_;
   SymmetricHeap heap_;
   PeerHeaps peer_heaps_;
+  Reuse reuse_;
+  struct {
+    std::uint64_t call = 0;
+    std::size_t distance = 0;
+  } stored_;                                     // by the current call
   std::array<double, kMaxRanks> scales_{};       // the current call's, of premul_sum
   std::vector<Strides> strides_;                 // of the current merged call's pieces
   std::array<std::uint64_t, kMaxRanks> lent_{};  // private addresses, of the last call that negotiated

@@ -58,7 +58,10 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   tuning.prefetch_bytes = ranks_share_cores ? 0 : 8 * kKiB;
   tuning.claim_bytes = 16 * kKiB;
   tuning.streaming_bytes = 8 * topology.l2_bytes;
-  tuning.most_cached_bytes = topology.l3_bytes / static_cast<std::size_t>(ranks);
+  // Buckets of gradients, 25 MB where PyTorch makes them, are read again when the whole step's have gone through the
+  // caches.
+  constexpr std::size_t kMostCached = 16384 * kKiB;
+  tuning.most_cached_bytes = std::min(kMostCached, topology.l3_bytes / static_cast<std::size_t>(ranks));
 
   constexpr int kSpins = 2000;    // about 50 µs with pauses
   constexpr int kGlances = 1000;  // without pauses: about twice as long as to change ranks on a core

@@ -25,7 +25,7 @@ struct Tuning {
   std::size_t claim_bytes = 0;        ///< a claimed chunk
   int group_ranks = 0;                ///< neighbouring ranks that share an L3 cache, or a level of a tree; 0: no groups
   std::size_t streaming_bytes = 0;    ///< results from here on bypass the caches
-  std::size_t most_cached_bytes = 0;  ///< a rank's share of L3: results from here on bypass it whatever was measured
+  std::size_t most_cached_bytes = 0;  ///< results from here on bypass the caches whatever was measured
   bool polls_at_once = false;  ///< of two ranks: no fence between a rank's announcement and its look at the peer's
   Patience inline_patience;
   Patience stream_patience;
