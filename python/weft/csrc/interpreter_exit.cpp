@@ -1,6 +1,9 @@
 #include "interpreter_exit.hpp"
 
+#include <pthread.h>
+
 #include <chrono>
+#include <new>
 
 namespace weft::torch_backend {
 
@@ -20,12 +23,16 @@ InterpreterExit::Visit::~Visit() {
 void InterpreterExit::begin() {
   constexpr std::chrono::seconds kPatience{5};
   std::unique_lock lock(mutex_);
-  begun_ = true;
   left_.wait_for(lock, kPatience, [this] { return visits_ == 0; });
+  begun_ = true;
 }
 
 InterpreterExit& interpreter_exit() {
-  static auto* const exit = new InterpreterExit;
+  static auto* const exit = [] {
+    // A forked child has none of the threads whose visits are counted.
+    ::pthread_atfork(nullptr, nullptr, [] { new (&interpreter_exit()) InterpreterExit; });
+    return new InterpreterExit;
+  }();
   return *exit;
 }
 

@@ -27,8 +27,9 @@ class InterpreterExit {
     bool const allowed_;
   };
 
-  /// Python's atexit, without its lock: no visit is allowed from now on; waits for those under way, for some seconds at
-  /// most, since what users chain on futures may wait for other ranks.
+  /// Python's atexit, without its lock: waits until no visit is under way, for some seconds at most, since what users
+  /// chain on futures may wait for other ranks, and what is sent together for a peer's messages. From then on none is
+  /// allowed.
   void begin();
 
  private:

@@ -279,12 +279,15 @@ void ProcessGroupWeft::complete_later(c10::intrusive_ptr<ProcessGroupWork> work,
   on.enqueue(
       [aftermath = aftermath_, work = std::move(work), core = std::move(core), land = std::move(land)]() mutable {
         InterpreterExit::Visit const visit(interpreter_exit());
-        if (!visit) return leave_to_exit(std::move(work), std::move(land));
         auto error = aftermath->translated(core.error());
         try {
           if (!error && land) land();
         } catch (...) {
           error = std::current_exception();
+        }
+        if (!visit) {
+          work->finish_at_exit(error);
+          return leave_to_exit(std::move(work), std::move(land));
         }
         work->finish_elsewhere(error, *aftermath);
         land = nullptr;

@@ -39,6 +39,8 @@ class ProcessGroupWork final : public c10d::Work {
   void finish_inline();
   /// Ends a call that ran on another thread.
   void finish_elsewhere(std::exception_ptr error, Aftermath& aftermath);
+  /// The same while Python exits: who waits goes on, but nothing is let go of and no future completes.
+  void finish_at_exit(std::exception_ptr error) { finish(std::move(error)); }
 
   bool wait(std::chrono::milliseconds timeout) override;
   std::vector<at::Tensor> result() override { return results_; }

@@ -487,7 +487,7 @@ def test_started_by_torchrun_without_an_import(tmp_path):
 
 
 PENDING_AT_EXIT = """
-import sys, torch, torch.distributed as dist, weft
+import atexit, sys, torch, torch.distributed as dist, weft
 weft.emulate_link("100ms:1GB/s")
 dist.init_process_group("weft", init_method=sys.argv[1], rank=int(sys.argv[2]), world_size=2)
 peer = 1 - dist.get_rank()
@@ -502,8 +502,10 @@ peer = 1 - dist.get_rank()
         "dist.all_reduce(torch.ones(1000), async_op=True).get_future().then(lambda done: done.value())",
         "dist.isend(torch.ones(3000000), peer); dist.irecv(torch.ones(3000000), peer)",
         "dist.irecv(torch.ones(3), peer).get_future().then(lambda done: done.value()); dist.send(torch.ones(3), peer)",
+        "dist.all_reduce(torch.ones(9), async_op=True).get_future().then(lambda done: dist.all_reduce(torch.ones(9), async_op=True).wait())",
+        "atexit.register(lambda: dist.all_reduce(torch.ones(9), async_op=True).wait())",
     ],
-    ids=["collective", "chained", "messages", "chained message"],
+    ids=["collective", "chained", "messages", "chained message", "a callback that waits", "waited for at exit"],
 )
 def test_what_is_under_way_at_exit_does_not_abort_python(tmp_path, calls):
     command = [sys.executable, "-c", PENDING_AT_EXIT.format(calls=f"for _ in range(3): {calls}"), f"file://{tmp_path}/store"]

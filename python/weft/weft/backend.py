@@ -24,7 +24,13 @@ def register() -> None:
     if not dist.is_available() or NAME in dist.Backend.backend_list:
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=DEVICES)
+    atexit.register(_begin_exit)  # the first that is registered runs last: programs' own may still use groups
     dist.monitored_barrier = distributed_c10d.monitored_barrier = _monitored_barrier
+
+
+def _begin_exit() -> None:
+    if "weft._C" in sys.modules:
+        extension().begin_exit()
 
 
 def set_default(device: str) -> None:
@@ -58,16 +64,9 @@ def _monitored_barrier(group=dist.group.WORLD, timeout=None, wait_all_ranks=Fals
 
 
 def _create(group, options):
-    _keep_threads_from_exit(os.getpid())
     _finish_mpi_at_exit()
     _dump_on_signal(os.getpid())
     return extension().create(group)
-
-
-@functools.cache
-def _keep_threads_from_exit(process: int) -> None:
-    # Registered before _finish_mpi, it runs after it.
-    atexit.register(lambda: extension().begin_exit() if os.getpid() == process else None)
 
 
 @functools.cache

@@ -92,8 +92,9 @@ void ShmBackend::all_gather_fetched(Call const& call) {
 }
 
 void ShmBackend::all_gather_direct(Call const& call, Symmetric const& buffers) {
-  auto const last = call.part(call.recv_parts, size() - 1);
-  auto const store = store_for(call, last.offset + last.length, false);
+  std::size_t all = 0;
+  for (int peer = 0; peer < size(); ++peer) all += call.part(call.recv_parts, peer).length;
+  auto const store = store_for(call, all, false);
   for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const part = call.part(call.recv_parts, peer);

@@ -154,10 +154,12 @@ bool ShmBackend::negotiate_strides(MergedCall const& merged) {
   return true;
 }
 
-/// By its first piece's buffer: the same calls come together again.
+/// By its first piece's buffer: the same calls come together again. Small pieces go by the length of all: each that is
+/// streamed is waited for.
 kernels::Store ShmBackend::store_for(MergedCall const& merged, bool in_place) noexcept {
-  auto const* const first = merged.pieces().empty() ? nullptr : merged.pieces().front().recv;
-  return store_for(merged.call(), first, merged.bytes(), in_place);
+  auto const pieces = merged.pieces().size();
+  if (pieces == 0 || merged.bytes() / pieces < kLeastStreamed) return store_for(merged.bytes(), in_place);
+  return store_for(merged.call(), merged.pieces().front().recv, merged.bytes(), in_place);
 }
 
 void ShmBackend::merged_direct(MergedCall const& merged) {

@@ -8,8 +8,8 @@ namespace weft::shm {
 
 /// How much is written between two results in one buffer: what tells whether a result still lies in the caches when its
 /// buffer is used again. A loop over one buffer finds it there; the gradients of a training step, each of
-/// which could stay by itself, push one another out. Of one rank's calls; one thread at a time. Neither allocates nor
-/// fails.
+/// which could stay by itself, push one another out. Only what it is asked about counts: it knows a lower bound. Of one
+/// rank's calls; one thread at a time. Neither allocates nor fails.
 class Reuse {
  public:
   /// Bytes of results from the last one in `buffer`, itself included, up to this one of `bytes`; `bytes` where that is

@@ -282,8 +282,7 @@ kernels::Store ShmBackend::store_for_long(Call const& call, void const* buffer, 
   if (call.sequence != stored_.call) {
     stored_ = {call.sequence, reuse_.distance(buffer, bytes)};
   }
-  return std::max(bytes, stored_.distance) >= tuning_.streaming_bytes && !in_place ? kernels::Store::streaming
-                                                                                   : kernels::Store::cached;
+  return store_for(std::max(bytes, stored_.distance), in_place);
 }
 
 Placement ShmBackend::place(void const* data, std::size_t bytes) const noexcept {

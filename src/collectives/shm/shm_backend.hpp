@@ -156,15 +156,20 @@ class ShmBackend final : public Backend {
     return call.contract.reduce == ReduceOp::premul_sum ? kScaleOffset : kInlineBytes;
   }
   /// How the call's results, of `bytes`, are written: past the caches when they would not be there any more when their
-  /// buffer is used again, unless they take the place of what was just read.
+  /// buffer is used again, unless they take the place of what was just read. A step of another call, whose results are
+  /// used at once, goes by its length.
   [[nodiscard]] kernels::Store store_for(Call const& call, std::size_t bytes, bool in_place) noexcept {
+    if (call.within != nullptr || call.contract.group.calls > 0) return store_for(bytes, in_place);
     return store_for(call, call.recv != nullptr ? call.recv : call.send, bytes, in_place);
   }
+  [[nodiscard]] kernels::Store store_for(std::size_t bytes, bool in_place) const noexcept {
+    return bytes >= tuning_.streaming_bytes && !in_place ? kernels::Store::streaming : kernels::Store::cached;
+  }
+  /// Short results neither fill caches nor gain.
+  static constexpr std::size_t kLeastStreamed = std::size_t{128} << 10;
   [[nodiscard]] kernels::Store store_for(MergedCall const& merged, bool in_place) noexcept;
   [[nodiscard]] kernels::Store store_for(Call const& call, void const* buffer, std::size_t bytes,
                                          bool in_place) noexcept {
-    // Short ones neither fill caches nor gain.
-    constexpr std::size_t kLeastStreamed = std::size_t{128} << 10;
     if (bytes < std::min(kLeastStreamed, tuning_.streaming_bytes)) return kernels::Store::cached;
     return store_for_long(call, buffer, bytes, in_place);
   }
