@@ -169,7 +169,7 @@ std::unique_ptr<Backend> create_over_mpi(BackendKind kind, Bootstrap& bootstrap,
       bootstrap, options, hosts.numbers, first, "MPI",
       [&](HostLayout const& layout, CommunicatorOptions const& inside, HostOrder const& order) {
         auto const locals = mpi_bootstrap_of(members->subset(layout.locals()), first.tag, *inside.config);
-        auto intra = shm::ShmBackend::create(*locals, inside, {.ranks = layout.locals(), .look = {}});
+        auto intra = shm::ShmBackend::create(*locals, inside, {.ranks = layout.locals(), .hosts = hosts, .look = {}});
         return hierarchical::Levels{std::move(intra),
                                     mpi::MpiBackend::create(bootstrap, members, options, hosts, order)};
       });
@@ -193,7 +193,7 @@ std::unique_ptr<Backend> create_over_ucx(BackendKind kind, Bootstrap& bootstrap,
         auto* const owned = inter.get();  // by the hierarchy, as is what asks it
         auto const look = [owned](Call const& call, int peer, std::function<bool()> const& ready,
                                   std::chrono::nanoseconds waited) { owned->look_around(call, peer, ready, waited); };
-        auto intra = shm::ShmBackend::create(locals, inside, {layout.locals(), look});
+        auto intra = shm::ShmBackend::create(locals, inside, {layout.locals(), hosts, look});
         return hierarchical::Levels{std::move(intra), std::move(inter),
                                     [owned](Call const& call) -> Transport& { return owned->within(call); }};
       });

@@ -309,25 +309,25 @@ void Channel::examine(Call const& call, int peer, std::function<bool()> const& r
   if (ready()) return;  // whatever it did before it went counts
   if (!is_point_to_point(call.contract.operation)) fail_if_different(peer);
   auto const reached = lines.calls.load();
-  auto const where = [&] {  // only told where something is wrong: a wait comes by here after every nap
+  auto const what = [&] {  // only told where something is wrong: a wait comes by here after every nap
     return fmt::format("{} (it made {} collective call{} on this communicator; rank {} waited)", describe(call),
                        reached, reached == 1 ? "" : "s", name_of(rank_));
   };
   if (state == PeerState::died) {
-    fail(ErrorCode::peer_lost, fmt::format("rank {} (pid {}) died before completing {}; see its output for the cause",
-                                           name_of(peer), lines.pid, where()));
+    fail(ErrorCode::peer_lost, fmt::format("rank {} (pid {}) died before completing {}; see its output for the cause{}",
+                                           name_of(peer), lines.pid, what(), where_is(peer)));
   } else if (state == PeerState::left) {
     fail(ErrorCode::peer_lost,
          fmt::format("rank {} left (its communicator was destroyed) before completing {}; every rank must make the "
-                     "same calls",
-                     name_of(peer), where()));
+                     "same calls{}",
+                     name_of(peer), what(), where_is(peer)));
   } else {
     look_outside(call, peer, ready, deadline);
     if (std::chrono::steady_clock::now() >= deadline) {
       fail(ErrorCode::timeout,
            fmt::format("rank {} did not complete {} within {} ms; it is stuck, slow or made fewer calls: look there, "
-                       "or raise the time limit (WEFT_TIMEOUT or the call's own)",
-                       name_of(peer), where(), call.timeout.count()));
+                       "or raise the time limit (WEFT_TIMEOUT or the call's own){}",
+                       name_of(peer), what(), call.timeout.count(), where_is(peer)));
     }
   }
   throw_if_failed(&call);

@@ -60,6 +60,8 @@ class Channel {
   [[nodiscard]] int name_of(int rank) const noexcept {
     return surroundings_.ranks.empty() ? rank : surroundings_.ranks[static_cast<std::size_t>(rank)];
   }
+  /// For the end of a report about a rank: where it is, if there are several hosts.
+  [[nodiscard]] std::string where_is(int rank) const { return surroundings_.hosts.where_is(name_of(rank)); }
 
   /// Begins `call`, which stays until the next one: waits are part of it. Throws a failure decided earlier.
   void begin(Call const& call);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collectives/call.hpp"
+#include "core/rank_hosts.hpp"
 
 namespace weft::shm {
 
@@ -17,6 +18,7 @@ struct Surroundings {
                                   std::chrono::nanoseconds waited)>;
 
   std::vector<int> ranks;  ///< what reports call the ranks; empty: what they are called here
+  RankHosts hosts;         ///< of all ranks there, for reports
   Look look;               ///< empty: nobody there needs to know
 };
 
