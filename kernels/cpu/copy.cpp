@@ -39,7 +39,6 @@ void copy_streaming(std::uint8_t* dst, std::uint8_t const* src, std::size_t byte
     hn::Stream(e, d, dst + i + 3 * n);
   }
   std::memcpy(dst + i, src + i, bytes - i);
-  hwy::FlushStream();
 }
 
 void zero_streaming(std::uint8_t* dst, std::size_t bytes) {
@@ -51,7 +50,6 @@ void zero_streaming(std::uint8_t* dst, std::size_t bytes) {
   std::memset(dst, 0, i);
   for (; i + n <= bytes; i += n) hn::Stream(zeros, d, dst + i);
   std::memset(dst + i, 0, bytes - i);
-  hwy::FlushStream();
 }
 
 }  // namespace weft::kernels::HWY_NAMESPACE
@@ -113,20 +111,26 @@ bool copy_to_peer(void*, void const*, std::size_t) noexcept {
 
 void copy(void* dst, void const* src, std::size_t bytes, Store store) {
   if (bytes == 0 || (store == Store::to_peer && copy_to_peer(dst, src, bytes))) return;
-  if (store != Store::streaming) {
+  if (!is_past_caches(store)) {
     std::memcpy(dst, src, bytes);
     return;
   }
   HWY_DYNAMIC_DISPATCH(copy_streaming)(static_cast<std::uint8_t*>(dst), static_cast<std::uint8_t const*>(src), bytes);
+  if (store == Store::streaming) fence();
+}
+
+void fence() noexcept {
+  hwy::FlushStream();
 }
 
 void zero(void* dst, std::size_t bytes, Store store) {
   if (bytes == 0) return;
-  if (store != Store::streaming) {
+  if (!is_past_caches(store)) {
     std::memset(dst, 0, bytes);
     return;
   }
   HWY_DYNAMIC_DISPATCH(zero_streaming)(static_cast<std::uint8_t*>(dst), bytes);
+  if (store == Store::streaming) fence();
 }
 
 }  // namespace weft::kernels

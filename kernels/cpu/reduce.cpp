@@ -45,6 +45,29 @@ bool is_by_amd() noexcept {
 #endif
 }
 
+void run(ReduceTask const& task) {
+  if (task.how.op == ReduceOp::user) return reduce_user(task);
+  switch (task.dtype) {
+    case DataType::f32:
+    case DataType::f64: return reduce_floats(task);
+    case DataType::f16:
+    case DataType::bf16: return reduce_narrow_floats(task);
+    case DataType::f8e4m3:
+    case DataType::f8e5m2: return reduce_byte_floats(task);
+    case DataType::c64:
+    case DataType::c128: return reduce_complex(task);
+    case DataType::boolean: return reduce_boolean(task);
+    case DataType::i8:
+    case DataType::u8:
+    case DataType::i16:
+    case DataType::u16:
+    case DataType::i32:
+    case DataType::u32:
+    case DataType::i64:
+    case DataType::u64: return reduce_integers(task);
+  }
+}
+
 }  // namespace
 
 std::size_t pages_at_once() noexcept {
@@ -64,27 +87,26 @@ void reduce(std::span<void* const> dsts, std::span<void const* const> srcs, std:
     }
     return;
   }
-  ReduceTask const task{dsts, srcs, count, dtype, how, store == Store::streaming};
-  if (how.op == ReduceOp::user) return reduce_user(task);
-  switch (dtype) {
-    case DataType::f32:
-    case DataType::f64: return reduce_floats(task);
-    case DataType::f16:
-    case DataType::bf16: return reduce_narrow_floats(task);
-    case DataType::f8e4m3:
-    case DataType::f8e5m2: return reduce_byte_floats(task);
-    case DataType::c64:
-    case DataType::c128: return reduce_complex(task);
-    case DataType::boolean: return reduce_boolean(task);
-    case DataType::i8:
-    case DataType::u8:
-    case DataType::i16:
-    case DataType::u16:
-    case DataType::i32:
-    case DataType::u32:
-    case DataType::i64:
-    case DataType::u64: return reduce_integers(task);
+  run(ReduceTask{dsts, srcs, count, dtype, how, is_past_caches(store)});
+  if (store == Store::streaming) fence();
+}
+
+void reduce_alike(std::size_t ranges, std::span<void* const> dsts, std::span<void const* const> srcs, std::size_t count,
+                  DataType dtype, Reducer const& how, Store store) {
+  if (ranges == 0) return;
+  auto const to = dsts.size() / ranges;
+  auto const from = srcs.size() / ranges;
+  auto const together =
+      dtype == DataType::f32 || dtype == DataType::f64 || dtype == DataType::f16 || dtype == DataType::bf16;
+  if (!together || from < 2 || how.op == ReduceOp::user) {
+    for (std::size_t k = 0; k < ranges; ++k) {
+      reduce(dsts.subspan(k * to, to), srcs.subspan(k * from, from), count, dtype, how, store);
+    }
+    return;
   }
+  if (count == 0 || to == 0) return;
+  run(ReduceTask{dsts.first(to), srcs.first(from), count, dtype, how, is_past_caches(store), ranges});
+  if (store == Store::streaming) fence();
 }
 
 }  // namespace weft::kernels

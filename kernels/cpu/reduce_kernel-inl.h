@@ -6,7 +6,6 @@
 #define WEFT_KERNELS_CPU_REDUCE_KERNEL_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -55,24 +54,44 @@ class Kernel {
         n_srcs_(task.srcs.size()),
         operation_(task) {}
 
-  void run(std::size_t count, bool streaming) const {
-    std::size_t i = 0;
-    if constexpr (kEffort == Effort::tuned) i = blocks(count, streaming);
-    for (; i + lanes() <= count; i += lanes()) vector(i);
-    if (i < count) partial(i, count - i);
+  void run(std::size_t ranges, std::size_t count, bool streaming) const {
+    std::size_t first = 0;
+    if constexpr (kEffort == Effort::tuned) first = ranges > 1 && !streaming ? blocks_in_turns(ranges, count) : 0;
+    for (std::size_t k = 0; k < ranges; ++k) run_from(first, range(k), count, streaming);
   }
 
  private:
+  /// Where destinations and sources of one range are.
+  struct Range {
+    void* const* dsts;
+    void const* const* srcs;
+  };
+  HWY_INLINE Range range(std::size_t k) const { return {dsts_ + k * destinations(), srcs_ + k * sources()}; }
+
+  HWY_INLINE void run_from(std::size_t i, Range range, std::size_t count, bool streaming) const {
+    if constexpr (kEffort == Effort::tuned) i = i == 0 ? blocks(range, count, streaming) : i;
+    for (; i + lanes() <= count; i += lanes()) vector(range, i);
+    if (i < count) partial(range, i, count - i);
+  }
+
+  /// Reduces as many whole blocks of every range as there are; where it stopped.
+  std::size_t blocks_in_turns(std::size_t ranges, std::size_t count) const {
+    std::size_t const whole = count - count % (kBlockVectors * lanes());
+    for (std::size_t i = 0; i < whole; i += kBlockVectors * lanes()) {
+      for (std::size_t k = 0; k < ranges; ++k) block<false>(range(k), i);
+    }
+    return whole;
+  }
+
   /// Reduces as many whole blocks as there are, and what comes before the first; where it stopped.
-  HWY_INLINE std::size_t blocks(std::size_t count, bool streaming) const {
+  HWY_INLINE std::size_t blocks(Range range, std::size_t count, bool streaming) const {
     std::size_t i = 0;
     if (streaming) {
-      std::size_t const head = elements_to_alignment();
+      std::size_t const head = elements_to_alignment(range);
       if (head <= count) {
-        for (; i < head; i += std::min(lanes(), head - i)) partial(i, std::min(lanes(), head - i));
+        for (; i < head; i += std::min(lanes(), head - i)) partial(range, i, std::min(lanes(), head - i));
         i = head;
-        for (; i + kBlockVectors * lanes() <= count; i += kBlockVectors * lanes()) block<true>(i);
-        hwy::FlushStream();
+        for (; i + kBlockVectors * lanes() <= count; i += kBlockVectors * lanes()) block<true>(range, i);
       }
     }
     // Several pages at a time: hardware prefetchers stop at page ends, and follow several streams better than one.
@@ -80,10 +99,10 @@ class Kernel {
     std::size_t const pages = std::max<std::size_t>(1, pages_at_once() / sources());
     for (; i + pages * page <= count; i += pages * page) {
       for (std::size_t j = i; j < i + page; j += kBlockVectors * lanes()) {
-        for (std::size_t k = 0; k < pages; ++k) block<false>(j + k * page);
+        for (std::size_t k = 0; k < pages; ++k) block<false>(range, j + k * page);
       }
     }
-    for (; i + kBlockVectors * lanes() <= count; i += kBlockVectors * lanes()) block<false>(i);
+    for (; i + kBlockVectors * lanes() <= count; i += kBlockVectors * lanes()) block<false>(range, i);
     return i;
   }
 
@@ -92,38 +111,38 @@ class Kernel {
   HWY_INLINE std::size_t destinations() const { return kDestinations != 0 ? kDestinations : n_dsts_; }
 
   /// Elements before every destination is aligned for streaming stores; SIZE_MAX when they are never aligned together.
-  std::size_t elements_to_alignment() const {
+  std::size_t elements_to_alignment(Range range) const {
     std::size_t const alignment = std::max<std::size_t>(64, lanes() * sizeof(T));
-    auto const offset = reinterpret_cast<std::uintptr_t>(dsts_[0]) % alignment;
+    auto const offset = reinterpret_cast<std::uintptr_t>(range.dsts[0]) % alignment;
     for (std::size_t k = 1; k < destinations(); ++k) {
-      if (reinterpret_cast<std::uintptr_t>(dsts_[k]) % alignment != offset) return SIZE_MAX;
+      if (reinterpret_cast<std::uintptr_t>(range.dsts[k]) % alignment != offset) return SIZE_MAX;
     }
     if (offset % sizeof(T) != 0) return SIZE_MAX;
     return (alignment - offset) % alignment / sizeof(T);
   }
 
   template <bool kStream>
-  HWY_INLINE void block(std::size_t i) const {
+  HWY_INLINE void block(Range range, std::size_t i) const {
     std::size_t const n = lanes();
-    V a = operation_.begin(Element::load(at<T>(srcs_[0], i)));
-    V b = operation_.begin(Element::load(at<T>(srcs_[0], i + n)));
-    V c = operation_.begin(Element::load(at<T>(srcs_[0], i + 2 * n)));
-    V d = operation_.begin(Element::load(at<T>(srcs_[0], i + 3 * n)));
+    V a = operation_.begin(Element::load(at<T>(range.srcs[0], i)));
+    V b = operation_.begin(Element::load(at<T>(range.srcs[0], i + n)));
+    V c = operation_.begin(Element::load(at<T>(range.srcs[0], i + 2 * n)));
+    V d = operation_.begin(Element::load(at<T>(range.srcs[0], i + 3 * n)));
     for (std::size_t r = 1; r < sources(); ++r) {
-      a = operation_.combine(a, Element::load(at<T>(srcs_[r], i)), r);
-      b = operation_.combine(b, Element::load(at<T>(srcs_[r], i + n)), r);
-      c = operation_.combine(c, Element::load(at<T>(srcs_[r], i + 2 * n)), r);
-      d = operation_.combine(d, Element::load(at<T>(srcs_[r], i + 3 * n)), r);
+      a = operation_.combine(a, Element::load(at<T>(range.srcs[r], i)), r);
+      b = operation_.combine(b, Element::load(at<T>(range.srcs[r], i + n)), r);
+      c = operation_.combine(c, Element::load(at<T>(range.srcs[r], i + 2 * n)), r);
+      d = operation_.combine(d, Element::load(at<T>(range.srcs[r], i + 3 * n)), r);
     }
     a = operation_.finish(a);
     b = operation_.finish(b);
     c = operation_.finish(c);
     d = operation_.finish(d);
     for (std::size_t k = 0; k < destinations(); ++k) {
-      put<kStream>(a, at<T>(dsts_[k], i));
-      put<kStream>(b, at<T>(dsts_[k], i + n));
-      put<kStream>(c, at<T>(dsts_[k], i + 2 * n));
-      put<kStream>(d, at<T>(dsts_[k], i + 3 * n));
+      put<kStream>(a, at<T>(range.dsts[k], i));
+      put<kStream>(b, at<T>(range.dsts[k], i + n));
+      put<kStream>(c, at<T>(range.dsts[k], i + 2 * n));
+      put<kStream>(d, at<T>(range.dsts[k], i + 3 * n));
     }
   }
 
@@ -136,26 +155,26 @@ class Kernel {
     }
   }
 
-  HWY_INLINE void vector(std::size_t i) const {
-    V a = operation_.begin(Element::load(at<T>(srcs_[0], i)));
-    for (std::size_t r = 1; r < sources(); ++r) a = operation_.combine(a, Element::load(at<T>(srcs_[r], i)), r);
+  HWY_INLINE void vector(Range range, std::size_t i) const {
+    V a = operation_.begin(Element::load(at<T>(range.srcs[0], i)));
+    for (std::size_t r = 1; r < sources(); ++r) a = operation_.combine(a, Element::load(at<T>(range.srcs[r], i)), r);
     a = operation_.finish(a);
-    for (std::size_t k = 0; k < destinations(); ++k) Element::store(a, at<T>(dsts_[k], i));
+    for (std::size_t k = 0; k < destinations(); ++k) Element::store(a, at<T>(range.dsts[k], i));
   }
 
   /// Fewer elements than a vector has lanes, through the same arithmetic, so that bits cannot depend on where a range
   /// is split.
-  void partial(std::size_t i, std::size_t count) const {
+  void partial(Range range, std::size_t i, std::size_t count) const {
     HWY_ALIGN T lanes_of[hn::MaxLanes(D())] = {};
     std::size_t const bytes = count * sizeof(T);
-    std::memcpy(lanes_of, at<T>(srcs_[0], i), bytes);
+    std::memcpy(lanes_of, at<T>(range.srcs[0], i), bytes);
     V a = operation_.begin(Element::load(lanes_of));
     for (std::size_t r = 1; r < sources(); ++r) {
-      std::memcpy(lanes_of, at<T>(srcs_[r], i), bytes);
+      std::memcpy(lanes_of, at<T>(range.srcs[r], i), bytes);
       a = operation_.combine(a, Element::load(lanes_of), r);
     }
     Element::store(operation_.finish(a), lanes_of);
-    for (std::size_t k = 0; k < destinations(); ++k) std::memcpy(at<T>(dsts_[k], i), lanes_of, bytes);
+    for (std::size_t k = 0; k < destinations(); ++k) std::memcpy(at<T>(range.dsts[k], i), lanes_of, bytes);
   }
 
   void* const* dsts_;
@@ -168,16 +187,16 @@ class Kernel {
 /// Any numbers of sources and destinations.
 template <typename Element, template <typename> typename Operation, Effort kEffort = Effort::lean>
 void run_any(ReduceTask const& task) {
-  Kernel<Element, Operation, kEffort, 0, 0>(task).run(task.count, task.streaming);
+  Kernel<Element, Operation, kEffort, 0, 0>(task).run(task.ranges, task.count, task.streaming);
 }
 
 /// What two local ranks do all day is worth loops without inner loops.
 template <typename Element, template <typename> typename Operation>
 void run_pairs(ReduceTask const& task) {
   if (task.srcs.size() == 2 && task.dsts.size() == 1)
-    return Kernel<Element, Operation, Effort::tuned, 2, 1>(task).run(task.count, task.streaming);
+    return Kernel<Element, Operation, Effort::tuned, 2, 1>(task).run(task.ranges, task.count, task.streaming);
   if (task.srcs.size() == 2 && task.dsts.size() == 2)
-    return Kernel<Element, Operation, Effort::tuned, 2, 2>(task).run(task.count, task.streaming);
+    return Kernel<Element, Operation, Effort::tuned, 2, 2>(task).run(task.ranges, task.count, task.streaming);
   run_any<Element, Operation, Effort::tuned>(task);
 }
 

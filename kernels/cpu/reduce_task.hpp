@@ -7,7 +7,7 @@
 
 namespace weft::kernels {
 
-/// The arguments of one reduce(), for the function of its element type.
+/// The arguments of one reduce() or reduce_alike(), for the function of its element type.
 struct ReduceTask {
   std::span<void* const> dsts;
   std::span<void const* const> srcs;
@@ -15,19 +15,16 @@ struct ReduceTask {
   DataType dtype;
   Reducer const& how;
   bool streaming;
+  std::size_t ranges =
+      1;  ///< the pointers of the second lie behind those of the first, and so on; only floats have more
 };
 
 /// Whether 256-bit vectors do as well as 512-bit ones. A core that has used none of these for a while may take more
 /// than a microsecond to get them ready (Sapphire Rapids: 1.3 µs a call that was made from Python); below 16 KiB they
 /// are no faster even in a tight loop.
 inline bool is_short(ReduceTask const& task) noexcept {
-  return task.count * size_of(task.dtype) < (std::size_t{16} << 10U);
+  return task.ranges * task.count * size_of(task.dtype) < (std::size_t{16} << 10U);
 }
-
-/// Pages to read in turns, of all sources together: prefetchers stop at page ends and follow 16 streams or more, but
-/// lines at one place of many pages fall into one set of the first cache. Measured with 12 ways (Sapphire Rapids, which
-/// gains by 16; Zen 5, which loses by more than 2) and 8 (an older EPYC, where 16 double the time of 4).
-[[nodiscard]] std::size_t pages_at_once() noexcept;
 
 void reduce_floats(ReduceTask const& task);         ///< f32 f64
 void reduce_narrow_floats(ReduceTask const& task);  ///< f16 bf16

@@ -16,7 +16,8 @@ TEST(CopyTest, MovesExactlyTheBytesAskedFor) {
     UseTarget const use(target);
     for (std::size_t const bytes : {0, 1, 3, 63, 64, 65, 127, 255, 256, 257, 1021, 2047, 2048, 4096, 65537}) {
       for (int repeat = 0; repeat < 8; ++repeat) {
-        for (auto const store : {kernels::Store::cached, kernels::Store::streaming, kernels::Store::to_peer}) {
+        for (auto const store :
+             {kernels::Store::cached, kernels::Store::streaming, kernels::Store::unfenced, kernels::Store::to_peer}) {
           std::size_t const from = random() % 64;
           std::size_t const to = random() % 64;
           std::vector<unsigned char> src(bytes + 128);

@@ -72,6 +72,11 @@ class ReduceTest : public ::testing::Test {
     return choices[random_() % 3];
   }
 
+  Store random_store() {
+    constexpr Store kStores[] = {Store::cached, Store::streaming, Store::unfenced};
+    return kStores[random_() % 3];
+  }
+
   std::vector<Array<T>> make_sources(std::size_t sources, std::size_t count) {
     std::vector<Array<T>> arrays;
     for (std::size_t r = 0; r < sources; ++r) arrays.emplace_back(count, random_offset()).fill(random_);
@@ -137,7 +142,7 @@ TYPED_TEST(ReduceTest, MatchesTheDefinitionOnEveryTarget) {
             dsts.emplace_back(count, together ? common : this->random_offset());
           std::vector<Array<TypeParam>*> to;
           for (auto& dst : dsts) to.push_back(&dst);
-          this->run(to, srcs, 0, count, op, this->random_() % 2 == 0 ? Store::cached : Store::streaming);
+          this->run(to, srcs, 0, count, op, this->random_store());
           for (auto const& dst : dsts) this->expect_equal(dst, want, describe(op, sources, count, target));
           if (this->HasFatalFailure()) return;
         }
@@ -161,7 +166,7 @@ TYPED_TEST(ReduceTest, BitsDoNotDependOnSplitsAlignmentOrStores) {
         for (std::size_t first = 0; first < kCount;) {
           std::size_t const last = std::min<std::size_t>(kCount, first + 1 + this->random_() % 200);
           bool const two = this->random_() % 2 == 0;
-          auto const store = this->random_() % 2 == 0 ? Store::cached : Store::streaming;
+          auto const store = this->random_store();
           if (two) {
             this->run({&second, &pieces}, srcs, first, last, op, store);
           } else {
@@ -181,7 +186,7 @@ TYPED_TEST(ReduceTest, DestinationMayBeASource) {
   constexpr std::size_t kCount = 1021;
   for (ReduceOp const op : ops_of<TypeParam>()) {
     for (std::size_t sources = 1; sources <= 5; ++sources) {
-      for (Store const store : {Store::cached, Store::streaming}) {
+      for (Store const store : {Store::cached, Store::streaming, Store::unfenced}) {
         auto srcs = this->make_sources(sources, kCount);
         auto const want = this->expected(srcs, kCount, op);
         std::vector<Array<TypeParam>*> all;

@@ -80,8 +80,9 @@ TEST_F(WeftSchedule, PlansOfTransformersOfEveryStrategyAreConfirmed) {
 }
 
 TEST_F(WeftSchedule, BrokenPlansAreRefused) {
-  auto const made = run("--model gpt2-small --layers 3 --strategy zero3 --data-ranks 32 --cluster a100-100g --memory 1.3x " +
-                        ("--contention 0.1 --policy weft --graph-out " + file("g.json")) + " --plan " + file("p.json"));
+  auto const made =
+      run("--model gpt2-small --layers 3 --strategy zero3 --data-ranks 32 --cluster a100-100g --memory 1.3x " +
+          ("--contention 0.1 --policy weft --graph-out " + file("g.json")) + " --plan " + file("p.json"));
   ASSERT_EQ(made.code, 0) << made.output;
   Json const plan = read("p.json");
   std::size_t merged = 0;

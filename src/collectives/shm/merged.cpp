@@ -154,31 +154,36 @@ bool ShmBackend::negotiate_strides(MergedCall const& merged) {
   return true;
 }
 
-/// By its first piece's buffer: the same calls come together again. Small pieces go by the length of all: each that is
-/// streamed is waited for.
+/// By its first piece's buffer: the same calls come together again. Pieces do not wait for each other's stores: fence()
+/// before anybody is told of them.
 kernels::Store ShmBackend::store_for(MergedCall const& merged, bool in_place) noexcept {
-  auto const pieces = merged.pieces().size();
-  if (pieces == 0 || merged.bytes() / pieces < kLeastStreamed) return store_for(merged.bytes(), in_place);
-  return store_for(merged.call(), merged.pieces().front().recv, merged.bytes(), in_place);
+  auto const store = merged.pieces().empty()
+                         ? store_for(merged.bytes(), in_place)
+                         : store_for(merged.call(), merged.pieces().front().recv, merged.bytes(), in_place);
+  return store == kernels::Store::streaming ? kernels::Store::unfenced : store;
 }
 
 void ShmBackend::merged_direct(MergedCall const& merged) {
-  if (merged.call().contract.operation == Operation::all_reduce) return merged_all_reduce_direct(merged);
+  auto const operation = merged.call().contract.operation;
+  if (operation == Operation::all_reduce) return merged_all_reduce_direct(merged);
+  if (reduces(operation)) {
+    merged_reduce_scatter_direct(merged);
+  } else {
+    merged_copy_direct(merged);
+  }
+  kernels::fence();
+  channel_.meet();
+}
+
+void ShmBackend::merged_copy_direct(MergedCall const& merged) {
   auto const& call = merged.call();
   auto const shape = merged.shape();
   auto const store = store_for(merged, in_place(merged));
-  auto const reducing = reduces(call.contract.operation);
-  std::array<void const*, kMaxRanks> sources;
   for (std::size_t i = 0; i < merged.pieces().size(); ++i) {
     auto const& piece = merged.pieces()[i];
     if (piece.bytes == 0) continue;
     auto const mine = part_offset(shape.send_parts, rank(), piece);
     prefetch_piece(merged, i + 1);
-    if (reducing) {
-      for (int r = 0; r < size(); ++r) sources[r] = at(piece.send, mine) + (r - rank()) * strides_[i].send;
-      reduce_to(call, piece.bytes / call.grain(), sources, piece.recv, store);
-      continue;
-    }
     for (int step = 0; step < size(); ++step) {
       auto const from = (rank() + step) % size();
       if (!gets_from(call, from)) continue;
@@ -187,7 +192,31 @@ void ShmBackend::merged_direct(MergedCall const& merged) {
       if (destination != source) kernels::copy(destination, source, piece.bytes, store);
     }
   }
-  channel_.meet();
+}
+
+/// Short pieces of one length are read in turns: prefetchers start anew at every piece, and wait for several at once.
+void ShmBackend::merged_reduce_scatter_direct(MergedCall const& merged) {
+  auto const& call = merged.call();
+  auto const& pieces = merged.pieces();
+  auto const store = store_for(merged, in_place(merged));
+  auto const ranks = static_cast<std::size_t>(size());
+  std::array<void const*, kMaxRanks> sources;
+  std::array<void*, kMaxRanks> destinations;
+  auto const in_turns = std::clamp<std::size_t>(kernels::pages_at_once() / ranks, 1, kMaxRanks / ranks);
+  for (std::size_t i = 0; i < pieces.size();) {
+    auto const bytes = pieces[i].bytes;
+    std::size_t ranges = 0;
+    for (; ranges < in_turns && i < pieces.size() && pieces[i].bytes == bytes; ++i, ++ranges) {
+      auto const* const mine = at(pieces[i].send, part_offset(true, rank(), pieces[i]));
+      destinations[ranges] = pieces[i].recv;
+      for (int r = 0; r < size(); ++r) {
+        sources[ranges * ranks + static_cast<std::size_t>(r)] = mine + (r - rank()) * strides_[i].send;
+      }
+    }
+    prefetch_piece(merged, i);
+    kernels::reduce_alike(ranges, {destinations.data(), ranges}, {sources.data(), ranges * ranks}, bytes / call.grain(),
+                          call.contract.dtype, reducer(call), store);
+  }
 }
 
 /// The beginning of this rank's part in the peer's send buffer.
@@ -215,6 +244,7 @@ void ShmBackend::merged_all_reduce_direct(MergedCall const& merged) {
       }
       reduce_to_all(call, n / call.grain(), sources, destinations, store);
     });
+    kernels::fence();
   });
 }
 
@@ -275,6 +305,7 @@ void ShmBackend::merged_swapped(MergedCall const& merged, bool announced) {
           reduce_to(call, n / call.grain(), sources, destination, store);
         });
       });
+  kernels::fence();
 }
 
 }  // namespace weft::shm

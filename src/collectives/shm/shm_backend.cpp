@@ -396,7 +396,7 @@ void ShmBackend::reduce_to_all(Call const& call, std::size_t count, std::array<v
   auto const element = call.grain();
   auto const ranks = static_cast<std::size_t>(size());
   auto const in_place = std::equal(destinations.begin(), destinations.begin() + size(), sources.begin());
-  auto const at_once = store == kernels::Store::streaming || tuning_.share_work || in_place ||
+  auto const at_once = kernels::is_past_caches(store) || tuning_.share_work || in_place ||
                        count * element < kWorthwhile || element > kBlock;
   if (at_once) {
     std::array<void*, kMaxRanks> kept;

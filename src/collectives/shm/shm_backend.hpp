@@ -272,6 +272,8 @@ class ShmBackend final : public Backend {
   void merged_flat(MergedCall const& merged, bool announced);
   void merged_direct(MergedCall const& merged);
   void merged_all_reduce_direct(MergedCall const& merged);
+  void merged_reduce_scatter_direct(MergedCall const& merged);
+  void merged_copy_direct(MergedCall const& merged);
   void prefetch_piece(MergedCall const& merged, std::size_t index) const noexcept;
   void merged_swapped(MergedCall const& merged, bool announced);
   /// Whether bytes of `other` are for this rank.
