@@ -62,6 +62,13 @@ bool holds(DataType dtype, double value) {
   return value == std::trunc(value) && value < limit && value >= (is_signed(dtype) ? -limit : 0.0);
 }
 
+/// Whether `whole` elements are `part` for each of so many ranks. Without a division, which takes longer than all other
+/// checks.
+bool is_part_of(std::size_t part, std::size_t whole, int ranks) noexcept {
+  std::size_t product = 0;
+  return !__builtin_mul_overflow(part, static_cast<std::size_t>(ranks), &product) && product == whole;
+}
+
 }  // namespace
 
 std::string Validator::explain(std::string_view function, bool is_message, std::string const& why) const {
@@ -228,8 +235,7 @@ Call Validator::all_reduce(ConstBufferView const& send, BufferView const& recv, 
 Call Validator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, Reduction const& how) const {
   constexpr auto kOperation = Operation::reduce_scatter;
   auto call = open(kOperation, send, recv, how, recv);
-  auto const ranks = static_cast<std::size_t>(size);
-  if (send.count / ranks != recv.count || send.count % ranks != 0) {
+  if (!is_part_of(recv.count, send.count, size)) {
     reject(kOperation, fmt::format("send has {} elements, needs {} (ranks) × {} (recv)", send.count, size, recv.count));
   }
   check_overlap(kOperation, send, recv, element(send, static_cast<std::size_t>(rank) * recv.count), recv.data);
@@ -240,8 +246,7 @@ Call Validator::reduce_scatter(ConstBufferView const& send, BufferView const& re
 Call Validator::all_gather(ConstBufferView const& send, BufferView const& recv) const {
   constexpr auto kOperation = Operation::all_gather;
   auto call = open(kOperation, send, recv);
-  auto const ranks = static_cast<std::size_t>(size);
-  if (recv.count / ranks != send.count || recv.count % ranks != 0) {
+  if (!is_part_of(send.count, recv.count, size)) {
     reject(kOperation, fmt::format("recv has {} elements, needs {} (ranks) × {} (send)", recv.count, size, send.count));
   }
   check_overlap(kOperation, send, recv, send.data, element(recv, static_cast<std::size_t>(rank) * send.count));

@@ -85,6 +85,11 @@ class ReduceTest : public ::testing::Test {
 
   std::vector<T> expected(std::vector<Array<T>> const& sources, std::size_t count, ReduceOp op) {
     for (std::size_t r = 0; r < sources.size(); ++r) scales_[r] = random_scale<T>(random_);
+    return expected_as_scaled(sources, count, op);
+  }
+
+  /// With the scales of the last expected().
+  std::vector<T> expected_as_scaled(std::vector<Array<T>> const& sources, std::size_t count, ReduceOp op) const {
     std::vector<T> result(count);
     std::vector<T> contributions(sources.size());
     for (std::size_t i = 0; i < count; ++i) {
@@ -177,6 +182,40 @@ TYPED_TEST(ReduceTest, BitsDoNotDependOnSplitsAlignmentOrStores) {
         for (std::size_t i = 0; i < kCount; ++i) {
           ASSERT_TRUE(same(whole.get(i), pieces.get(i))) << describe(op, sources, kCount, target) << ": element " << i;
         }
+      }
+    }
+  }
+}
+
+TYPED_TEST(ReduceTest, RangesAlikeAreReducedEachByItself) {
+  for (std::int64_t const target : runnable_targets()) {
+    UseTarget const use(target);
+    for (ReduceOp const op : ops_of<TypeParam>()) {
+      std::size_t const ranges = 1 + this->random_() % 9;
+      std::size_t const sources = 1 + this->random_() % 4;
+      std::size_t const destinations = 1 + this->random_() % 2;
+      for (std::size_t const count : {std::size_t{0}, 1 + this->random_() % 150, 1000 + this->random_() % 2000}) {
+        std::vector<std::vector<Array<TypeParam>>> srcs;
+        std::vector<std::vector<TypeParam>> want;
+        std::vector<Array<TypeParam>> dsts;
+        std::vector<void const*> from;
+        std::vector<void*> to;
+        for (std::size_t k = 0; k < ranges; ++k) {
+          srcs.push_back(this->make_sources(sources, count));
+          want.push_back(k == 0 ? this->expected(srcs[k], count, op) : this->expected_as_scaled(srcs[k], count, op));
+          for (std::size_t d = 0; d < destinations; ++d) dsts.emplace_back(count, this->random_offset());
+          for (auto& src : srcs[k]) from.push_back(src.data());
+        }
+        for (auto& dst : dsts) to.push_back(dst.data());
+        kernels::reduce_alike(ranges, to, from, count, dtype_of<TypeParam>(), {op, this->scales_.data(), {}},
+                              this->random_store());
+        for (std::size_t i = 0; i < dsts.size(); ++i) {
+          auto const k = i / destinations;
+          this->expect_equal(
+              dsts[i], want[k],
+              describe(op, sources, count, target) + ", range " + std::to_string(k) + " of " + std::to_string(ranges));
+        }
+        if (this->HasFatalFailure()) return;
       }
     }
   }
