@@ -52,7 +52,8 @@ void reduce(std::span<void* const> dsts, std::span<void const* const> srcs, std:
             Reducer const& how, Store store = Store::cached);
 
 /// The same of several ranges of `count` elements: `dsts` and `srcs` hold those of the first range, then as many of the
-/// second, and so on. They are read in turns, as a long range's pages are: for ranges too short for that.
+/// second, and so on; what one range writes is in no other. They are read in turns, as a long range's pages are: for
+/// ranges too short for that.
 void reduce_alike(std::size_t ranges, std::span<void* const> dsts, std::span<void const* const> srcs, std::size_t count,
                   DataType dtype, Reducer const& how, Store store = Store::cached);
 

@@ -62,8 +62,8 @@ bool holds(DataType dtype, double value) {
   return value == std::trunc(value) && value < limit && value >= (is_signed(dtype) ? -limit : 0.0);
 }
 
-/// Whether `whole` elements are `part` for each of so many ranks. Without a division, which takes longer than all other
-/// checks.
+/// Whether `whole` elements are `part` for each of so many ranks. By a product: a division took a seventh of the
+/// checks' time (Sapphire Rapids).
 bool is_part_of(std::size_t part, std::size_t whole, int ranks) noexcept {
   std::size_t product = 0;
   return !__builtin_mul_overflow(part, static_cast<std::size_t>(ranks), &product) && product == whole;

@@ -157,9 +157,7 @@ bool ShmBackend::negotiate_strides(MergedCall const& merged) {
 /// By its first piece's buffer: the same calls come together again. Pieces do not wait for each other's stores: fence()
 /// before anybody is told of them.
 kernels::Store ShmBackend::store_for(MergedCall const& merged, bool in_place) noexcept {
-  auto const store = merged.pieces().empty()
-                         ? store_for(merged.bytes(), in_place)
-                         : store_for(merged.call(), merged.pieces().front().recv, merged.bytes(), in_place);
+  auto const store = store_for(merged.call(), merged.pieces().front().recv, merged.bytes(), in_place);
   return store == kernels::Store::streaming ? kernels::Store::unfenced : store;
 }
 

@@ -165,11 +165,11 @@ class ShmBackend final : public Backend {
   [[nodiscard]] kernels::Store store_for(std::size_t bytes, bool in_place) const noexcept {
     return bytes >= tuning_.streaming_bytes && !in_place ? kernels::Store::streaming : kernels::Store::cached;
   }
-  /// Short results neither fill caches nor gain.
-  static constexpr std::size_t kLeastStreamed = std::size_t{128} << 10;
   [[nodiscard]] kernels::Store store_for(MergedCall const& merged, bool in_place) noexcept;
   [[nodiscard]] kernels::Store store_for(Call const& call, void const* buffer, std::size_t bytes,
                                          bool in_place) noexcept {
+    // Short ones neither fill caches nor gain.
+    constexpr std::size_t kLeastStreamed = std::size_t{128} << 10;
     if (bytes < std::min(kLeastStreamed, tuning_.streaming_bytes)) return kernels::Store::cached;
     return store_for_long(call, buffer, bytes, in_place);
   }
