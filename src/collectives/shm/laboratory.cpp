@@ -64,7 +64,7 @@ bool Laboratory::agree(bool go_on) {
 void Laboratory::time(Experiment& one) {
   if (one.bytes >= kLongCall) return time_long(one);
   one.loop_ns = std::min(one.loop_ns, time_loop(one, false));
-  one.idle_ns = std::min(one.idle_ns, time_loop(one, true));
+  one.idle_ns = idle_loop(one);
   one.call_ns = std::min(one.call_ns, time_calls(one, false).call_ns);
 }
 
@@ -136,9 +136,10 @@ Laboratory::Times Laboratory::time_calls(Experiment const& one, bool idle) {
 
 /// The loop without the call is the same for all calls of a size, and timed no more than it takes to be sure.
 double Laboratory::idle_loop(Experiment const& one) {
-  constexpr int kTimes = 2;
+  constexpr int kTimes = 3;
   auto& idle = idle_[{one.bytes, result_of(one)}];
-  if (idle.times++ < kTimes) idle.ns = std::min(idle.ns, time_calls(one, true).loop_ns);
+  if (idle.times++ < kTimes)
+    idle.ns = std::min(idle.ns, one.bytes >= kLongCall ? time_calls(one, true).loop_ns : time_loop(one, true));
   return idle.ns;
 }
 

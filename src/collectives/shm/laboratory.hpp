@@ -88,7 +88,7 @@ class Laboratory {
   Buffers symmetric_;
   Buffers private_;
   std::size_t private_bytes_ = 0;                       ///< of each, on every rank
-  std::map<std::pair<std::size_t, void*>, Idle> idle_;  ///< of long loops, by bytes and what is read
+  std::map<std::pair<std::size_t, void*>, Idle> idle_;  ///< by bytes and what is read
 };
 
 }  // namespace weft::shm

@@ -19,9 +19,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kMostRounds = 6;
 /// Of what is small or lies in symmetric memory.
-constexpr std::chrono::milliseconds kSmallTime{40};
+constexpr std::chrono::milliseconds kSmallTime{58};
 /// Until it has been found out whether long calls in symmetric memory are better staged.
-constexpr std::chrono::milliseconds kLongTime{52};
+constexpr std::chrono::milliseconds kLongTime{70};
 /// Limits above it would take all the time there is; they stay where they were derived.
 constexpr std::size_t kMostMeasured = std::size_t{1} << 20;
 /// Private memory is measured at these sizes, on both sides of where fetching begins unmeasured.
@@ -45,8 +45,8 @@ std::vector<Experiment> plan(Selector const& derived, Tuning const& tuning) {
       if (choice.up_to > kMostMeasured) break;
       auto const last = index + 1 == rules.small.size() || rules.small[index + 1].up_to == 0;
       auto const next = last ? rules.symmetric.front().algorithm : rules.small[index + 1].algorithm;
-      auto const half = std::max<std::size_t>(4096, choice.up_to / 2 / 4096 * 4096);
-      for (auto const bytes : {half, 4 * half}) {
+      auto const limit = std::max<std::size_t>(4096, choice.up_to / 4096 * 4096);
+      for (auto const bytes : {limit, 2 * limit}) {
         for (auto const algorithm : {choice.algorithm, next}) {
           experiments.push_back({.collective = collective, .algorithm = algorithm, .bytes = bytes});
           if (last && collective == Collective::all_reduce)
