@@ -110,6 +110,7 @@ void Communicator::Impl::check_in_group(Call const& call, CollectiveOptions cons
     validator.reject(call.contract.operation,
                      "a call in a group goes to the group's stream; give the stream to the Group");
   }
+  if (group_->has_calls_on(call.device)) return;  // which was looked at with the first of them
   validator.check_options(call, {.stream = group_->options().stream});
   if (group_->is_of(call.device)) return;
   validator.reject(call.contract.operation,

@@ -61,15 +61,16 @@ void GroupBuffers::note(Hull const& read, Hull const& written) noexcept {
   all_writes_.add(written);
 }
 
-std::uint32_t GroupBuffers::add(Call const& call) {
-  auto const& contract = call.contract;
+void GroupBuffers::note(MergedCall const& calls) noexcept {
+  auto const& contract = calls.call().contract;
   if (has_unequal_parts(contract.operation)) {
     calls_apart_ = writes_apart_ = false;
-  } else {
-    auto const bytes = call.bytes();
-    note(hull(call.send, sent(contract, bytes)), hull(call.recv, received(contract, bytes)));
+    return;
   }
-  return ++calls_;
+  auto const sends = sent(contract, 1);
+  auto const receives = received(contract, 1);
+  for (auto const& piece : calls.pieces())
+    note(hull(piece.send, piece.bytes * sends), hull(piece.recv, piece.bytes * receives));
 }
 
 void GroupBuffers::add(Message const* send, Message const* recv) {
@@ -138,6 +139,7 @@ void GroupBuffers::add_ranges(MergedCall const& calls) {
 }
 
 std::string GroupBuffers::dependence(std::vector<MergedCall> const& calls) {
+  for (auto const& merged : calls) note(merged);
   if (are_apart()) return {};
   for (auto const& merged : calls) add_ranges(merged);
   auto const by_address = [](Range const& a, Range const& b) { return a.begin < b.begin; };

@@ -13,21 +13,20 @@ namespace weft {
 
 /// Which memory the calls of a group read and write here, to find out whether one uses what another writes.
 ///
-/// Of a collective call only hulls are kept as it comes. Most groups' buffers lie in rising or falling order, results
-/// apart from what is read or in its place, and are known to be independent by that; only where they do not does
-/// dependence() look at every call.
+/// Most groups' buffers lie in rising or falling order, results apart from what is read or in its place, and are known
+/// to be independent by the hulls of what came before each call; only where they do not does dependence() sort them.
 class GroupBuffers {
  public:
   GroupBuffers(int rank, int ranks) noexcept : rank_(rank), ranks_(ranks) {}
 
-  /// The group's next call; its number, from 1.
-  std::uint32_t add(Call const& call);
-  /// What one call sends and receives; either may be null.
+  /// The group's next collective call, of which dependence() hears; its number, from 1.
+  std::uint32_t count() noexcept { return ++calls_; }
+  /// The next call, what it sends and receives; either may be null.
   void add(Message const* send, Message const* recv);
 
   /// Why the calls depend on one another: "call 2 (all_reduce) uses what call 1 (all_reduce) writes". Empty: they do
-  /// not. `calls`: all that were added, with their numbers. Of n calls it takes O(1) time where hulls are enough, O(n)
-  /// where those of each kind were added by rising address, else O(n log n).
+  /// not. `calls`: all that were counted, with their numbers. Of n calls it takes O(n) time where hulls are enough or
+  /// those of each kind were added by rising address, else O(n log n).
   [[nodiscard]] std::string dependence(std::vector<MergedCall> const& calls);
 
   [[nodiscard]] std::uint32_t calls() const noexcept { return calls_; }
@@ -56,6 +55,7 @@ class GroupBuffers {
   [[nodiscard]] std::size_t sent(Contract const& contract, std::size_t bytes) const noexcept;
   [[nodiscard]] std::size_t received(Contract const& contract, std::size_t bytes) const noexcept;
   void note(Hull const& read, Hull const& written) noexcept;
+  void note(MergedCall const& calls) noexcept;
   [[nodiscard]] bool are_apart() const noexcept {
     return calls_apart_ || (writes_apart_ && !all_reads_.touches(all_writes_));
   }

@@ -20,7 +20,7 @@ Work OpenGroup::add(Call&& call, MergedCall::Run run) {
     device_calls_.push_back(std::move(call));
     return Work{state_};
   }
-  auto const number = buffers_.add(call);
+  auto const number = buffers_.count();
   constexpr std::size_t kKinds = 8;  // that may alternate and still merge
   auto const last = calls_.end();
   auto const recent = last - static_cast<std::ptrdiff_t>(std::min(calls_.size(), kKinds));

@@ -29,6 +29,7 @@ class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this
 
   /// Where the buffers of its calls are: they are all of one device.
   [[nodiscard]] Device device() const noexcept { return device_.value_or(Device{}); }
+  [[nodiscard]] bool has_calls_on(Device device) const noexcept { return device_ == device; }
   /// False when `device` is another one than that of the calls so far.
   [[nodiscard]] bool is_of(Device device) noexcept {
     if (!device_) device_ = device;

@@ -130,10 +130,13 @@ bool ShmBackend::negotiate_strides(MergedCall const& merged) {
   auto const shape = merged.shape();
   auto const with_recv = merged.call().contract.operation == Operation::all_reduce;
   std::uint64_t places = can_be_direct(merged) ? 1 : 0;  // a fingerprint of them; 0: some are not symmetric
-  auto const locate = [&](void const* data, std::size_t bytes) {
-    auto const placement = heap_.find(data, bytes);
-    places = placement.segment == 0 ? 0 : mix(mix(places, placement.segment), placement.offset);
-    return placement.segment == 0 ? 0 : static_cast<std::ptrdiff_t>(heap_.part_bytes(placement.segment));
+  SymmetricHeap::Part part;                              // the last one, in which most pieces lie too
+  auto const locate = [&](void const* data, std::size_t bytes) -> std::ptrdiff_t {
+    if (!part.holds(data, bytes)) part = heap_.part_of(data, bytes);
+    if (part.segment == 0) return static_cast<std::ptrdiff_t>(places = 0);
+    places =
+        mix(mix(places, part.segment), static_cast<std::uint64_t>(static_cast<std::byte const*>(data) - part.begin));
+    return static_cast<std::ptrdiff_t>(part.bytes);
   };
   strides_.clear();
   for (auto const& piece : merged.pieces()) {

@@ -12,16 +12,20 @@ std::shared_ptr<void> SymmetricHeap::add(std::shared_ptr<Mapping> const& mapping
   return {mapping, mapping->data() + static_cast<std::size_t>(rank_) * part_bytes};
 }
 
-Placement SymmetricHeap::find(void const* data, std::size_t bytes) const noexcept {
-  auto const* const begin = static_cast<std::byte const*>(data);
+SymmetricHeap::Part SymmetricHeap::part_of(void const* data, std::size_t bytes) const noexcept {
   for (auto const& segment : segments_) {
-    auto const* const part = segment.data + static_cast<std::size_t>(rank_) * segment.part_bytes;
+    Part const part{segment.data + static_cast<std::size_t>(rank_) * segment.part_bytes, segment.part_bytes,
+                    segment.number};
     // An expired segment's addresses may meanwhile belong to anything.
-    if (begin >= part && begin + bytes <= part + segment.part_bytes && !segment.mapping.expired()) {
-      return {static_cast<std::uint64_t>(begin - part), segment.number};
-    }
+    if (part.holds(data, bytes) && !segment.mapping.expired()) return part;
   }
   return {};
+}
+
+Placement SymmetricHeap::find(void const* data, std::size_t bytes) const noexcept {
+  auto const part = part_of(data, bytes);
+  if (part.segment == 0) return {};
+  return {static_cast<std::uint64_t>(static_cast<std::byte const*>(data) - part.begin), part.segment};
 }
 
 std::uint64_t SymmetricHeap::pin() {

@@ -27,11 +27,21 @@ class SymmetricHeap {
   /// Registers a new segment; returns this rank's part, which keeps the mapping alive.
   [[nodiscard]] std::shared_ptr<void> add(std::shared_ptr<Mapping> const& mapping, std::size_t part_bytes);
 
-  /// Where [data, data + bytes) lies, if wholly inside this rank's part of a living segment.
-  [[nodiscard]] Placement find(void const* data, std::size_t bytes) const noexcept;
+  /// This rank's part of a segment.
+  struct Part {
+    std::byte const* begin = nullptr;
+    std::size_t bytes = 0;  ///< also from one rank's part to the next rank's
+    std::uint32_t segment = 0;
 
-  /// Bytes from one rank's part of living segment `number` to the next rank's.
-  [[nodiscard]] std::size_t part_bytes(std::uint32_t number) const noexcept { return segment(number)->part_bytes; }
+    [[nodiscard]] bool holds(void const* data, std::size_t length) const noexcept {
+      auto const* const from = static_cast<std::byte const*>(data);
+      return from >= begin && from + length <= begin + bytes;
+    }
+  };
+
+  /// The part of a living segment that [data, data + bytes) lies in as a whole; an empty one where there is none.
+  [[nodiscard]] Part part_of(void const* data, std::size_t bytes) const noexcept;
+  [[nodiscard]] Placement find(void const* data, std::size_t bytes) const noexcept;
 
   /// Which of the last kRemembered segments this rank still holds, bit i being that of the last but i; they stay mapped
   /// until unpin(), whoever releases them meanwhile.
