@@ -41,6 +41,7 @@ class SymmetricHeap {
 
   /// The part of a living segment that [data, data + bytes) lies in as a whole; an empty one where there is none.
   [[nodiscard]] Part part_of(void const* data, std::size_t bytes) const noexcept;
+  /// Where in it; segment 0 where there is none.
   [[nodiscard]] Placement find(void const* data, std::size_t bytes) const noexcept;
 
   /// Which of the last kRemembered segments this rank still holds, bit i being that of the last but i; they stay mapped
