@@ -249,12 +249,32 @@ void UnitReducer::wait_for(std::size_t unit) {
     try {
       options_.compute.wait_for(work, groups_.reductions);
     } catch (Error const& error) {
-      throw Error(error.code(), fmt::format("reducing the gradients of unit '{}': {}", layout_.name(unit),
-                                            name_units(error.what(), layout_)));
+      throw_oldest_failure();
+      throw failure_of(unit, error);
     }
   }
   options_.compute.wait_for(state.done);
   state.works.clear();
+}
+
+Error UnitReducer::failure_of(std::size_t unit, Error const& error) const {
+  return {error.code(), fmt::format("reducing the gradients of unit '{}': {}", layout_.name(unit),
+                                    name_units(error.what(), layout_))};
+}
+
+// Whoever is waited for: updates take units as they arrive, not as they were sent.
+void UnitReducer::throw_oldest_failure() const {
+  for (std::size_t const unit : sent_) {
+    for (Work const& work : states_[unit].works) {
+      auto const failed = work.known_error();
+      if (!failed) continue;
+      try {
+        std::rethrow_exception(failed);
+      } catch (Error const& error) {
+        throw failure_of(unit, error);
+      }
+    }
+  }
 }
 
 bool UnitReducer::has_arrived(std::size_t unit) const noexcept {

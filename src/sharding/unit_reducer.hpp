@@ -15,6 +15,7 @@
 #include "sharding/shard_groups.hpp"
 #include "sharding/unit_layout.hpp"
 #include "weft/bucketer.hpp"
+#include "weft/error.hpp"
 #include "weft/event.hpp"
 
 namespace weft {
@@ -115,6 +116,9 @@ class UnitReducer {
   /// What is done once the flat's `part`, which is to be added to its shard or is its shard, has been reduced.
   void settle(std::size_t flat, bool add, BufferView const& part) const;
   void sum_up(BufferView const& shard, BufferView const& part) const;
+  [[nodiscard]] Error failure_of(std::size_t unit, Error const& error) const;
+  /// Of the unit that was sent first, if the reduction of one has failed: later ones fail for it.
+  void throw_oldest_failure() const;
   void poison(BufferView const& written, BufferView const& whole) const;
   [[nodiscard]] Launch reduce(std::size_t flat, BufferView const& whole, BufferView const& shard,
                               CollectiveOptions const& on);
