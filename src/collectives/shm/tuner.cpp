@@ -19,9 +19,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kMostRounds = 6;
 /// Of what is small or lies in symmetric memory.
-constexpr std::chrono::milliseconds kSmallTime{58};
+constexpr std::chrono::milliseconds kSmallTime{50};
 /// Until it has been found out whether long calls in symmetric memory are better staged.
-constexpr std::chrono::milliseconds kLongTime{70};
+constexpr std::chrono::milliseconds kLongTime{56};
 /// Limits above it would take all the time there is; they stay where they were derived.
 constexpr std::size_t kMostMeasured = std::size_t{1} << 20;
 /// Private memory is measured at these sizes, on both sides of where fetching begins unmeasured.
