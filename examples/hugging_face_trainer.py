@@ -18,7 +18,7 @@ from common import add_data_arguments, from_rank_0, plot, positive, report, text
 from translation.data import BEGIN, END, Vocabulary
 
 try:
-    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
     import accelerate  # noqa: F401
 except ImportError as error:
     sys.exit(f"hugging_face_trainer.py: {error.name} is not installed: pip install transformers accelerate")
@@ -72,6 +72,7 @@ def main() -> None:
     # Rows for this model, which shifts labels itself; Trainer shares them out to ranks.
     rows = weft.pack([vocabulary.encode(text, arguments.length) for text in texts], arguments.length, shift=False)
     config = GPT2Config(vocab_size=len(vocabulary), n_positions=arguments.length, n_embd=96, n_layer=3, n_head=4, bos_token_id=BEGIN, eos_token_id=END)
+    set_seed(training.seed)  # Trainer does so itself only where it makes the model
     model = GPT2LMHeadModel(config)
     fused = weft.patch(model)
     optimizer = weft.optim.AdamW(model.parameters(), lr=arguments.rate)
