@@ -29,11 +29,12 @@ void ShmBackend::all_gather(Call const& call) {
 
 void ShmBackend::all_gather_inline(Call const& call) {
   if (explainer_) explain_inline(call, kInlineBytes);
+  auto const part = [&](int of) { return at(call.recv, static_cast<std::size_t>(of) * call.bytes()); };
   announce(call, call.send, call.bytes());
+  std::memmove(part(rank()), call.send, call.bytes());
   await_announcements();
   for (int peer = 0; peer < size(); ++peer) {
-    auto const* const source = peer == rank() ? call.send : channel_.payload(peer);
-    std::memmove(at(call.recv, static_cast<std::size_t>(peer) * call.bytes()), source, call.bytes());
+    if (peer != rank()) std::memcpy(part(peer), channel_.payload(peer), call.bytes());
   }
 }
 
@@ -45,9 +46,10 @@ void ShmBackend::all_gather_swapped(Call const& call, Choice const& choice, bool
   swap_blocks(
       call, announced, std::max(mine.length, theirs.length), choice.chunk_bytes,
       [&](std::byte* block, std::size_t first, std::size_t length) {
-        length = overlap(mine, first, length);
-        kernels::copy(block, at(call.send, first), length);
-        if (own != call.send) kernels::copy(own + first, at(call.send, first), length, store);
+        kernels::copy(block, at(call.send, first), overlap(mine, first, length));
+      },
+      [&](std::size_t first, std::size_t length) {
+        if (own != call.send) kernels::copy(own + first, at(call.send, first), overlap(mine, first, length), store);
       },
       [&](std::byte const* block, std::size_t first, std::size_t length) {
         kernels::copy(at(call.recv, theirs.offset + first), block, overlap(theirs, first, length), store);
@@ -67,41 +69,42 @@ void ShmBackend::all_gather_staged(Call const& call, Choice const& choice, bool 
   for (std::size_t first = 0; first < longest; first += choice.chunk_bytes) {
     auto const offset = ring_.take(std::min(choice.chunk_bytes, longest - first));
     kernels::copy(ring_.at(rank(), offset), at(call.send, first), overlap(mine, first, choice.chunk_bytes));
-    exchange_block(call, announced || first > 0);
-    for (int step = 0; step < size(); ++step) {
+    exchange_block(call, announced || first > 0, [&] {
+      auto* const own = at(call.recv, mine.offset + first);
+      auto const* const source = at(call.send, first);
+      if (own != source) kernels::copy(own, source, overlap(mine, first, choice.chunk_bytes), store);
+    });
+    for (int step = 1; step < size(); ++step) {
       auto const peer = (rank() + step) % size();  // each starts elsewhere, so that no rank's memory is everyone's next
       auto const part = call.part(call.recv_parts, peer);
-      auto const length = overlap(part, first, choice.chunk_bytes);
-      auto* const destination = at(call.recv, part.offset + first);
-      if (peer == rank()) {
-        if (destination != at(call.send, first)) kernels::copy(destination, at(call.send, first), length, store);
-      } else {
-        kernels::copy(destination, ring_.at(peer, offset), length, store);
-      }
+      kernels::copy(at(call.recv, part.offset + first), ring_.at(peer, offset),
+                    overlap(part, first, choice.chunk_bytes), store);
     }
   }
 }
 
 void ShmBackend::all_gather_fetched(Call const& call) {
-  for (int step = 0; step < size(); ++step) {
+  for (int step = 1; step <= size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const part = call.part(call.recv_parts, peer);
+    if (peer == rank()) channel_.arrive();  // the own part is nothing to wait for
     fetch(call, peer, 0, at(call.recv, part.offset), part.length);
   }
-  channel_.meet();
+  channel_.await_arrivals();
 }
 
 void ShmBackend::all_gather_direct(Call const& call, Symmetric const& buffers) {
   std::size_t all = 0;
   for (int peer = 0; peer < size(); ++peer) all += call.part(call.recv_parts, peer).length;
   auto const store = store_for(call, all, false);
-  for (int step = 0; step < size(); ++step) {
+  for (int step = 1; step <= size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const part = call.part(call.recv_parts, peer);
     auto* const destination = at(call.recv, part.offset);
+    if (peer == rank()) channel_.arrive();  // the own part is nothing to wait for
     if (destination != buffers.send[peer]) kernels::copy(destination, buffers.send[peer], part.length, store);
   }
-  channel_.meet();
+  channel_.await_arrivals();
 }
 
 }  // namespace weft::shm

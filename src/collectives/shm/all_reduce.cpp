@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "collectives/shm/partition.hpp"
+#include "collectives/shm/quiet_floats.hpp"
 #include "collectives/shm/shm_backend.hpp"
 
 namespace weft::shm {
@@ -44,9 +45,12 @@ void ShmBackend::all_reduce_inline(Call const& call) {
   std::array<void const*, kMaxRanks> sources;
   for (int peer = 0; peer < size(); ++peer) sources[peer] = channel_.payload(peer);
   sources[rank()] = mine;
-  auto const bytes =
-      call.contract.reduce == ReduceOp::user ? call.bytes() : kLine;  // a user's function sees no garbage
-  reduce_to(call, bytes / call.grain(), sources, result, kernels::Store::cached);
+  if (call.contract.reduce == ReduceOp::user) {  // whose function sees no garbage
+    reduce_to(call, call.bytes() / call.grain(), sources, result, kernels::Store::cached);
+  } else {
+    QuietFloats const quiet;
+    reduce_to(call, kLine / call.grain(), sources, result, kernels::Store::cached);
+  }
   std::memcpy(call.recv, result, call.bytes());
 }
 
@@ -59,6 +63,7 @@ void ShmBackend::all_reduce_swapped(Call const& call, Choice const& choice, bool
       [&](std::byte* block, std::size_t first, std::size_t length) {
         kernels::copy(block, at(call.send, first), length);
       },
+      kKeepsNothing,
       [&](std::byte const* block, std::size_t first, std::size_t length) {
         if (!keeps_result(call)) return;
         sources[rank()] = at(call.send, first);

@@ -81,7 +81,13 @@ class Channel {
 
   /// Waits within the current call until every rank has come to the same meeting. What a rank wrote before, all see
   /// after.
-  void meet();
+  void meet() {
+    arrive();
+    await_arrivals();
+  }
+  /// The two halves of meet(): between them a rank does what the others do not wait for.
+  void arrive() noexcept;
+  void await_arrivals();
 
   /// Tells `root` that this rank has done its share of the current call, without waiting for the other ranks' shares;
   /// the root waits for all. What a rank wrote before, the root sees after.
@@ -145,8 +151,9 @@ class Channel {
   [[nodiscard]] std::atomic<std::uint64_t>& meeting_of(int rank) const noexcept {
     return control_->ranks[swaps_lines() ? rank ^ static_cast<int>(meeting_ & 1U) : rank].meeting;
   }
-  void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept;
-  void store(std::atomic<std::uint64_t>& word, std::uint64_t value, bool fence) noexcept;
+  /// Before this rank polls for the others' words, its own being posted.
+  void before_polling() const noexcept;
+  [[nodiscard]] bool sleeps_soon() const noexcept { return patience_.spins + patience_.glances <= kFewSpins; }
   void ring_doorbell(RankLines& lines) noexcept;
   template <typename Ready>
   void await(int peer, Ready ready);

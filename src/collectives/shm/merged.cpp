@@ -279,14 +279,8 @@ void ShmBackend::merged_swapped(MergedCall const& merged, bool announced) {
                                                               : true;
   auto const gets = gets_from(call, peer());
   auto const reducing = reduces(call.contract.operation);
+  auto const keeps = !reducing && gets_from(call, rank());
   auto const store = store_for(merged, in_place(merged));
-  if (!reducing && gets_from(call, rank())) {
-    for (auto const& piece : merged.pieces()) {
-      auto const* const own = at(piece.send, part_offset(shape.send_parts, rank(), piece));
-      auto* const to = at(piece.recv, part_offset(shape.recv_parts, rank(), piece));
-      if (piece.bytes > 0 && own != to) std::memmove(to, own, piece.bytes);
-    }
-  }
   std::array<void const*, kMaxRanks> sources;
   swap_blocks(
       call, announced, merged.bytes(), tuning_.swap_bytes,
@@ -294,6 +288,14 @@ void ShmBackend::merged_swapped(MergedCall const& merged, bool announced) {
         if (!gives) return;
         merged.for_each(first, length, [&](Piece const& piece, std::size_t from, std::size_t place, std::size_t n) {
           kernels::copy(block + place, at(piece.send, part_offset(shape.send_parts, peer(), piece) + from), n);
+        });
+      },
+      [&](std::size_t first, std::size_t length) {
+        if (!keeps) return;
+        merged.for_each(first, length, [&](Piece const& piece, std::size_t from, std::size_t, std::size_t n) {
+          auto const* const own = at(piece.send, part_offset(shape.send_parts, rank(), piece) + from);
+          auto* const to = at(piece.recv, part_offset(shape.recv_parts, rank(), piece) + from);
+          if (own != to) std::memcpy(to, own, n);
         });
       },
       [&](std::byte const* block, std::size_t first, std::size_t length) {

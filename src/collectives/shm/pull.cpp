@@ -80,12 +80,14 @@ void ShmBackend::pull_inline(Call const& call, Transfers const& transfers) {
   alignas(kLine) std::array<std::byte, kInlineBytes> mine{};
   if (transfers.send_bytes > 0) std::memcpy(mine.data(), call.send, transfers.send_bytes);
   announce(call, mine.data(), transfers.send_bytes);
+  auto const take = [&](int peer, std::byte const* source) {
+    auto const gets = transfers.gets[peer];
+    if (gets.length > 0) std::memcpy(at(call.recv, gets.offset), source + transfers.theirs[peer], gets.length);
+  };
+  take(rank(), mine.data());
   await_announcements();
   for (int peer = 0; peer < size(); ++peer) {
-    auto const* const source = peer == rank() ? mine.data() : channel_.payload(peer);
-    auto const gets = transfers.gets[peer];
-    auto* const destination = at(call.recv, gets.offset);
-    if (gets.length > 0) std::memcpy(destination, at(source, transfers.theirs[peer]), gets.length);
+    if (peer != rank()) take(peer, channel_.payload(peer));
   }
 }
 
@@ -127,10 +129,11 @@ void ShmBackend::pull_unequal(Call const& call, Transfers& transfers) {
 void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choice const& choice, bool announced) {
   auto const ranks = static_cast<std::size_t>(size());
   auto const own = transfers.gives[rank()];
-  auto const get_own = [&] {
-    auto* const destination = at(call.recv, transfers.gets[rank()].offset);
-    auto const* const source = at(call.send, own.offset);
-    if (own.length > 0 && destination != source) std::memmove(destination, source, own.length);
+  auto const keep = [&](std::size_t first, std::size_t length) {
+    auto* const destination = at(call.recv, transfers.gets[rank()].offset + first);
+    auto const* const source = at(call.send, own.offset + first);
+    auto const bytes = overlap(own, first, length);
+    if (bytes > 0 && destination != source) std::memcpy(destination, source, bytes);
   };
   if (transfers.longest == 0) {
     if (!announced) barrier(call);
@@ -139,22 +142,22 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choic
   if (choice.algorithm == Algorithm::swapped) {
     auto const gives = transfers.gives[peer()];
     auto const gets = transfers.gets[peer()];
-    // The peer waits for what it gets, but not for what this rank keeps.
-    auto const gives_only = gets.length == 0;
-    if (!gives_only) get_own();
+    auto const gives_only = gets.length == 0;  // the peer waits for the next block, not for what this rank keeps
     auto const store = store_for(call, gets.length, false);
     swap_blocks(
         call, announced, transfers.longest, swapped_block(call, choice),
         [&](std::byte* block, std::size_t first, std::size_t length) {
           kernels::copy(block, at(call.send, gives.offset + first), overlap(gives, first, length));
         },
+        [&](std::size_t first, std::size_t length) {
+          if (!gives_only) keep(first, length);
+        },
         [&](std::byte const* block, std::size_t first, std::size_t length) {
           kernels::copy(at(call.recv, gets.offset + first), block, overlap(gets, first, length), store);
         });
-    if (gives_only) get_own();
+    if (gives_only) keep(0, own.length);
     return;
   }
-  get_own();
   auto const block = std::max(kLine, choice.chunk_bytes / ranks / kLine * kLine);
   for (std::size_t first = 0; first < transfers.longest; first += block) {
     auto const piece = ceil_div(std::min(block, transfers.longest - first), kLine) * kLine;
@@ -165,7 +168,7 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choic
       kernels::copy(ring_.at(rank(), offset + static_cast<std::size_t>(peer) * piece),
                     at(call.send, gives.offset + first), overlap(gives, first, piece));
     }
-    exchange_block(call, announced || first > 0);
+    exchange_block(call, announced || first > 0, [&] { keep(first, piece); });
     for (int step = 1; step < size(); ++step) {
       auto const peer = (rank() + step) % size();
       auto const gets = transfers.gets[peer];
@@ -176,24 +179,26 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choic
 }
 
 void ShmBackend::pull_fetched(Call const& call, Transfers const& transfers) {
-  for (int step = 0; step < size(); ++step) {
+  for (int step = 1; step <= size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const gets = transfers.gets[peer];
+    if (peer == rank()) channel_.arrive();  // the own part is nothing to wait for
     fetch(call, peer, transfers.theirs[peer], at(call.recv, gets.offset), gets.length);
   }
-  channel_.meet();  // the peers may write their send buffers once all have read them
+  channel_.await_arrivals();  // the peers may write their send buffers once all have read them
 }
 
 void ShmBackend::pull_direct(Call const& call, Transfers const& transfers, Symmetric const& buffers) {
-  for (int step = 0; step < size(); ++step) {
+  for (int step = 1; step <= size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const gets = transfers.gets[peer];
     auto const* const source = at(buffers.send[peer], transfers.theirs[peer]);
     auto* const destination = at(call.recv, gets.offset);
+    if (peer == rank()) channel_.arrive();  // the own part is nothing to wait for
     if (gets.length > 0 && destination != source)
       kernels::copy(destination, source, gets.length, store_for(call, gets.length, false));
   }
-  channel_.meet();  // the peers may write their send buffers once all have read them
+  channel_.await_arrivals();  // the peers may write their send buffers once all have read them
 }
 
 }  // namespace weft::shm

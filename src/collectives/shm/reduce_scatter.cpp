@@ -50,6 +50,7 @@ void ShmBackend::reduce_scatter_swapped(Call const& call, Choice const& choice, 
       [&](std::byte* block, std::size_t first, std::size_t length) {
         kernels::copy(block, at(call.send, theirs.offset + first), overlap(theirs, first, length));
       },
+      kKeepsNothing,
       [&](std::byte const* block, std::size_t first, std::size_t length) {
         sources[rank()] = at(call.send, mine.offset + first);
         sources[peer()] = block;

@@ -35,12 +35,14 @@ void ShmBackend::gather_fed(Call const& call, bool announced) {
       kernels::copy(feeds_.fill(length), at(call.send, first), length);
       return feeds_.give(root);
     }
+    auto const own = at(call.send, first);
+    if (part(root) != call.send && length > 0)  // while the others write theirs
+      kernels::copy(part(root) + first, own, length, store);
     for (int step = 1, peer = root + 1; step < size(); ++step, ++peer) {
       if (peer == size()) peer = 0;  // a division takes longer than a small part
       kernels::copy(part(peer) + first, feeds_.get(peer, length), length, store);
     }
   });
-  if (rank() == root) copy_part(call, part(root), call.send);
 }
 
 void ShmBackend::gather_direct(Call const& call, Symmetric const* buffers) {

@@ -258,15 +258,6 @@ void ShmBackend::begin_fed(Call const& call) {
   await_announcements();
 }
 
-void ShmBackend::exchange_block(Call const& call, bool announced) {
-  if (announced) {
-    channel_.meet();
-  } else {
-    announce(call);
-    await_announcements();
-  }
-}
-
 kernels::Reducer ShmBackend::reducer(Call const& call) noexcept {
   if (call.contract.reduce == ReduceOp::premul_sum) {
     for (int peer = 0; peer < size(); ++peer) {

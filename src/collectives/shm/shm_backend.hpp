@@ -146,9 +146,17 @@ class ShmBackend final : public Backend {
   void explain(Call const& call, Collective collective, Memory memory, std::size_t bytes, Choice const& choice) const;
   void explain_inline(Call const& call, std::size_t most) const;
 
-  /// Peers may have this rank's current block: announces (first block of an unannounced call) or publishes, then waits
-  /// for theirs.
-  void exchange_block(Call const& call, bool announced);
+  /// Peers may have this rank's current block: announces (first block of an unannounced call) or arrives, then waits
+  /// for theirs. Meanwhile runs what they do not wait for.
+  template <typename Meanwhile>
+  void exchange_block(Call const& call, bool announced, Meanwhile meanwhile) {
+    announced ? channel_.arrive() : announce(call);
+    meanwhile();
+    announced ? channel_.await_arrivals() : await_announcements();
+  }
+  void exchange_block(Call const& call, bool announced) {
+    exchange_block(call, announced, [] {});
+  }
   /// How the announced call combines contributions; valid until the next call.
   [[nodiscard]] kernels::Reducer reducer(Call const& call) noexcept;
   /// Payload that fits an announcement of `call` beside what announce() itself tells.
@@ -191,11 +199,13 @@ class ShmBackend final : public Backend {
 
   /// Two ranks with a core each. For each block of `bytes`, of up to `most`, that both ranks give each other:
   /// stage(block, first, length) fills this rank's block with its bytes [first, first + length), consume(block, first,
-  /// length) takes the peer's.
-  /// A short block is taken over whole, not line by line: this rank writes there next.
+  /// length) takes the peer's, keep(first, length) does what only this rank knows of, while the peer may not be there
+  /// yet. A short block is taken over whole, not line by line: this rank writes there next.
   static constexpr std::size_t kOwnedAtOnce = 1024;
-  template <typename Stage, typename Consume>
-  void swap_blocks(Call const& call, bool announced, std::size_t bytes, std::size_t most, Stage stage, Consume consume);
+  template <typename Stage, typename Keep, typename Consume>
+  void swap_blocks(Call const& call, bool announced, std::size_t bytes, std::size_t most, Stage stage, Keep keep,
+                   Consume consume);
+  static constexpr auto kKeepsNothing = [](std::size_t, std::size_t) {};
   [[nodiscard]] int peer() const noexcept { return 1 - rank(); }
   /// Where one rank only gives and the other only gets, they work at the same time on different blocks only: small
   /// ones.
@@ -331,14 +341,14 @@ void ShmBackend::feed(Call const& call, bool announced, std::size_t bytes, std::
   } while (first < bytes);
 }
 
-template <typename Stage, typename Consume>
+template <typename Stage, typename Keep, typename Consume>
 void ShmBackend::swap_blocks(Call const& call, bool announced, std::size_t bytes, std::size_t most, Stage stage,
-                             Consume consume) {
+                             Keep keep, Consume consume) {
   auto const block = call.whole_grains(most);
   for (std::size_t first = 0; first < bytes; first += block) {
     auto const length = std::min(block, bytes - first);
     stage(swap_.of(rank()), first, length);
-    exchange_block(call, announced || first > 0);
+    exchange_block(call, announced || first > 0, [&] { keep(first, length); });
     if (length <= kOwnedAtOnce) prefetch_for_write(swap_.of(peer()), length);
     consume(swap_.of(peer()), first, length);
     swap_.swap();
