@@ -89,6 +89,22 @@ using Integer = MPI_Fint const*;
 
 extern "C" {
 
+WEFT_FORTRAN(mpi_finalize, MPI_FINALIZE, (MPI_Fint * status)) {
+  set(status, MPI_Finalize());
+}
+
+WEFT_FORTRAN(mpi_comm_free, MPI_COMM_FREE, (MPI_Fint * communicator, MPI_Fint* status)) {
+  auto handle = comm(communicator);
+  set(status, MPI_Comm_free(&handle));
+  *communicator = PMPI_Comm_c2f(handle);
+}
+
+WEFT_FORTRAN(mpi_comm_disconnect, MPI_COMM_DISCONNECT, (MPI_Fint * communicator, MPI_Fint* status)) {
+  auto handle = comm(communicator);
+  set(status, MPI_Comm_disconnect(&handle));
+  *communicator = PMPI_Comm_c2f(handle);
+}
+
 WEFT_FORTRAN(mpi_barrier, MPI_BARRIER, (Integer communicator, MPI_Fint* status)) {
   set(status, MPI_Barrier(comm(communicator)));
 }

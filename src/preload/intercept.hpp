@@ -1,10 +1,18 @@
 #pragma once
 
 #include <exception>
+#include <type_traits>
 
 #include "preload/library.hpp"
 
 namespace weft::preload {
+
+/// MPI_COMM_NULL, or what MPI_Comm_f2c() makes of a number that is no handle.
+[[nodiscard]] inline bool is_none(MPI_Comm communicator) noexcept {
+  if constexpr (std::is_pointer_v<MPI_Comm>)
+    if (communicator == nullptr) return true;
+  return communicator == MPI_COMM_NULL;
+}
 
 /// Serves one call of `function` on `communicator` or passes it on.
 ///
@@ -15,7 +23,7 @@ template <typename Check, typename Serve, typename Pass>
 int intercept(Function function, MPI_Comm communicator, Check&& check, Serve&& serve, Pass&& pass) {
   auto* const library = Library::running();
   if (library == nullptr) return pass();
-  auto outcome = communicator == MPI_COMM_NULL ? Outcome::invalid : check(*library);
+  auto outcome = is_none(communicator) ? Outcome::invalid : check(*library);
   if (outcome == Outcome::served) {
     auto& attachment = library->attachment(communicator);
     outcome = attachment.why;

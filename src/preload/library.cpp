@@ -30,6 +30,8 @@ struct Recent {
 };
 constinit thread_local Recent recent{};
 
+constinit thread_local Freeing const* innermost = nullptr;
+
 /// What suits programs that do not know of Weft, where the environment says nothing else.
 Config adapted(Config config) {
   // They may compute for hours between collectives: a rank waits as long as MPI would.
@@ -77,41 +79,51 @@ Library::Library(MPI_Comm scratch) : scratch_(scratch) {
   }
   pool_ = std::make_unique<Pool>(std::move(config), [scratch] { progress(scratch); });
   PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_communicator_freed, &key_, this);
-  int at_finalize = MPI_KEYVAL_INVALID;
-  PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &at_finalize, this);
-  PMPI_Comm_set_attr(MPI_COMM_SELF, at_finalize, this);
-  PMPI_Comm_free_keyval(&at_finalize);  // goes with the attribute
+  PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &at_finalize_, this);
+  PMPI_Comm_set_attr(MPI_COMM_SELF, at_finalize_, this);
+}
+
+void Library::stop() {
+  auto const* const library = instance.load(std::memory_order_acquire);
+  closed.store(true, std::memory_order_release);
+  if (library == nullptr) return;
+  auto key = library->at_finalize_;
+  PMPI_Comm_delete_attr(MPI_COMM_SELF, key);  // on_finalize() does the rest
+  PMPI_Comm_free_keyval(&key);
 }
 
 Attachment& Library::attachment(MPI_Comm communicator) {
   auto const now = freed.load(std::memory_order_acquire);
   if (recent.attachment != nullptr && recent.communicator == communicator && recent.freed == now)
     return *recent.attachment;
+  if (Freeing::includes(communicator)) return being_freed_;
   void* found = nullptr;
   int exists = 0;
-  PMPI_Comm_get_attr(communicator, key_, &found, &exists);
-  auto* attachment = static_cast<Attachment*>(found);
-  if (exists == 0) {
-    auto made = std::make_unique<Attachment>();
-    made->communicator = communicator;
-    int between = 0;
-    int size = 0;
-    PMPI_Comm_test_inter(communicator, &between);
-    PMPI_Comm_size(communicator, &size);
-    if (between != 0)
-      made->why = Outcome::intercommunicator;
-    else if (size == 1)
-      made->why = Outcome::one_rank;
-    else if (size > Pool::kMostRanks)
-      made->why = Outcome::too_many_ranks;
-    else
-      made->team = pool_->acquire(communicator, made->why);
-    attachment = made.release();
-    PMPI_Comm_set_attr(communicator, key_, attachment);
-    std::lock_guard const lock(mutex_);
-    attachments_.insert(attachment);
-  }
-  recent = {communicator, now, attachment};
+  if (PMPI_Comm_get_attr(communicator, key_, &found, &exists) != MPI_SUCCESS) return invalid_;
+  auto& attachment = exists != 0 ? *static_cast<Attachment*>(found) : attach(communicator);
+  recent = {communicator, now, &attachment};
+  return attachment;
+}
+
+Attachment& Library::attach(MPI_Comm communicator) {
+  auto made = std::make_unique<Attachment>();
+  made->communicator = communicator;
+  int between = 0;
+  int size = 0;
+  PMPI_Comm_test_inter(communicator, &between);
+  PMPI_Comm_size(communicator, &size);
+  if (between != 0)
+    made->why = Outcome::intercommunicator;
+  else if (size == 1)
+    made->why = Outcome::one_rank;
+  else if (size > Pool::kMostRanks)
+    made->why = Outcome::too_many_ranks;
+  else
+    made->team = pool_->acquire(communicator, made->why);
+  auto* const attachment = made.release();
+  PMPI_Comm_set_attr(communicator, key_, attachment);
+  std::lock_guard const lock(mutex_);
+  attachments_.insert(attachment);
   return *attachment;
 }
 
@@ -150,6 +162,22 @@ void Library::close() noexcept {
   pool_->clear();
   PMPI_Comm_free_keyval(&key_);
   PMPI_Comm_free(&scratch_);
+}
+
+Freeing::Freeing(MPI_Comm communicator) noexcept : communicator_(communicator), outer_(innermost) {
+  innermost = this;
+  recent = {};
+}
+
+Freeing::~Freeing() {
+  innermost = outer_;
+}
+
+bool Freeing::includes(MPI_Comm communicator) noexcept {
+  for (auto const* each = innermost; each != nullptr; each = each->outer_) {
+    if (each->communicator_ == communicator) return true;
+  }
+  return false;
 }
 
 void Library::progress(MPI_Comm scratch) noexcept {

@@ -26,8 +26,8 @@ struct Attachment {
 /// All that libweft_mpi.so keeps in a process between MPI_Init and MPI_Finalize.
 ///
 /// The one object of Weft that is reached through a global: MPI's functions have no other place for it. It is made at
-/// the first intercepted call after MPI_Init and gives everything back at the start of MPI_Finalize, in a delete
-/// callback of MPI_COMM_SELF. From then on, and before, calls pass through. Any thread.
+/// the first intercepted call after MPI_Init and gives everything back at the start of MPI_Finalize, or, where that is
+/// not intercepted, in a delete callback of MPI_COMM_SELF. From then on, and before, calls pass through. Any thread.
 class Library {
  public:
   /// Null where every call has to pass through.
@@ -41,6 +41,9 @@ class Library {
     auto const* const library = instance.load(std::memory_order_acquire);
     return library != nullptr && !library->keeps_statistics_ ? library : nullptr;
   }
+
+  /// Gives everything back, for good, whether it was made or not. Local; no other thread is in a call.
+  static void stop();
 
   /// The communicator's attachment. Collective the first time on a communicator, where all ranks come by the same call.
   [[nodiscard]] Attachment& attachment(MPI_Comm communicator);
@@ -70,6 +73,7 @@ class Library {
   ~Library() = default;
   static Library* start();
   static void progress(MPI_Comm scratch) noexcept;
+  [[nodiscard]] Attachment& attach(MPI_Comm communicator);
   static int on_communicator_freed(MPI_Comm, int, void* attachment, void* library);
   static int on_finalize(MPI_Comm, int, void*, void* library);
   void close() noexcept;
@@ -82,8 +86,28 @@ class Library {
   Statistics statistics_;
   std::unique_ptr<Pool> pool_;
   int key_ = MPI_KEYVAL_INVALID;
+  int at_finalize_ = MPI_KEYVAL_INVALID;
   std::mutex mutex_;
   std::set<Attachment*> attachments_;
+  Attachment being_freed_{MPI_COMM_NULL, nullptr, Outcome::being_freed};
+  Attachment invalid_{MPI_COMM_NULL, nullptr, Outcome::invalid};
+};
+
+/// While a thread frees a communicator, calls on it pass through: the program's own delete callbacks may make some,
+/// before or after Weft's callback has run, which differs from rank to rank as attributes are set.
+class Freeing {
+ public:
+  explicit Freeing(MPI_Comm communicator) noexcept;
+  ~Freeing();
+  Freeing(Freeing const&) = delete;
+  Freeing& operator=(Freeing const&) = delete;
+
+  /// Whether this thread is freeing the communicator.
+  [[nodiscard]] static bool includes(MPI_Comm communicator) noexcept;
+
+ private:
+  MPI_Comm communicator_;
+  Freeing const* outer_;
 };
 
 }  // namespace weft::preload

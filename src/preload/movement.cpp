@@ -43,6 +43,11 @@ class Side {
   int count_;
 };
 
+/// What one look at a side of a call shows, before ranks come together.
+Outcome plausible(void const* buffer, int count, MPI_Datatype type) {
+  return buffer != MPI_IN_PLACE && (count < 0 || type == MPI_DATATYPE_NULL) ? Outcome::invalid : Outcome::served;
+}
+
 bool is_rank(int root, Communicator const& ranks) {
   return root >= 0 && root < ranks.size();
 }
@@ -64,8 +69,9 @@ Outcome serve_gather(Library const& library, Communicator& ranks, void const* se
   }
   auto const& side = in_place ? received : sent;
   auto const own = static_cast<std::ptrdiff_t>(ranks.rank()) * static_cast<std::ptrdiff_t>(received.count());
-  Outgoing const from(in_place ? element(recv, own, received.layout()) : send, side.count(), side.layout(),
-                      library.scratch());
+  Outgoing from(in_place ? element(recv, own, received.layout()) : send, side.count(), side.layout(),
+                library.scratch());
+  if (!in_place) from.keep_apart_from(to);
   ranks.gather(bytes_of(from), bytes_of(to), root);
   to.deliver();
   return Outcome::served;
@@ -86,6 +92,7 @@ Outcome serve_scatter(Library const& library, Communicator& ranks, void const* s
   }
   if (!in_place) {
     Incoming const to(recv, received.count(), received.layout(), library.scratch());
+    from.keep_apart_from(to);
     ranks.scatter(bytes_of(from), bytes_of(to), root);
     to.deliver();
     return Outcome::served;
@@ -151,7 +158,7 @@ int MPI_Bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm com
 int MPI_Gather(void const* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
                MPI_Datatype recv_type, int root, MPI_Comm communicator) {
   return intercept(
-      Function::gather, communicator, kNoCheck,
+      Function::gather, communicator, [&](Library const&) { return plausible(send, send_count, send_type); },
       [&](Library const& library, Communicator& ranks) {
         if (!is_rank(root, ranks)) return Outcome::invalid;
         auto const is_root = ranks.rank() == root;
@@ -166,7 +173,7 @@ int MPI_Gather(void const* send, int send_count, MPI_Datatype send_type, void* r
 int MPI_Gatherv(void const* send, int send_count, MPI_Datatype send_type, void* recv, int const counts[],
                 int const displacements[], MPI_Datatype recv_type, int root, MPI_Comm communicator) {
   return intercept(
-      Function::gatherv, communicator, kNoCheck,
+      Function::gatherv, communicator, [&](Library const&) { return plausible(send, send_count, send_type); },
       [&](Library const& library, Communicator& ranks) {
         if (!is_rank(root, ranks)) return Outcome::invalid;
         auto const scratch = library.scratch();
@@ -185,9 +192,10 @@ int MPI_Gatherv(void const* send, int send_count, MPI_Datatype send_type, void* 
         Incoming const to(recv, parts, received.layout(), scratch);
         if (!usable(recv, to.bytes(), received.layout())) return Outcome::invalid;
         auto const own = static_cast<std::size_t>(counts[root]);
-        Outgoing const from = in_place ? Outgoing(element(recv, own == 0 ? 0 : displacements[root], received.layout()),
-                                                  own, received.layout(), scratch)
-                                       : Outgoing(send, sent.count(), sent.layout(), scratch);
+        Outgoing from = in_place ? Outgoing(element(recv, own == 0 ? 0 : displacements[root], received.layout()), own,
+                                            received.layout(), scratch)
+                                 : Outgoing(send, sent.count(), sent.layout(), scratch);
+        if (!in_place) from.keep_apart_from(to);
         ranks.gather(bytes_of(from), bytes_of(to), to.parts(), root);
         to.deliver();
         return Outcome::served;
@@ -200,7 +208,7 @@ int MPI_Gatherv(void const* send, int send_count, MPI_Datatype send_type, void* 
 int MPI_Scatter(void const* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
                 MPI_Datatype recv_type, int root, MPI_Comm communicator) {
   return intercept(
-      Function::scatter, communicator, kNoCheck,
+      Function::scatter, communicator, [&](Library const&) { return plausible(recv, recv_count, recv_type); },
       [&](Library const& library, Communicator& ranks) {
         if (!is_rank(root, ranks)) return Outcome::invalid;
         auto const is_root = ranks.rank() == root;
@@ -214,7 +222,7 @@ int MPI_Scatter(void const* send, int send_count, MPI_Datatype send_type, void* 
 int MPI_Scatterv(void const* send, int const counts[], int const displacements[], MPI_Datatype send_type, void* recv,
                  int recv_count, MPI_Datatype recv_type, int root, MPI_Comm communicator) {
   return intercept(
-      Function::scatterv, communicator, kNoCheck,
+      Function::scatterv, communicator, [&](Library const&) { return plausible(recv, recv_count, recv_type); },
       [&](Library const& library, Communicator& ranks) {
         if (!is_rank(root, ranks)) return Outcome::invalid;
         auto const scratch = library.scratch();
@@ -225,10 +233,11 @@ int MPI_Scatterv(void const* send, int const counts[], int const displacements[]
         MpiParts const parts{counts, displacements, ranks.size()};
         Side const sent(library, is_root ? 0 : -1, send_type);
         if (is_root && (!sent.valid() || !parts.valid() || send == MPI_IN_PLACE)) return Outcome::invalid;
-        auto const from = is_root ? Outgoing(send, parts, sent.layout(), scratch) : Outgoing();
+        auto from = is_root ? Outgoing(send, parts, sent.layout(), scratch) : Outgoing();
         if (is_root && !usable(send, from.bytes(), sent.layout())) return Outcome::invalid;
         if (!in_place) {
           Incoming const to(recv, received.count(), received.layout(), scratch);
+          from.keep_apart_from(to);
           ranks.scatter(bytes_of(from), from.parts(), bytes_of(to), root);
           to.deliver();
           return Outcome::served;
@@ -264,8 +273,9 @@ int MPI_Allgather(void const* send, int send_count, MPI_Datatype send_type, void
         auto const& layout = received->layout();
         Incoming const to(recv, received->count() * static_cast<std::size_t>(ranks.size()), layout, library.scratch());
         auto const own = static_cast<std::ptrdiff_t>(ranks.rank()) * static_cast<std::ptrdiff_t>(received->count());
-        Outgoing const from(send == MPI_IN_PLACE ? element(recv, own, layout) : send, sent->count(), sent->layout(),
-                            library.scratch());
+        Outgoing from(send == MPI_IN_PLACE ? element(recv, own, layout) : send, sent->count(), sent->layout(),
+                      library.scratch());
+        if (send != MPI_IN_PLACE) from.keep_apart_from(to);
         ranks.all_gather(bytes_of(from), bytes_of(to));
         to.deliver();
         return Outcome::served;
@@ -276,7 +286,7 @@ int MPI_Allgather(void const* send, int send_count, MPI_Datatype send_type, void
 int MPI_Allgatherv(void const* send, int send_count, MPI_Datatype send_type, void* recv, int const counts[],
                    int const displacements[], MPI_Datatype recv_type, MPI_Comm communicator) {
   return intercept(
-      Function::allgatherv, communicator, kNoCheck,
+      Function::allgatherv, communicator, [&](Library const&) { return plausible(send, send_count, send_type); },
       [&](Library const& library, Communicator& ranks) {
         auto const in_place = send == MPI_IN_PLACE;
         MpiParts const parts{counts, displacements, ranks.size()};
@@ -291,9 +301,10 @@ int MPI_Allgatherv(void const* send, int send_count, MPI_Datatype send_type, voi
         auto const rank = ranks.rank();
         auto const own = static_cast<std::size_t>(counts[rank]);
         if (!in_place && sent.bytes() != own * layout.bytes) return Outcome::invalid;
-        Outgoing const from = in_place ? Outgoing(element(recv, own == 0 ? 0 : displacements[rank], layout), own,
-                                                  layout, library.scratch())
-                                       : Outgoing(send, sent.count(), sent.layout(), library.scratch());
+        Outgoing from = in_place ? Outgoing(element(recv, own == 0 ? 0 : displacements[rank], layout), own, layout,
+                                            library.scratch())
+                                 : Outgoing(send, sent.count(), sent.layout(), library.scratch());
+        if (!in_place) from.keep_apart_from(to);
         ranks.all_gather(bytes_of(from), bytes_of(to), to.parts());
         to.deliver();
         return Outcome::served;
@@ -321,7 +332,8 @@ int MPI_Alltoall(void const* send, int send_count, MPI_Datatype send_type, void*
       [&](Library const& library, Communicator& ranks) {
         auto const all = static_cast<std::size_t>(ranks.size());
         Incoming const to(recv, received->count() * all, received->layout(), library.scratch());
-        Outgoing const from(send == MPI_IN_PLACE ? recv : send, sent->count() * all, sent->layout(), library.scratch());
+        Outgoing from(send == MPI_IN_PLACE ? recv : send, sent->count() * all, sent->layout(), library.scratch());
+        if (send != MPI_IN_PLACE) from.keep_apart_from(to);
         ranks.all_to_all(bytes_of(from), bytes_of(to));
         to.deliver();
         return Outcome::served;
@@ -344,8 +356,9 @@ int MPI_Alltoallv(void const* send, int const send_counts[], int const send_disp
           return Outcome::invalid;
         Incoming const to(recv, gets, received.layout(), library.scratch());
         if (!usable(recv, to.bytes(), received.layout())) return Outcome::invalid;
-        Outgoing const from(in_place ? recv : send, gives, sent.layout(), library.scratch(), in_place);
+        Outgoing from(in_place ? recv : send, gives, sent.layout(), library.scratch(), in_place);
         if (!usable(from.data(), from.bytes(), sent.layout())) return Outcome::invalid;
+        from.keep_apart_from(to);
         ranks.all_to_all(bytes_of(from), from.parts(), bytes_of(to), to.parts());
         to.deliver();
         return Outcome::served;

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <climits>
 #include <cstring>
+#include <mutex>
 #include <numeric>
 
 #include "weft/error.hpp"
@@ -14,14 +16,47 @@ namespace {
 
 /// MPI counts a packed buffer's bytes in an int: elements are packed in groups that fit.
 std::size_t group_of(Layout const& layout) {
-  if (layout.bytes > INT_MAX)
-    throw Error(ErrorCode::unsupported, fmt::format("one element of a derived type has {} bytes", layout.bytes));
-  return layout.bytes == 0 ? INT_MAX : INT_MAX / layout.bytes;
+  return layout.bytes == 0 ? INT_MAX : std::max<std::size_t>(1, INT_MAX / layout.bytes);
 }
 
 void check(int status, int position, std::size_t expected, char const* call) {
   if (status == MPI_SUCCESS && static_cast<std::size_t>(position) == expected) return;
   throw Error(ErrorCode::system, fmt::format("{} moved {} of {} bytes (code {})", call, position, expected, status));
+}
+
+/// More plain bytes than an int counts, as one element that matches whatever they are of.
+class LargeType {
+ public:
+  explicit LargeType(std::size_t bytes) {
+    constexpr std::size_t kChunk = std::size_t{1} << 30U;
+    MPI_Datatype chunk = MPI_DATATYPE_NULL;
+    PMPI_Type_contiguous(static_cast<int>(kChunk), MPI_PACKED, &chunk);
+    auto const chunks = bytes / kChunk;
+    std::array<int, 2> counts{static_cast<int>(chunks), static_cast<int>(bytes % kChunk)};
+    std::array<MPI_Aint, 2> places{0, static_cast<MPI_Aint>(chunks * kChunk)};
+    std::array<MPI_Datatype, 2> types{chunk, MPI_PACKED};
+    PMPI_Type_create_struct(2, counts.data(), places.data(), types.data(), &type_);
+    PMPI_Type_commit(&type_);
+    PMPI_Type_free(&chunk);
+  }
+  ~LargeType() { PMPI_Type_free(&type_); }
+  LargeType(LargeType const&) = delete;
+  LargeType& operator=(LargeType const&) = delete;
+  operator MPI_Datatype() const noexcept { return type_; }  // NOLINT(google-explicit-constructor): a type is one
+
+ private:
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+};
+
+/// One element, packed or unpacked by a message to this rank itself.
+void move_large(void const* from, MPI_Datatype from_type, void* to, MPI_Datatype to_type, std::size_t bytes,
+                MPI_Comm scratch) {
+  constexpr int kTag = 1;
+  static constinit std::mutex one_at_a_time;  // the messages of several threads could not be told apart
+  std::lock_guard const lock(one_at_a_time);
+  auto const status = PMPI_Sendrecv(from, 1, from_type, 0, kTag, to, 1, to_type, 0, kTag, scratch, MPI_STATUS_IGNORE);
+  if (status == MPI_SUCCESS) return;
+  throw Error(ErrorCode::system, fmt::format("one element of {} bytes: MPI_Sendrecv failed (code {})", bytes, status));
 }
 
 std::byte* pack(std::byte* to, void const* from, std::size_t count, Layout const& layout, MPI_Comm scratch) {
@@ -33,10 +68,14 @@ std::byte* pack(std::byte* to, void const* from, std::size_t count, Layout const
   for (auto const group = group_of(layout); count > 0;) {
     auto const now = std::min(count, group);
     auto const bytes = now * layout.bytes;
-    int position = 0;
-    auto const status =
-        PMPI_Pack(source, static_cast<int>(now), layout.type, to, static_cast<int>(bytes), &position, scratch);
-    check(status, position, bytes, "MPI_Pack");
+    if (bytes > INT_MAX) {
+      move_large(source, layout.type, to, LargeType(bytes), bytes, scratch);
+    } else {
+      int position = 0;
+      auto const status =
+          PMPI_Pack(source, static_cast<int>(now), layout.type, to, static_cast<int>(bytes), &position, scratch);
+      check(status, position, bytes, "MPI_Pack");
+    }
     source += static_cast<std::ptrdiff_t>(now) * layout.extent;
     to += bytes;
     count -= now;
@@ -53,10 +92,14 @@ std::byte const* unpack(void* to, std::byte const* from, std::size_t count, Layo
   for (auto const group = group_of(layout); count > 0;) {
     auto const now = std::min(count, group);
     auto const bytes = now * layout.bytes;
-    int position = 0;
-    auto const status =
-        PMPI_Unpack(from, static_cast<int>(bytes), &position, target, static_cast<int>(now), layout.type, scratch);
-    check(status, position, bytes, "MPI_Unpack");
+    if (bytes > INT_MAX) {
+      move_large(from, LargeType(bytes), target, layout.type, bytes, scratch);
+    } else {
+      int position = 0;
+      auto const status =
+          PMPI_Unpack(from, static_cast<int>(bytes), &position, target, static_cast<int>(now), layout.type, scratch);
+      check(status, position, bytes, "MPI_Unpack");
+    }
     target += static_cast<std::ptrdiff_t>(now) * layout.extent;
     from += bytes;
     count -= now;
@@ -123,6 +166,21 @@ Outgoing::Outgoing(void const* buffer, MpiParts const& parts, Layout const& layo
     auto const* const from = static_cast<std::byte const*>(buffer) + parts.displacements[rank] * layout.extent;
     to = pack(to, from, static_cast<std::size_t>(parts.counts[rank]), layout, scratch);
   }
+}
+
+void Outgoing::keep_apart_from(Incoming const& to) {
+  if (packed_ || data_ + bytes_ <= to.data() || to.data() + to.bytes() <= data_) return;
+  auto const whole = counts_.empty();
+  packed_ = room_for(whole ? bytes_ : sum(counts_));
+  auto* place = packed_.get();
+  for (std::size_t part = 0; part < std::max<std::size_t>(counts_.size(), 1); ++part) {
+    auto const bytes = whole ? bytes_ : counts_[part];
+    if (bytes > 0) std::memcpy(place, data_ + (whole ? 0 : offsets_[part]), bytes);
+    place += bytes;
+  }
+  offsets_.clear();
+  data_ = packed_.get();
+  bytes_ = static_cast<std::size_t>(place - packed_.get());
 }
 
 std::size_t Outgoing::offset_of(std::size_t rank) const noexcept {

@@ -21,6 +21,8 @@ struct MpiParts {
   [[nodiscard]] bool valid() const noexcept;
 };
 
+class Incoming;
+
 /// What a rank gives, as plain bytes: the caller's buffer where its type is dense, else a packed copy. MPI's types may
 /// differ between ranks as long as they give equally many bytes of the same basic types, so bytes are all that Weft is
 /// told.
@@ -35,6 +37,9 @@ class Outgoing {
   [[nodiscard]] std::byte const* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] Parts parts() const noexcept { return {counts_, offsets_}; }
+  /// Goes on with a packed copy where parts that leave gaps interlace with those that are got: Weft takes either buffer
+  /// as a whole, and MPI libraries let pass what overlaps.
+  void keep_apart_from(Incoming const& to);
   /// Where `rank`'s part lies in data().
   [[nodiscard]] std::size_t offset_of(std::size_t rank) const noexcept;
 

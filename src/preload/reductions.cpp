@@ -57,16 +57,20 @@ int scan(Function function, void const* send, void* recv, int count, MPI_Datatyp
   return intercept(
       function, communicator,
       [&](Library const& library) {
-        if (count > 0 && (send == nullptr || !is_buffer(recv))) return Outcome::invalid;
+        if (count > 0 && send == nullptr) return Outcome::invalid;
         auto const outcome = arguments.check(library, count, type, op);
         // Where there is one contribution, MPI libraries hand it on as it is, and Weft's truth is 0 or 1.
         if (outcome == Outcome::served && is_logical(arguments.op())) return Outcome::unknown_operation;
         return outcome;
       },
       [&](Library const&, Communicator& ranks) {
+        // Rank 0 of an exscan gets nothing, and need not say where: Weft is told what it sends, and leaves that alone.
+        auto const gets = function == Function::scan || ranks.rank() > 0;
+        if ((gets || send == MPI_IN_PLACE) && !is_buffer(recv)) return Outcome::invalid;
         auto const elements = static_cast<std::size_t>(count);
-        auto const from = arguments.from(send == MPI_IN_PLACE ? recv : send, elements);
-        auto const to = arguments.to(recv, elements);
+        auto const* const own = send == MPI_IN_PLACE ? recv : send;
+        auto const from = arguments.from(own, elements);
+        auto const to = arguments.to(gets ? recv : const_cast<void*>(own), elements);
         function == Function::scan ? ranks.scan(from, to, arguments.op()) : ranks.exscan(from, to, arguments.op());
         return Outcome::served;
       },

@@ -39,6 +39,7 @@ std::string_view to_string(Outcome outcome) noexcept {
     case Outcome::too_many_ranks: return "too many ranks";
     case Outcome::several_hosts: return "several hosts";
     case Outcome::too_many_communicators: return "too many communicators";
+    case Outcome::being_freed: return "communicator being freed";
     case Outcome::not_started: return "Weft could not start";
     case Outcome::end: break;
   }

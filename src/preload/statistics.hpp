@@ -41,6 +41,7 @@ enum class Outcome {
   too_many_ranks,
   several_hosts,
   too_many_communicators,
+  being_freed,  ///< the program's callbacks call while MPI frees the communicator
   not_started,  ///< a rank could not set Weft up; it said why
   end
 };

@@ -68,7 +68,8 @@ TypeTable::TypeTable()
         MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4, MPI_INTEGER8})
     add(type, Kind::integer);
   for (auto const type : {MPI_AINT, MPI_OFFSET, MPI_COUNT}) add(type, Kind::address);
-  for (auto const type : {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX})
+  for (auto const type :
+       {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX, MPI_COMPLEX8, MPI_COMPLEX16})
     add(type, Kind::complex);
   for (auto const type : {MPI_C_BOOL}) add(type, Kind::logical);
   for (auto const type : {MPI_LOGICAL, MPI_CHARACTER}) add(type, Kind::other);

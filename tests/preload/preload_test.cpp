@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <random>
 #include <sstream>
 #include <string>
@@ -110,11 +111,33 @@ INSTANTIATE_TEST_SUITE_P(Preload, Trap,
                          testing::Values("progress_in_waits", "progress_in_loops",
                                          "progress_beside_unexpected_messages", "handles_are_reused",
                                          "freed_in_any_order", "a_thousand_communicators", "many_at_once", "threads",
-                                         "own_attributes", "inter_communicators", "a_late_rank", "never_freed"),
+                                         "own_attributes", "calls_in_delete_callbacks", "calls_in_finalize",
+                                         "exscan_into_nothing", "interlaced_parts", "small_floats_raise_nothing",
+                                         "a_bad_call_of_one_rank", "no_communicator", "inter_communicators",
+                                         "a_late_rank", "never_freed"),
                          [](auto const& trap) { return std::string(trap.param); });
 
 TEST(Preload, BadArgumentsReachTheErrorHandlerAsMpisDo) {
   expect_same_answers(2, WEFT_TRAPS " error_handlers");
+}
+
+/// Bytes that the machine could still give.
+std::size_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string name, unit; file >> name;) {
+    std::size_t kib = 0;
+    if (name == "MemAvailable:" && file >> kib) return kib << 10U;
+    std::getline(file, unit);
+  }
+  return 0;
+}
+
+TEST(Preload, MovesElementsThatNoIntCounts) {
+  constexpr std::size_t kNeeded = std::size_t{14} << 30U;
+  if (available_memory() < kNeeded) GTEST_SKIP() << "needs 14 GiB of memory";
+  auto const run = preloaded(2, WEFT_TRAPS " a_large_element", "-x WEFT_MPI_STATS=1");
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_TRUE(contains(run.output, "MPI_Bcast: 1 served; 0 passed on")) << run.output;
 }
 
 TEST(Preload, ADeadRankReachesTheErrorHandler) {

@@ -3,6 +3,8 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include <array>
+#include <cfenv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -278,6 +280,153 @@ void own_attributes() {
   MPI_Comm_free_keyval(&key);
 }
 
+/// Delete callbacks of the program's own may use the communicator that is being freed, whose handle is used again.
+void calls_in_delete_callbacks() {
+  for (int round = 0; round < 3; ++round) {
+    int key = MPI_KEYVAL_INVALID;
+    MPI_Comm_create_keyval(
+        MPI_COMM_NULL_COPY_FN, [](MPI_Comm comm, int, void*, void*) { return MPI_Barrier(comm); }, &key, nullptr);
+    MPI_Comm comm = MPI_COMM_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    // Attributes go in turn, the last one first: Weft's is not in the same place on all ranks.
+    if (rank % 2 == 0) MPI_Comm_set_attr(comm, key, nullptr);
+    require(sum_on(comm, 1) == size, "works");
+    if (rank % 2 == 1) MPI_Comm_set_attr(comm, key, nullptr);
+    round == 2 ? MPI_Comm_disconnect(&comm) : MPI_Comm_free(&comm);
+    MPI_Comm_free_keyval(&key);
+    MPI_Comm half = MPI_COMM_NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+    int members = 0;
+    MPI_Comm_size(half, &members);
+    require(sum_on(half, 1) == members, "the next communicator, of other ranks, works");
+    MPI_Comm_free(&half);
+  }
+}
+
+/// The same of MPI_COMM_SELF's, which run in MPI_Finalize, before or after Weft's attribute there.
+void calls_in_finalize() {
+  int key = MPI_KEYVAL_INVALID;
+  MPI_Comm_create_keyval(
+      MPI_COMM_NULL_COPY_FN, [](MPI_Comm, int, void*, void*) { return MPI_Barrier(MPI_COMM_WORLD); }, &key, nullptr);
+  if (rank == 0) MPI_Barrier(MPI_COMM_SELF);
+  MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr);
+  require(sum_on(MPI_COMM_WORLD, 1) == size, "works");
+}
+
+/// What means nothing on a rank may be anything there.
+void exscan_into_nothing() {
+  int const mine = rank + 1;
+  int sum = -1;
+  MPI_Exscan(&mine, rank == 0 ? nullptr : &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  require(mine == rank + 1 && sum == (rank == 0 ? -1 : rank * (rank + 1) / 2), "the sum is that of the ranks before");
+}
+
+/// Parts that leave gaps, and what is sent in them: no element is in both.
+void interlaced_parts() {
+  auto const ranks = static_cast<std::size_t>(size);
+  std::vector<int> ones(ranks, 1);
+  std::vector<int> even(ranks);
+  for (std::size_t i = 0; i < ranks; ++i) even[i] = static_cast<int>(2 * i);
+  for (int function = 0; function < 4; ++function) {
+    std::vector<int> both(2 * ranks, -1);
+    auto* const odd = both.data() + 1;
+    auto const is_root = rank == 1;
+    for (std::size_t i = 0; i < ranks; ++i) odd[2 * i] = 10 * rank + static_cast<int>(i);
+    if (function == 0) MPI_Allgatherv(odd, 1, MPI_INT, both.data(), ones.data(), even.data(), MPI_INT, MPI_COMM_WORLD);
+    if (function == 1) MPI_Gatherv(odd, 1, MPI_INT, both.data(), ones.data(), even.data(), MPI_INT, 1, MPI_COMM_WORLD);
+    if (function == 2)
+      MPI_Scatterv(odd, ones.data(), even.data(), MPI_INT, both.data() + (is_root ? 2 : 0), 1, MPI_INT, 1,
+                   MPI_COMM_WORLD);
+    if (function == 3)
+      MPI_Alltoallv(odd, ones.data(), even.data(), MPI_INT, both.data(), ones.data(), even.data(), MPI_INT,
+                    MPI_COMM_WORLD);
+    for (std::size_t i = 0; i < ranks; ++i) {
+      require(odd[2 * i] == 10 * rank + static_cast<int>(i), "what is sent is left alone");
+      auto const from = static_cast<int>(i);
+      if (function == 0 || (function == 1 && is_root)) require(both[2 * i] == 10 * from, "every part arrived");
+      if (function == 3) require(both[2 * i] == 10 * from + rank, "every part is the one for this rank");
+    }
+    if (function == 2) require(both[is_root ? 2 : 0] == 10 + rank, "the part is this rank's");
+  }
+}
+
+/// Elements of a few bytes raise what the data raise and nothing else, and trap for nothing.
+void small_floats_raise_nothing() {
+  auto const reduce = [](auto value, MPI_Datatype type, int count, MPI_Op op) {
+    std::vector<decltype(value)> from(static_cast<std::size_t>(count), value);
+    std::vector<decltype(value)> to(from.size());
+    MPI_Allreduce(from.data(), to.data(), count, type, op, MPI_COMM_WORLD);
+    return to.back();
+  };
+  // Large values first, which stay where small payloads lie.
+  for (int i = 0; i < 4; ++i) reduce(rank == 0 ? 1e38F : 1.0F, MPI_FLOAT, 14, MPI_PROD);
+  for (int i = 0; i < 4; ++i) reduce(rank == 0 ? 1e308 : 1.0, MPI_DOUBLE, 7, MPI_PROD);
+  std::feclearexcept(FE_ALL_EXCEPT);
+  feenableexcept(FE_OVERFLOW | FE_INVALID | FE_DIVBYZERO);
+  for (int round = 0; round < 300; ++round) {
+    for (int count = 1; count < 9; ++count) {
+      for (auto const op : {MPI_SUM, MPI_PROD, MPI_MAX}) {
+        reduce(rank == 0 ? 2.0F : 1.0F, MPI_FLOAT, count, op);
+        reduce(rank == 0 ? 2.0 : 1.0, MPI_DOUBLE, count, op);
+      }
+    }
+  }
+  require(std::fetestexcept(FE_OVERFLOW | FE_INVALID | FE_DIVBYZERO | FE_UNDERFLOW) == 0, "no flag is set");
+  fedisableexcept(FE_ALL_EXCEPT);
+}
+
+/// More bytes in one element of a derived type than an int counts.
+void a_large_element() {
+  constexpr int kChunk = 1000000;
+  constexpr int kChunks = 2200;
+  constexpr int kRest = 123;
+  auto const bytes = std::size_t{kChunk} * kChunks + kRest;
+  MPI_Datatype chunk = MPI_DATATYPE_NULL;
+  std::array<MPI_Datatype, 2> types{MPI_DATATYPE_NULL, MPI_BYTE};
+  MPI_Type_contiguous(kChunk, MPI_BYTE, &chunk);
+  MPI_Type_contiguous(kChunks, chunk, types.data());
+  std::array<int, 2> const counts{1, kRest};
+  std::array<MPI_Aint, 2> const places{0, static_cast<MPI_Aint>(bytes) - kRest};
+  MPI_Datatype whole = MPI_DATATYPE_NULL;
+  MPI_Type_create_struct(2, counts.data(), places.data(), types.data(), &whole);
+  MPI_Type_commit(&whole);
+  std::vector<char> data(bytes, static_cast<char>(rank + 1));
+  data[bytes / 2] = static_cast<char>(10 * (rank + 1));
+  MPI_Bcast(data.data(), 1, whole, 0, MPI_COMM_WORLD);
+  require(data.front() == 1 && data.back() == 1 && data[bytes / 2] == 10, "all of it arrived");
+  for (auto* const type : {&whole, types.data(), &chunk}) MPI_Type_free(type);
+}
+
+/// Only the rank whose call is wrong hears of it, though nobody has used the communicator.
+void a_bad_call_of_one_rank() {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  int value = 1;
+  std::vector<int> all(static_cast<std::size_t>(size));
+  std::vector<int> ones(all.size(), 1);
+  auto const wrong = [](int code) { require(class_of(code) == MPI_ERR_COUNT, "the count is wrong"); };
+  if (rank == 0) {
+    wrong(MPI_Gather(&value, -1, MPI_INT, all.data(), 1, MPI_INT, 0, comm));
+    wrong(MPI_Gatherv(&value, -1, MPI_INT, all.data(), ones.data(), ones.data(), MPI_INT, 0, comm));
+    wrong(MPI_Scatter(all.data(), 1, MPI_INT, &value, -1, MPI_INT, 0, comm));
+    wrong(MPI_Scatterv(all.data(), ones.data(), ones.data(), MPI_INT, &value, -1, MPI_INT, 0, comm));
+    wrong(MPI_Allgatherv(&value, -1, MPI_INT, all.data(), ones.data(), ones.data(), MPI_INT, comm));
+  }
+  require(sum_on(comm, 1) == size, "the communicator works");
+  MPI_Comm_free(&comm);
+}
+
+/// A number that is no communicator is an error, of MPI's class, told once.
+void no_communicator() {
+  MPI_Errhandler mine = MPI_ERRHANDLER_NULL;
+  MPI_Comm_create_errhandler(handler, &mine);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, mine);
+  auto const code = MPI_Barrier(MPI_Comm_f2c(12345));
+  require(class_of(code) == MPI_ERR_COMM && handled == 1, "the communicator is wrong");
+  MPI_Errhandler_free(&mine);
+}
+
 /// Inter-communicators pass through.
 void inter_communicators() {
   MPI_Comm half = MPI_COMM_NULL;
@@ -339,6 +488,22 @@ int main(int argc, char** argv) {
     different_calls();
   else if (name == "own_attributes")
     own_attributes();
+  else if (name == "calls_in_delete_callbacks")
+    calls_in_delete_callbacks();
+  else if (name == "calls_in_finalize")
+    calls_in_finalize();
+  else if (name == "exscan_into_nothing")
+    exscan_into_nothing();
+  else if (name == "interlaced_parts")
+    interlaced_parts();
+  else if (name == "small_floats_raise_nothing")
+    small_floats_raise_nothing();
+  else if (name == "a_large_element")
+    a_large_element();
+  else if (name == "a_bad_call_of_one_rank")
+    a_bad_call_of_one_rank();
+  else if (name == "no_communicator")
+    no_communicator();
   else if (name == "inter_communicators")
     inter_communicators();
   else if (name == "a_late_rank")
