@@ -29,12 +29,11 @@ void ShmBackend::all_gather(Call const& call) {
 
 void ShmBackend::all_gather_inline(Call const& call) {
   if (explainer_) explain_inline(call, kInlineBytes);
-  auto const part = [&](int of) { return at(call.recv, static_cast<std::size_t>(of) * call.bytes()); };
   announce(call, call.send, call.bytes());
-  std::memmove(part(rank()), call.send, call.bytes());
   await_announcements();
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank()) std::memcpy(part(peer), channel_.payload(peer), call.bytes());
+    auto const* const source = peer == rank() ? call.send : channel_.payload(peer);
+    std::memmove(at(call.recv, static_cast<std::size_t>(peer) * call.bytes()), source, call.bytes());
   }
 }
 
@@ -84,27 +83,25 @@ void ShmBackend::all_gather_staged(Call const& call, Choice const& choice, bool 
 }
 
 void ShmBackend::all_gather_fetched(Call const& call) {
-  for (int step = 1; step <= size(); ++step) {
+  for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const part = call.part(call.recv_parts, peer);
-    if (peer == rank()) channel_.arrive();  // the own part is nothing to wait for
     fetch(call, peer, 0, at(call.recv, part.offset), part.length);
   }
-  channel_.await_arrivals();
+  channel_.meet();
 }
 
 void ShmBackend::all_gather_direct(Call const& call, Symmetric const& buffers) {
   std::size_t all = 0;
   for (int peer = 0; peer < size(); ++peer) all += call.part(call.recv_parts, peer).length;
   auto const store = store_for(call, all, false);
-  for (int step = 1; step <= size(); ++step) {
+  for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const part = call.part(call.recv_parts, peer);
     auto* const destination = at(call.recv, part.offset);
-    if (peer == rank()) channel_.arrive();  // the own part is nothing to wait for
     if (destination != buffers.send[peer]) kernels::copy(destination, buffers.send[peer], part.length, store);
   }
-  channel_.await_arrivals();
+  channel_.meet();
 }
 
 }  // namespace weft::shm

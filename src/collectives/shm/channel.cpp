@@ -95,11 +95,10 @@ void Channel::announce(Call const& call, void const* payload, std::size_t bytes)
   mine().announced[parity_] = {PackedContract(call.contract), call.sequence, before};
   auto& announcement = announcement_of(rank_);
   if (bytes > 0) std::memcpy(announcement.payload, payload, bytes);
-  post(announcement.flag, flag_);
+  publish(announcement.flag, flag_);
 }
 
 void Channel::await_announcements() {
-  before_polling();
   bool same = true;
   for_each_peer([&](int peer) {
     auto const& flag = announcement_of(peer).flag;
@@ -114,11 +113,10 @@ void Channel::await_announcements() {
 
 void Channel::arrive() noexcept {
   ++meeting_;
-  post(meeting_of(rank_), meeting_);
+  publish(meeting_of(rank_), meeting_);
 }
 
 void Channel::await_arrivals() {
-  before_polling();
   for_each_peer([&](int peer) {
     auto const& meeting = meeting_of(peer);
     await(peer, [&] { return meeting.load(std::memory_order_acquire) >= meeting_; });
@@ -181,18 +179,22 @@ void Channel::await_claimed(std::size_t chunks) {
   }
 }
 
-void Channel::before_polling() const noexcept {
+void Channel::publish(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {
   // Of two ranks that come together, the fence keeps either from polling before its own word is out, which would take
   // the line from the other before it wrote. Some processors' fences cost more than that.
-  if (swaps_lines() && !options_.polls_at_once && !sleeps_soon()) full_fence();
+  store(word, value, swaps_lines() && !options_.polls_at_once);
 }
 
 void Channel::post(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {
+  store(word, value, false);
+}
+
+void Channel::store(std::atomic<std::uint64_t>& word, std::uint64_t value, bool fence) noexcept {
   // Peers spin long before they sleep. A full fence would make this rank wait for the line that the peers are polling,
   // which costs as much as a whole small collective; without it a peer that falls asleep in this very moment wakes
   // after its first nap. Where nobody spins for long, the fence orders the store before the look at the sleepers.
   word.store(value, std::memory_order_release);
-  if (sleeps_soon()) full_fence();
+  if (fence || patience_.spins + patience_.glances <= kFewSpins) full_fence();
   ring_doorbell(mine());
 }
 

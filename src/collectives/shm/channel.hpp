@@ -151,9 +151,8 @@ class Channel {
   [[nodiscard]] std::atomic<std::uint64_t>& meeting_of(int rank) const noexcept {
     return control_->ranks[swaps_lines() ? rank ^ static_cast<int>(meeting_ & 1U) : rank].meeting;
   }
-  /// Before this rank polls for the others' words, its own being posted.
-  void before_polling() const noexcept;
-  [[nodiscard]] bool sleeps_soon() const noexcept { return patience_.spins + patience_.glances <= kFewSpins; }
+  void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept;
+  void store(std::atomic<std::uint64_t>& word, std::uint64_t value, bool fence) noexcept;
   void ring_doorbell(RankLines& lines) noexcept;
   template <typename Ready>
   void await(int peer, Ready ready);

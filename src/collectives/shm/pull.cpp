@@ -80,14 +80,12 @@ void ShmBackend::pull_inline(Call const& call, Transfers const& transfers) {
   alignas(kLine) std::array<std::byte, kInlineBytes> mine{};
   if (transfers.send_bytes > 0) std::memcpy(mine.data(), call.send, transfers.send_bytes);
   announce(call, mine.data(), transfers.send_bytes);
-  auto const take = [&](int peer, std::byte const* source) {
-    auto const gets = transfers.gets[peer];
-    if (gets.length > 0) std::memcpy(at(call.recv, gets.offset), source + transfers.theirs[peer], gets.length);
-  };
-  take(rank(), mine.data());
   await_announcements();
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank()) take(peer, channel_.payload(peer));
+    auto const* const source = peer == rank() ? mine.data() : channel_.payload(peer);
+    auto const gets = transfers.gets[peer];
+    auto* const destination = at(call.recv, gets.offset);
+    if (gets.length > 0) std::memcpy(destination, at(source, transfers.theirs[peer]), gets.length);
   }
 }
 
@@ -179,26 +177,24 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choic
 }
 
 void ShmBackend::pull_fetched(Call const& call, Transfers const& transfers) {
-  for (int step = 1; step <= size(); ++step) {
+  for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const gets = transfers.gets[peer];
-    if (peer == rank()) channel_.arrive();  // the own part is nothing to wait for
     fetch(call, peer, transfers.theirs[peer], at(call.recv, gets.offset), gets.length);
   }
-  channel_.await_arrivals();  // the peers may write their send buffers once all have read them
+  channel_.meet();  // the peers may write their send buffers once all have read them
 }
 
 void ShmBackend::pull_direct(Call const& call, Transfers const& transfers, Symmetric const& buffers) {
-  for (int step = 1; step <= size(); ++step) {
+  for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const gets = transfers.gets[peer];
     auto const* const source = at(buffers.send[peer], transfers.theirs[peer]);
     auto* const destination = at(call.recv, gets.offset);
-    if (peer == rank()) channel_.arrive();  // the own part is nothing to wait for
     if (gets.length > 0 && destination != source)
       kernels::copy(destination, source, gets.length, store_for(call, gets.length, false));
   }
-  channel_.await_arrivals();  // the peers may write their send buffers once all have read them
+  channel_.meet();  // the peers may write their send buffers once all have read them
 }
 
 }  // namespace weft::shm
