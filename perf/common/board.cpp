@@ -100,12 +100,21 @@ SharedArena::~SharedArena() {
   munmap(data_, bytes_);
 }
 
-Board::Board(Meeting const& meeting)
-    : meeting_(meeting),
-      rank_(meeting.rank),
-      ranks_(meeting.ranks),
-      crowded_(meeting.ranks > sysconf(_SC_NPROCESSORS_ONLN)) {
+Board::Board(Meeting const& meeting) : meeting_(meeting), rank_(meeting.rank), ranks_(meeting.ranks) {
   if (meeting.one_host || std::getenv(kFolder) != nullptr) arena_.emplace(meeting, board_bytes(meeting.ranks));
+  crowded_ = ranks_ > processors();
+}
+
+/// That the ranks may run on, all together: each may be bound to its own, or all of them to one.
+int Board::processors() {
+  if (!arena_) return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  sched_getaffinity(0, sizeof own, &own);
+  std::vector<double> mine(CPU_SETSIZE);
+  for (std::size_t cpu = 0; cpu < mine.size(); ++cpu) mine[cpu] = CPU_ISSET(cpu, &own) ? 1 : 0;
+  auto const any = combine(mine, Across::max);
+  return static_cast<int>(std::accumulate(any.begin(), any.end(), 0.0));
 }
 
 Board::Flag& Board::flag(int rank) const noexcept {

@@ -44,7 +44,7 @@ class Board {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
-  /// More ranks than processors.
+  /// More ranks than processors that they may run on.
   [[nodiscard]] bool crowded() const noexcept { return crowded_; }
   /// Whether ranks meet by flags in memory that they share.
   [[nodiscard]] bool has_flags() const noexcept { return arena_.has_value(); }
@@ -64,6 +64,7 @@ class Board {
   };
   [[nodiscard]] double* values(int rank) const noexcept;
   [[nodiscard]] Flag& flag(int rank) const noexcept;
+  [[nodiscard]] int processors();
   void wait_for(int rank);
   void give_way();
   /// Every rank's values, one rank's after the other's.
@@ -72,7 +73,7 @@ class Board {
   Meeting meeting_;
   int rank_;
   int ranks_;
-  bool crowded_;
+  bool crowded_ = true;
   std::uint64_t epoch_ = 0;
   Yielder yielder_;
   std::optional<SharedArena> arena_;

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "common/names.hpp"
+#include "tool_output/tool_output.hpp"
 #include "weft/error.hpp"
 #include "weft/launch.hpp"
 #include "weft/version.hpp"
@@ -358,7 +359,7 @@ ParsedOptions parse_options(Case const& what, int argc, char const* const* argv)
     finish(app, what, options, texts);
     note_inapplicable(app, options);
   } catch (CLI::Success const& done) {
-    parsed.exit_code = app.exit(done);
+    parsed.exit_code = tool_output::exit_code(program.c_str(), app.exit(done));
   } catch (CLI::ExtrasError const& error) {
     report_failure(fmt::format("{}: {}\n{}", program, error.what(), app.help()));
     parsed.exit_code = 2;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "common/host_sweep.hpp"
+#include "tool_output/tool_output.hpp"
 #include "weft/error.hpp"
 #include "weft/launch.hpp"
 #if WEFT_WITH_NCCL
@@ -53,8 +54,9 @@ int run_program(Op what, int argc, char const* const* argv) {
     auto const caller = getpid();
     return launch(launch_options, [&](Communicator& communicator) {
       bool const forked = getpid() != caller;  // which launch() does only where there is no launcher
-      return run_rank(*tested, forked ? options : started_elsewhere(options, communicator.size()), peer.get(),
-                      communicator);
+      auto const code = run_rank(*tested, forked ? options : started_elsewhere(options, communicator.size()),
+                                 peer.get(), communicator);
+      return tool_output::exit_code((tested->name() + "_perf").c_str(), code);
     });
   } catch (Error const& error) {
     report_failure(fmt::format("{}_perf: {}", tested->name(), error.what()));

@@ -213,9 +213,12 @@ class ForkBootstrap final : public Bootstrap {
 
 }  // namespace
 
+constexpr int kMostForked = 1024;  // each has room for a message to each
+
 std::vector<std::shared_ptr<Bootstrap>> fork_bootstraps(int size, Config const& config) {
-  if (size < 1)
-    throw Error(ErrorCode::invalid_argument, fmt::format("fork_bootstraps: size is {}, need at least 1", size));
+  if (size < 1 || size > kMostForked)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("fork_bootstraps: size is {}, expected 1 to {}", size, kMostForked));
   config.check();
   auto const shared = std::make_shared<SharedState>(size);
   std::vector<std::shared_ptr<Bootstrap>> elements;

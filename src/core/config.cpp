@@ -149,7 +149,9 @@ Wrong wrong_level(Config const& config) {
 
 Wrong wrong_staging(Config const& config) {
   constexpr std::size_t kLeast = std::size_t{64} << 10;
-  return wrong_if(config.staging_bytes.value_or(kLeast) < kLeast, fmt::format("{}", config.staging_bytes.value_or(0)));
+  constexpr std::size_t kMost = std::size_t{1} << 30;
+  auto const bytes = config.staging_bytes.value_or(kLeast);
+  return wrong_if(bytes < kLeast || bytes > kMost, fmt::format("{}", bytes));
 }
 
 Wrong wrong_torch_heap(Config const& config) {
@@ -217,7 +219,7 @@ constexpr std::array kSettings{
     Setting{"WEFT_TIMEOUT", "timeout", "a duration from 1ms to a year such as 300s or 500ms", read_timeout,
             wrong_timeout},
     Setting{"WEFT_LOG_LEVEL", "log_level", "one of trace, debug, info, warn, error, off", read_level, wrong_level},
-    Setting{"WEFT_STAGING_BYTES", "staging_bytes", "a size of at least 64K such as 4M or 1048576", read_staging,
+    Setting{"WEFT_STAGING_BYTES", "staging_bytes", "a size from 64K to 1G such as 4M or 1048576", read_staging,
             wrong_staging},
     Setting{"WEFT_SPIN", "spin", "a duration of at most 1s such as 50us or 0us", read_spin, wrong_spin},
     Setting{"WEFT_BIND", "bind", "0 or 1", read_switch<&Config::bind>, never},

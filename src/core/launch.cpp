@@ -129,6 +129,7 @@ int launch(LaunchOptions const& asked, Body const& body) {
       report_failure(fmt::format("weft: {} ranks were asked for: expected 1 to {}", options.ranks, kMostLocalRanks));
       return kBadUsage;
     }
+    if (!body) throw Error(ErrorCode::invalid_argument, "launch: body is null");
     set_log_level(*parse_log_level(options.communicator.config->log_level));
     std::shared_ptr<Bootstrap> const bootstrap = bootstrap_from_environment(*options.communicator.config);
     if (bootstrap->name() != "single" || options.ranks == 1) return run_here(bootstrap, options, body);

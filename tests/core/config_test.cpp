@@ -95,22 +95,22 @@ TEST_P(BadValue, IsAnErrorNamingVariableValueAndWhatIsAllowed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Variables, BadValue,
-                         testing::Values(Bad{"WEFT_TIMEOUT=soon", "500ms"}, Bad{"WEFT_TIMEOUT=", "500ms"},
-                                         Bad{"WEFT_TIMEOUT=0s", "1ms"}, Bad{"WEFT_TIMEOUT=0.5ms", "1ms"},
-                                         Bad{"WEFT_TIMEOUT=-3s", "500ms"}, Bad{"WEFT_TIMEOUT=400000000s", "a year"},
-                                         Bad{"WEFT_LOG_LEVEL=loud", "trace, debug, info, warn, error, off"},
-                                         Bad{"WEFT_LOG_LEVEL=WARN", "trace"}, Bad{"WEFT_STAGING_BYTES=4Q", "4M"},
-                                         Bad{"WEFT_STAGING_BYTES=1K", "64K"}, Bad{"WEFT_SPIN=fast", "50us"},
-                                         Bad{"WEFT_SPIN=2s", "1s"}, Bad{"WEFT_BIND=yes", "0 or 1"},
-                                         Bad{"WEFT_BIND=", "0 or 1"}, Bad{"WEFT_FLIGHT_RECORDER=many", "0 to 1048576"},
-                                         Bad{"WEFT_FLIGHT_RECORDER=-1", "0 to 1048576"},
-                                         Bad{"WEFT_FLIGHT_RECORDER=4K", "0 to 1048576"},
-                                         Bad{"WEFT_FLIGHT_DIR=", "folder"}, Bad{"WEFT_NCCL_LIBRARY=", "libnccl.so"},
-                                         Bad{"WEFT_WIRE=fp4", "f32, bf16 or fp8"}, Bad{"WEFT_WIRE=", "f32, bf16"},
-                                         Bad{"WEFT_DEVICE_BACKEND=host", "auto, nccl, staged or hierarchical"},
-                                         Bad{"WEFT_DEVICE_BACKEND=", "auto, nccl"}, Bad{"WEFT_TORCH_HEAP=much", "4G"},
-                                         Bad{"WEFT_TORCH_HEAP=4K", "1M"}, Bad{"WEFT_REPORT=yes", "0 or 1"}));
+INSTANTIATE_TEST_SUITE_P(
+    Variables, BadValue,
+    testing::Values(Bad{"WEFT_TIMEOUT=soon", "500ms"}, Bad{"WEFT_TIMEOUT=", "500ms"}, Bad{"WEFT_TIMEOUT=0s", "1ms"},
+                    Bad{"WEFT_TIMEOUT=0.5ms", "1ms"}, Bad{"WEFT_TIMEOUT=-3s", "500ms"},
+                    Bad{"WEFT_TIMEOUT=400000000s", "a year"},
+                    Bad{"WEFT_LOG_LEVEL=loud", "trace, debug, info, warn, error, off"},
+                    Bad{"WEFT_LOG_LEVEL=WARN", "trace"}, Bad{"WEFT_STAGING_BYTES=4Q", "4M"},
+                    Bad{"WEFT_STAGING_BYTES=1K", "64K"}, Bad{"WEFT_STAGING_BYTES=18446744073709551615", "1G"},
+                    Bad{"WEFT_SPIN=fast", "50us"}, Bad{"WEFT_SPIN=2s", "1s"}, Bad{"WEFT_BIND=yes", "0 or 1"},
+                    Bad{"WEFT_BIND=", "0 or 1"}, Bad{"WEFT_FLIGHT_RECORDER=many", "0 to 1048576"},
+                    Bad{"WEFT_FLIGHT_RECORDER=-1", "0 to 1048576"}, Bad{"WEFT_FLIGHT_RECORDER=4K", "0 to 1048576"},
+                    Bad{"WEFT_FLIGHT_DIR=", "folder"}, Bad{"WEFT_NCCL_LIBRARY=", "libnccl.so"},
+                    Bad{"WEFT_WIRE=fp4", "f32, bf16 or fp8"}, Bad{"WEFT_WIRE=", "f32, bf16"},
+                    Bad{"WEFT_DEVICE_BACKEND=host", "auto, nccl, staged or hierarchical"},
+                    Bad{"WEFT_DEVICE_BACKEND=", "auto, nccl"}, Bad{"WEFT_TORCH_HEAP=much", "4G"},
+                    Bad{"WEFT_TORCH_HEAP=4K", "1M"}, Bad{"WEFT_REPORT=yes", "0 or 1"}));
 
 TEST(Config, UnknownNameWarnsWithTheNearest) {
   EXPECT_EQ(warnings_of({"WEFT_TIMEOUTS=3s"}),

@@ -131,6 +131,21 @@ TEST_F(Launch, RefusesWrongRankCounts) {
   }
 }
 
+TEST_F(Launch, RefusesToRunNothing) {
+  RankExit const exit = run(2, nullptr);
+  EXPECT_EQ(exit.code, 2);
+  EXPECT_EQ(exit.output, "weft: launch: body is null\n");
+}
+
+TEST_F(Launch, ABodyMayCloseDescriptorsThatItDidNotOpen) {
+  RankExit const exit = run(2, [](Communicator& world) {
+    close_range(3, ~0U, 0);
+    world.barrier();
+    return 0;
+  });
+  EXPECT_EQ(exit.code, 0) << exit.output;
+}
+
 TEST_F(Launch, ARankThatThrowsEndsAllWithItsLine) {
   RankExit const exit = run(3, [](Communicator& world) {
     world.barrier();

@@ -102,6 +102,15 @@ INSTANTIATE_TEST_SUITE_P(
                       Job{"hypercube_perf", 2, ""}, Job{"hypercube_perf", 4, "--memory private"}));
 
 // What scripts that read nccl-tests' output look for, as one expression each.
+TEST(Programs, SayThatNobodyCouldReadTheirTable) {
+  for (std::string const arguments : {"-t 2 -b 8 -e 8 -n 1 -w 0 --rounds 1", "--help"}) {
+    auto const outcome = run("all_reduce_perf " + arguments + " 2>&1 >/dev/full");
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_NE(outcome.output.find("all_reduce_perf: standard output: cannot be written"), std::string::npos)
+        << outcome.output;
+  }
+}
+
 TEST(Programs, AreReadByWhatReadsNcclTests) {
   std::regex const start(R"(# Collective test starting: (\w+)_perf\s*)");
   std::regex const options(

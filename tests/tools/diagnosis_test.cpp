@@ -169,6 +169,13 @@ TEST(Diagnosis, NoDumpAndAFailure) {
   EXPECT_NE(verdict.sentence.find("rank 1 (pid 7) died"), std::string::npos);
 }
 
+TEST(Diagnosis, NobodyIsLateForWhatWasAborted) {
+  auto const verdict =
+      only({dump(0, 2, {failed(17, kSum, 10, 9.5, "aborted")}), dump(1, 2, {failed(17, kSum, 9, 9, "aborted")})});
+  EXPECT_EQ(verdict.finding, Finding::failed);
+  EXPECT_TRUE(verdict.culprits.empty());
+}
+
 TEST(Diagnosis, CameAfterTheOthersGaveUp) {
   auto const verdict =
       only({dump(0, 3, {failed(17, kSum, 10, 9.5, "timeout")}), dump(1, 3, {failed(17, kSum, 10, 9.5, "timeout")}),

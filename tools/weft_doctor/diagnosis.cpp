@@ -315,6 +315,7 @@ class Examination {
   bool find_late() {
     auto const* const first = first_waiter();
     if (first == nullptr || !is_fatal(*frontier(*first))) return false;
+    if (frontier(*first)->error_code == "aborted") return false;  // not for anybody's being late
     auto const sequence = reached(*first);
     std::optional<std::int64_t> given_up;
     for (auto const* dump : dumps_) {

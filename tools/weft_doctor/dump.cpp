@@ -127,7 +127,8 @@ std::vector<std::filesystem::path> dumps_in(std::filesystem::path const& folder)
   std::vector<std::filesystem::path> found;
   for (auto const& entry : std::filesystem::directory_iterator(folder)) {
     auto const name = entry.path().filename().string();
-    if (name.rfind("weft-flight.", 0) == 0 && entry.path().extension() == ".json") found.push_back(entry.path());
+    if (name.rfind("weft-flight.", 0) == 0 && entry.path().extension() == ".json" && entry.is_regular_file())
+      found.push_back(entry.path());
   }
   if (found.empty()) throw BadInput(fmt::format("there is no weft-flight.*.json in {}", folder.string()));
   std::sort(found.begin(), found.end());

@@ -185,7 +185,7 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     weft::graph_tool::check_options(app, settings);
   } catch (CLI::ParseError const& error) {
-    return app.exit(error) == 0 ? 0 : kBadInput;
+    return app.exit(error) == 0 ? weft::tool_output::exit_code("weft-memory", 0) : kBadInput;
   }
   try {
     weft::tool_output::check_distinct({{"--output", settings.output}, {"--json", settings.json}},

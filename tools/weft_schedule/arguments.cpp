@@ -9,6 +9,7 @@
 
 #include "graph_input/graph_options.hpp"
 #include "tool_output/numbers.hpp"
+#include "tool_output/tool_output.hpp"
 #include "weft/cluster.hpp"
 #include "weft/version.hpp"
 #include "weft_schedule/amounts.hpp"
@@ -152,7 +153,7 @@ Arguments parse_arguments(int argc, char** argv) {
     graph_tool::check_options(app, settings);
     check_combination(settings);
   } catch (CLI::ParseError const& error) {
-    return {{}, app.exit(error) == 0 ? 0 : kBadUsage};
+    return {{}, app.exit(error) == 0 ? tool_output::exit_code("weft-schedule", 0) : kBadUsage};
   }
   return {std::move(settings), 0};
 }

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tool_output/numbers.hpp"
+#include "tool_output/tool_output.hpp"
 #include "weft/error.hpp"
 #include "weft/version.hpp"
 #include "weft_simulate/settings.hpp"
@@ -261,7 +262,7 @@ Arguments parse_arguments(int argc, char const* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (CLI::ParseError const& error) {
-    return {std::nullopt, app.exit(error) == 0 ? 0 : kBadUsage};
+    return {std::nullopt, app.exit(error) == 0 ? tool_output::exit_code("weft-simulate", 0) : kBadUsage};
   }
   try {
     finish(settings, texts);

@@ -42,7 +42,7 @@ int examine(weft::Communicator& world, weft::topology::LinkOptions const& option
   for (auto const& host : report.hosts) names.push_back(host.name);
   report.slow = weft::topology::find_slow(report.links, report.host_of, names);
   if (world.rank() == 0) fmt::print("{}", as_json ? json_of(report).dump(2) + "\n" : text_of(report));
-  return weft::tool_output::exit_code("weft-doctor", 0);
+  return weft::tool_output::exit_code("weft-topology", 0);
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (CLI::ParseError const& error) {
-    return app.exit(error) == 0 ? 0 : kBadUsage;
+    return app.exit(error) == 0 ? weft::tool_output::exit_code("weft-topology", 0) : kBadUsage;
   }
   return weft::launch({}, [&](weft::Communicator& world) { return examine(world, options, as_json); });
 }

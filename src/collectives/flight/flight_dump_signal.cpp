@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
+#include <semaphore.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -23,20 +23,17 @@ namespace {
 
 // What the handler needs. A signal handler has no argument of its own, so these are the process's; changed only while
 // the handler is not installed.
-std::atomic<int> g_wake{-1};     // eventfd of the listener
+sem_t g_wake;  // of the listener; no descriptor, which programs close by the thousand
+std::atomic<bool> g_stop{false};
 std::atomic<pid_t> g_owner{0};   // its process: a forked child inherits the handler but not the listener
 struct sigaction g_previous {};  // what SIGUSR2 did before
 
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<pid_t>::is_always_lock_free);
 
-void wake(int event, std::uint64_t value) noexcept {
-  (void)!::write(event, &value, sizeof value);  // an eventfd takes it at once, and says nothing that could be acted on
-}
-
 /// Only async-signal-safe calls.
 void on_signal(int signal, siginfo_t* info, void* context) {
   int const saved = errno;
-  if (g_owner.load() == ::getpid()) wake(g_wake.load(), 1);
+  if (g_owner.load() == ::getpid()) sem_post(&g_wake);
   if ((g_previous.sa_flags & SA_SIGINFO) != 0) {
     g_previous.sa_sigaction(signal, info, context);
   } else if (g_previous.sa_handler != SIG_DFL && g_previous.sa_handler != SIG_IGN) {
@@ -57,12 +54,12 @@ void dump_all_and_log() noexcept {
   }
 }
 
-std::thread start_without_signals(void (*body)(int), int argument) {
+std::thread start_without_signals(void (*body)()) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
-  std::thread thread(body, argument);
+  std::thread thread(body);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
 }
@@ -78,10 +75,11 @@ std::vector<std::string> dump_flight_recorders() {
 /// The handler and the thread that it wakes to do the writing.
 class FlightDumpSignal::Listener {
  public:
-  Listener() : event_(::eventfd(0, EFD_CLOEXEC)), process_(::getpid()) {
-    if (event_ < 0) throw Error(ErrorCode::system, fmt::format("SIGUSR2: eventfd: {}", std::strerror(errno)));
-    thread_ = std::make_unique<std::thread>(start_without_signals(listen, event_));
-    g_wake = event_;
+  Listener() : process_(::getpid()) {
+    std::scoped_lock const lock(changing());
+    g_stop = false;
+    sem_init(&g_wake, 0, 0);
+    thread_ = std::make_unique<std::thread>(start_without_signals(listen));
     g_owner = process_;
     struct sigaction current {};
     sigaction(SIGUSR2, nullptr, &current);
@@ -95,17 +93,18 @@ class FlightDumpSignal::Listener {
   }
 
   ~Listener() {
-    if (process_ != ::getpid()) {  // a forked child's copy: the thread is not here, and its event is shared
+    if (process_ != ::getpid()) {  // a forked child's copy: the thread is not here
       (void)thread_.release();     // NOLINT(bugprone-unused-return-value): nothing to join
       return;
     }
+    std::scoped_lock const lock(changing());
     struct sigaction current {};
     sigaction(SIGUSR2, nullptr, &current);
     if (is_ours(current)) sigaction(SIGUSR2, &g_previous, nullptr);
     g_owner = 0;
-    wake(event_, kStop);
+    g_stop = true;
+    sem_post(&g_wake);
     thread_->join();
-    ::close(event_);
   }
   Listener(Listener const&) = delete;
   Listener& operator=(Listener const&) = delete;
@@ -124,17 +123,22 @@ class FlightDumpSignal::Listener {
   }
 
  private:
-  /// Added to the event's count to end the thread; more signals than that do not happen in between.
-  static constexpr std::uint64_t kStop = std::uint64_t{1} << 32U;
+  /// The last one may still be on its way out when the next one is made.
+  static std::mutex& changing() {
+    static std::mutex mutex;
+    return mutex;
+  }
 
-  static void listen(int event) {
-    for (std::uint64_t count = 0; count < kStop;) {
-      if (::read(event, &count, sizeof count) != static_cast<ssize_t>(sizeof count)) continue;
-      if (count % kStop != 0) dump_all_and_log();
+  static void listen() {
+    for (;;) {
+      while (sem_wait(&g_wake) != 0) continue;
+      if (g_stop) return;
+      while (sem_trywait(&g_wake) == 0) continue;  // one dump for all that came meanwhile
+      if (g_stop) return;
+      dump_all_and_log();
     }
   }
 
-  int event_;
   pid_t process_;
   std::unique_ptr<std::thread> thread_;
 };

@@ -313,7 +313,9 @@ void Channel::examine(Call const& call, int peer, std::function<bool()> const& r
   if (!is_point_to_point(call.contract.operation)) fail_if_different(peer);
   auto const reached = lines.calls.load();
   auto const what = [&] {  // only told where something is wrong: a wait comes by here after every nap
-    return fmt::format("{} (it made {} collective call{} on this communicator; rank {} waited)", describe(call),
+    auto const side = is_point_to_point(call.contract.operation) ? fmt::format("its side of rank {}'s ", name_of(rank_))
+                                                                 : std::string();
+    return fmt::format("{}{} (it made {} collective call{} on this communicator; rank {} waited)", side, describe(call),
                        reached, reached == 1 ? "" : "s", name_of(rank_));
   };
   if (state == PeerState::died) {
