@@ -110,9 +110,9 @@ int Board::processors() {
   if (!arena_) return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   cpu_set_t own;
   CPU_ZERO(&own);
-  sched_getaffinity(0, sizeof own, &own);
+  auto const known = sched_getaffinity(0, sizeof own, &own) == 0;  // not of more processors than the set has
   std::vector<double> mine(CPU_SETSIZE);
-  for (std::size_t cpu = 0; cpu < mine.size(); ++cpu) mine[cpu] = CPU_ISSET(cpu, &own) ? 1 : 0;
+  for (std::size_t cpu = 0; cpu < mine.size(); ++cpu) mine[cpu] = !known || CPU_ISSET(cpu, &own) ? 1 : 0;
   auto const any = combine(mine, Across::max);
   return static_cast<int>(std::accumulate(any.begin(), any.end(), 0.0));
 }

@@ -211,9 +211,9 @@ class ForkBootstrap final : public Bootstrap {
   pid_t user_ = 0;
 };
 
-}  // namespace
+constexpr int kMostForked = 1024;  // memory grows with the square
 
-constexpr int kMostForked = 1024;  // each has room for a message to each
+}  // namespace
 
 std::vector<std::shared_ptr<Bootstrap>> fork_bootstraps(int size, Config const& config) {
   if (size < 1 || size > kMostForked)

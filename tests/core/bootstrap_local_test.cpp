@@ -104,9 +104,10 @@ TEST(ThreadBootstrap, FindsUnequalSizes) {
   });
 }
 
-TEST(ThreadBootstrap, RefusesNoRanks) {
+TEST(ThreadBootstrap, RefusesRankCountsThatNobodyHas) {
   expect_contains(failure_of([] { (void)thread_bootstraps(0); }), "invalid_argument");
   expect_contains(failure_of([] { (void)fork_bootstraps(-1); }), "invalid_argument");
+  expect_contains(failure_of([] { (void)fork_bootstraps(100000); }), "expected 1 to 1024");
 }
 
 TEST(ForkBootstrap, GathersInRankOrder) {

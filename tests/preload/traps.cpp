@@ -3,11 +3,13 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cfenv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +18,7 @@ namespace {
 
 int rank = 0;
 int size = 1;
+int provided = MPI_THREAD_SINGLE;
 
 void require(bool holds, char const* what) {
   if (holds) return;
@@ -156,7 +159,7 @@ void many_at_once() {
 }
 
 /// Collectives on different communicators, in different threads, at once.
-void threads(int provided) {
+void threads() {
   if (provided != MPI_THREAD_MULTIPLE) return;
   constexpr int kThreads = 4;
   std::vector<MPI_Comm> comms(kThreads);
@@ -454,64 +457,49 @@ void never_freed() {
   require(sum_on(comm, 1) == size && sum_on(MPI_COMM_WORLD, 1) == size, "both work");
 }
 
+struct Trap {
+  char const* name;
+  void (*run)();
+};
+constexpr Trap kTraps[] = {
+    {"progress_in_waits", progress_in_waits},
+    {"progress_in_loops", progress_in_loops},
+    {"progress_beside_unexpected_messages", progress_beside_unexpected_messages},
+    {"handles_are_reused", handles_are_reused},
+    {"freed_in_any_order", freed_in_any_order},
+    {"a_thousand_communicators", a_thousand_communicators},
+    {"many_at_once", many_at_once},
+    {"threads", threads},
+    {"error_handlers", error_handlers},
+    {"dead_peer", dead_peer},
+    {"different_calls", different_calls},
+    {"own_attributes", own_attributes},
+    {"calls_in_delete_callbacks", calls_in_delete_callbacks},
+    {"calls_in_finalize", calls_in_finalize},
+    {"exscan_into_nothing", exscan_into_nothing},
+    {"interlaced_parts", interlaced_parts},
+    {"small_floats_raise_nothing", small_floats_raise_nothing},
+    {"a_large_element", a_large_element},
+    {"a_bad_call_of_one_rank", a_bad_call_of_one_rank},
+    {"no_communicator", no_communicator},
+    {"inter_communicators", inter_communicators},
+    {"a_late_rank", a_late_rank},
+    {"never_freed", never_freed},
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::string const name = argc > 1 ? argv[1] : "";
   int flag = 0;
   MPI_Initialized(&flag);  // allowed before MPI_Init
-  int provided = MPI_THREAD_SINGLE;
   MPI_Init_thread(&argc, &argv, name == "threads" ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  if (name == "progress_in_waits")
-    progress_in_waits();
-  else if (name == "progress_in_loops")
-    progress_in_loops();
-  else if (name == "progress_beside_unexpected_messages")
-    progress_beside_unexpected_messages();
-  else if (name == "handles_are_reused")
-    handles_are_reused();
-  else if (name == "freed_in_any_order")
-    freed_in_any_order();
-  else if (name == "a_thousand_communicators")
-    a_thousand_communicators();
-  else if (name == "many_at_once")
-    many_at_once();
-  else if (name == "threads")
-    threads(provided);
-  else if (name == "error_handlers")
-    error_handlers();
-  else if (name == "dead_peer")
-    dead_peer();
-  else if (name == "different_calls")
-    different_calls();
-  else if (name == "own_attributes")
-    own_attributes();
-  else if (name == "calls_in_delete_callbacks")
-    calls_in_delete_callbacks();
-  else if (name == "calls_in_finalize")
-    calls_in_finalize();
-  else if (name == "exscan_into_nothing")
-    exscan_into_nothing();
-  else if (name == "interlaced_parts")
-    interlaced_parts();
-  else if (name == "small_floats_raise_nothing")
-    small_floats_raise_nothing();
-  else if (name == "a_large_element")
-    a_large_element();
-  else if (name == "a_bad_call_of_one_rank")
-    a_bad_call_of_one_rank();
-  else if (name == "no_communicator")
-    no_communicator();
-  else if (name == "inter_communicators")
-    inter_communicators();
-  else if (name == "a_late_rank")
-    a_late_rank();
-  else if (name == "never_freed")
-    never_freed();
-  else
-    require(false, "the name is known");
+  auto const trap =
+      std::find_if(std::begin(kTraps), std::end(kTraps), [&](Trap const& one) { return one.name == name; });
+  require(trap != std::end(kTraps), "the name is known");
+  trap->run();
   MPI_Finalize();
   return 0;
 }

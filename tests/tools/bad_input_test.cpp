@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <fstream>
 
 #include "job.hpp"
@@ -27,6 +29,9 @@ void expect_refused(std::string const& arguments, std::string const& words) {
 TEST(BadInput, IsOneLineAndExitCodeTwo) {
   DumpFolder const folder;
   expect_refused(folder.path() + "/absent.json", "cannot read");
+  expect_refused(folder.path(), "there is no weft-flight.*.json in");
+  ASSERT_EQ(mkfifo((folder.path() + "/weft-flight.pipe.json").c_str(), 0600),
+            0);  // nobody writes: not to be waited for
   expect_refused(folder.path(), "there is no weft-flight.*.json in");
   expect_refused(write(folder, "empty.json", ""), "empty.json is empty");
   expect_refused(write(folder, "garbage.json", "\x01\x02 not json"), "garbage.json is no flight recorder's dump");

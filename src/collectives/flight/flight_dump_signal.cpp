@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <unistd.h>
@@ -6,8 +5,6 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstdint>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -15,7 +12,6 @@
 #include "collectives/flight/flight_recorder.hpp"
 #include "collectives/flight/flight_registry.hpp"
 #include "core/log.hpp"
-#include "weft/error.hpp"
 #include "weft/flight_recorder.hpp"
 
 namespace weft {
@@ -28,7 +24,7 @@ std::atomic<bool> g_stop{false};
 std::atomic<pid_t> g_owner{0};   // its process: a forked child inherits the handler but not the listener
 struct sigaction g_previous {};  // what SIGUSR2 did before
 
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<pid_t>::is_always_lock_free);
+static_assert(std::atomic<pid_t>::is_always_lock_free);
 
 /// Only async-signal-safe calls.
 void on_signal(int signal, siginfo_t* info, void* context) {
