@@ -19,8 +19,8 @@ struct ConstBufferView {
   ConstBufferView() = default;
   ConstBufferView(void const* pointer, std::size_t elements, DataType type, Device where = {})
       : data(pointer), count(elements), dtype(type), device(where) {}
-  template <typename T>
-  ConstBufferView(std::span<T> elements)  // NOLINT(google-explicit-constructor): a span is a view
+  template <typename T, std::size_t Extent>
+  ConstBufferView(std::span<T, Extent> elements)  // NOLINT(google-explicit-constructor): a span is a view
       : ConstBufferView(elements.data(), elements.size(), data_type_of<std::remove_const_t<T>>) {}
 
   [[nodiscard]] std::size_t bytes() const noexcept { return count * size_of(dtype); }
@@ -36,8 +36,8 @@ struct BufferView {
   BufferView() = default;
   BufferView(void* pointer, std::size_t elements, DataType type, Device where = {})
       : data(pointer), count(elements), dtype(type), device(where) {}
-  template <typename T>
-  BufferView(std::span<T> elements)  // NOLINT(google-explicit-constructor): a span is a view
+  template <typename T, std::size_t Extent>
+  BufferView(std::span<T, Extent> elements)  // NOLINT(google-explicit-constructor): a span is a view
       : BufferView(elements.data(), elements.size(), data_type_of<T>) {}
 
   [[nodiscard]] std::size_t bytes() const noexcept { return count * size_of(dtype); }

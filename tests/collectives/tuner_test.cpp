@@ -64,9 +64,9 @@ TEST(CostModel, LimitsFollowPredictions) {
   ASSERT_EQ(128 * kKiB, all_reduce_limit(CostModel{})) << "unmeasured: as derived";
   EXPECT_EQ(128 * kKiB, all_reduce_limit(model(50.0 * 128)));
   EXPECT_EQ(256 * kKiB, all_reduce_limit(model(50.0 * 400)));
-  EXPECT_EQ(32 * kKiB, all_reduce_limit(model(50.0 * 20)));
+  EXPECT_EQ(64 * kKiB, all_reduce_limit(model(50.0 * 80)));
   EXPECT_EQ(512 * kKiB, all_reduce_limit(model(50.0 * 100'000))) << "at most two powers of two away";
-  EXPECT_EQ(32 * kKiB, all_reduce_limit(model(0)));
+  EXPECT_EQ(64 * kKiB, all_reduce_limit(model(0))) << "nothing below was measured";
 }
 
 TEST(CostModel, PredictsWhatTheMemoryAdmits) {
@@ -227,8 +227,8 @@ TEST(CostModel, CallsInPlaceHaveALimitOfTheirOwn) {
     EXPECT_EQ((Choice{Choice::kUnlimited, 0, Algorithm::direct}), rules.in(later)[1]);
     EXPECT_EQ((Choice{Choice::kUnlimited, 0, Algorithm::direct}), rules.in(other)[0]);
   };
-  expect(rules_of(50.0 * 400, 50.0 * 20), 32 * kKiB, Memory::symmetric, 256 * kKiB);
-  expect(rules_of(50.0 * 20, 50.0 * 400), 32 * kKiB, Memory::in_place, 256 * kKiB);
+  expect(rules_of(50.0 * 400, 50.0 * 20), 64 * kKiB, Memory::symmetric, 256 * kKiB);
+  expect(rules_of(50.0 * 20, 50.0 * 400), 64 * kKiB, Memory::in_place, 256 * kKiB);
   auto const equal = rules_of(50.0 * 400, 50.0 * 400);
   EXPECT_EQ(256 * kKiB, equal.small[0].up_to);
   EXPECT_EQ(equal.symmetric, equal.in_place);
@@ -263,12 +263,12 @@ TEST(CostModel, LongCallsInSymmetricMemoryAreStagedWhereThatWins) {
 }
 
 TEST(CostModel, WhatWasMeasuredCloserIsNotOverruledByLongCalls) {
-  auto costs = model(50.0 * 20);  // direct wins from 32 KiB on
+  auto costs = model(50.0 * 20);  // direct wins from 64 KiB on, and below, where it is not taken
   costs.streaming_bytes = 8192 * kKiB;
   costs.of(Collective::all_reduce, Algorithm::swapped, Place::symmetric_long) = cost(0, 80);
   costs.of(Collective::all_reduce, Algorithm::direct, Place::symmetric_long) = cost(0, 100);
   auto const rules = tune(Selector::derive(tuning(2), 2), costs, kLargestBlock).rules(Collective::all_reduce);
-  EXPECT_EQ(32 * kKiB, rules.small[0].up_to);
+  EXPECT_EQ(64 * kKiB, rules.small[0].up_to);
   EXPECT_EQ(Algorithm::direct, rules.symmetric[0].algorithm);
 }
 

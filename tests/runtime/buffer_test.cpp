@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
+#include <span>
+#include <utility>
 
 #include "error_matchers.hpp"
 
@@ -30,6 +33,18 @@ TEST(Buffer, HeapMemoryIsZeroAlsoWhenReused) {
     auto const elements = elements_owner.as<std::int32_t>();
     ASSERT_EQ(std::count(elements.begin(), elements.end(), 0), 1000);
     std::fill(elements.begin(), elements.end(), -1);
+  }
+}
+
+TEST(Buffer, SpansOfEitherExtentAreViews) {
+  std::array<float, 3> elements{};
+  BufferView const whole = std::span(elements);
+  ConstBufferView const read = std::span(std::as_const(elements));
+  BufferView const dynamic = std::span<float>(elements);
+  for (ConstBufferView const& view : {ConstBufferView(whole), read, ConstBufferView(dynamic)}) {
+    EXPECT_EQ(view.data, elements.data());
+    EXPECT_EQ(view.count, elements.size());
+    EXPECT_EQ(view.dtype, DataType::f32);
   }
 }
 

@@ -45,9 +45,9 @@ void tune_levels(Rules& rules, CostModel const& model, Collective collective) {
 /// Where `limit`, up to which `below` is taken and then `above`, should be.
 std::size_t shifted(std::size_t limit, Cost const& below, Cost const& above) {
   auto const start = limit;
-  for (int shift = 0; shift < kMostShift && pays(below, above, 2 * limit); ++shift) limit *= 2;
+  for (int shift = 0; shift < kMostUp && pays(below, above, 2 * limit); ++shift) limit *= 2;
   if (limit != start) return limit;
-  for (int shift = 0; shift < kMostShift && pays(above, below, limit); ++shift) limit /= 2;
+  for (int shift = 0; shift < kMostDown && pays(above, below, limit); ++shift) limit /= 2;
   return limit;
 }
 

@@ -87,13 +87,15 @@ struct CostModel {
 
 /// `derived` with its limits moved to where the model says that the next algorithm becomes the faster one.
 ///
-/// A limit moves by powers of two, at most by kMostShift of them, and only over sizes at which the other algorithm
-/// gains kLeastGain in the geometric mean of call and loop: figures of a few milliseconds are
-/// noisy, and what follows from the caches is seldom far off. Where long calls in symmetric memory were measured, they
+/// A limit moves by powers of two, at most by kMostUp or kMostDown of them, and only over sizes at which the other
+/// algorithm gains kLeastGain in the geometric mean of call and loop: figures of a few milliseconds are
+/// noisy, and what follows from the caches is seldom far off. Down only over what was measured: a line below that says
+/// little, as what is read in a peer's buffer has a least cost. Where long calls in symmetric memory were measured, they
 /// are staged, or fed, as far as the caches reach if that wins in the same way. Two levels, which nothing derives,
 /// replace one where they win, and private memory is fetched where that wins, which depends on the kernel and on the
 /// size of its pages; neither makes a call slower. `largest_block`: what staging rings can take at once.
 [[nodiscard]] Selector tune(Selector const& derived, CostModel const& model, std::size_t largest_block);
-inline constexpr int kMostShift = 2;
+inline constexpr int kMostUp = 2;
+inline constexpr int kMostDown = 1;
 
 }  // namespace weft::shm

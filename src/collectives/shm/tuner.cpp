@@ -94,7 +94,7 @@ bool reaches_further(Selector const& derived, Selector const& tuned, std::size_t
   return std::any_of(kDirect.begin(), kDirect.end(), [&](Collective collective) {
     auto const before = derived.staged_up_to(collective);
     auto const after = tuned.staged_up_to(collective);
-    return after > before && after >= std::min(before << kMostShift, largest_block);
+    return after > before && after >= std::min(before << kMostUp, largest_block);
   });
 }
 
