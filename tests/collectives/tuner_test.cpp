@@ -123,15 +123,13 @@ Selector derive_readers() {
   return Selector::derive(reading, 2);
 }
 
-/// Staged costs 100 ns a KiB in the caches and beyond, fetched as told: in them `fixed` and 50 ns a KiB.
-CostModel private_model(Collective collective, Algorithm staged, double fixed, double beyond) {
+/// Staged costs 100 ns a KiB, fetched `slope`.
+CostModel private_model(Collective collective, Algorithm staged, double slope) {
   CostModel model;
   model.synchronisation_ns = 100;
   model.streaming_bytes = 8192 * kKiB;
-  for (auto const place : {Place::private_cached, Place::private_streamed})
-    model.of(collective, staged, place) = cost(0, 100);
-  model.of(collective, Algorithm::fetched, Place::private_cached) = cost(fixed, 50);
-  model.of(collective, Algorithm::fetched, Place::private_streamed) = cost(0, beyond);
+  model.of(collective, staged, Place::private_long) = cost(0, 100);
+  model.of(collective, Algorithm::fetched, Place::private_long) = cost(0, slope);
   return model;
 }
 
@@ -139,60 +137,65 @@ TEST(CostModel, PrivateMemoryIsFetchedWhereThatWins) {
   auto const derived = derive_readers();
   auto const staged = Algorithm::swapped;
   for (auto const collective : {Collective::all_gather, Collective::pull}) {
-    auto const other = [&](double fixed, double beyond) {
-      return tune(derived, private_model(collective, staged, fixed, beyond), kLargestBlock).rules(collective).other;
+    auto const other = [&](double slope, std::size_t streaming = 8192 * kKiB) {
+      auto costs = private_model(collective, staged, slope);
+      costs.streaming_bytes = streaming;
+      return tune(derived, costs, kLargestBlock).rules(collective).other;
     };
-    EXPECT_EQ(derived.rules(collective).other, other(50.0 * 100'000, 100));
-    EXPECT_EQ(derived.rules(collective).other, other(50.0 * 100'000, 95)) << "a small gain moves nothing";
+    auto const as_derived = derived.rules(collective).other;
+    EXPECT_EQ(as_derived, other(1000));
+    EXPECT_EQ(as_derived, other(95)) << "a small gain moves nothing";
+    EXPECT_EQ(as_derived, other(10, 0)) << "it is not known how far the caches reach";
+    EXPECT_EQ(as_derived, other(10, 2048 * kKiB)) << "nor here, where what was measured bypasses them";
 
-    auto const in_caches = other(50.0 * 1024, 100);
-    EXPECT_EQ(staged, in_caches[0].algorithm);
-    EXPECT_EQ(1024 * kKiB, in_caches[0].up_to);
-    EXPECT_EQ(Algorithm::fetched, in_caches[1].algorithm);
-    EXPECT_EQ(8192 * kKiB, in_caches[1].up_to);
-    EXPECT_EQ(staged, in_caches[2].algorithm);
-    EXPECT_EQ(Choice::kUnlimited, in_caches[2].up_to);
-    EXPECT_EQ(256 * kKiB, other(0, 100)[0].up_to) << "nor less than that";
-
-    auto const everywhere = other(50.0 * 1024, 50);
-    EXPECT_EQ(1024 * kKiB, everywhere[0].up_to);
-    EXPECT_EQ((Choice{Choice::kUnlimited, 0, Algorithm::fetched}), everywhere[1]);
-    EXPECT_EQ(Choice{}, everywhere[2]);
-
-    auto const beyond = other(50.0 * 100'000, 50);
-    EXPECT_EQ(8192 * kKiB, beyond[0].up_to);
-    EXPECT_EQ((Choice{Choice::kUnlimited, 0, Algorithm::fetched}), beyond[1]);
+    auto const fetched = other(80);
+    EXPECT_EQ((Choice{1024 * kKiB, as_derived[0].chunk_bytes, staged}), fetched[0]);
+    EXPECT_EQ((Choice{8192 * kKiB, 0, Algorithm::fetched}), fetched[1]);
+    EXPECT_EQ(as_derived[0], fetched[2]) << "beyond the caches nothing was measured";
   }
-  auto half = private_model(Collective::pull, staged, 0, 50);
-  half.of(Collective::pull, staged, Place::private_streamed) = {};
-  EXPECT_EQ(derived, tune(derived, half, kLargestBlock)) << "where there was no time for all, as derived";
+  auto half = private_model(Collective::pull, staged, 50);
+  half.of(Collective::pull, staged, Place::private_long) = {};
+  EXPECT_EQ(derived, tune(derived, half, kLargestBlock)) << "where there was no time for both, as derived";
+}
+
+TEST(CostModel, AGatherStandsForAllWithARoot) {
+  auto const derived = derive_readers();
+  auto const tuned = tune(derived, private_model(Collective::gather, Algorithm::fed, 50), kLargestBlock);
+  for (auto const collective : {Collective::gather, Collective::broadcast, Collective::scatter})
+    EXPECT_EQ(Algorithm::fetched, tuned.by_memory(collective, 2048 * kKiB, Memory::other).algorithm);
+  for (auto const collective : {Collective::all_gather, Collective::pull})
+    EXPECT_EQ(derived.rules(collective), tuned.rules(collective));
+  EXPECT_EQ(derived, tune(derived, private_model(Collective::scatter, Algorithm::fed, 50), kLargestBlock));
 }
 
 TEST(CostModel, WhatIsFetchedUnmeasuredIsFedWhereThatWins) {
   auto reading = tuning(4);
   reading.reads_peers = true;
-  auto const derived = Selector::derive(reading, 4);
-  ASSERT_EQ(Algorithm::fetched, derived.rules(Collective::scatter).other[1].algorithm);
-  auto const tuned = tune(derived, private_model(Collective::scatter, Algorithm::fed, 0, 100), kLargestBlock);
-  EXPECT_EQ(256 * kKiB, tuned.rules(Collective::scatter).other[0].up_to);
-  EXPECT_EQ(Algorithm::fed, tuned.rules(Collective::scatter).other[2].algorithm);
-  auto const fed =
-      tune(derived, private_model(Collective::scatter, Algorithm::fed, 50.0 * 100'000, 100), kLargestBlock);
-  EXPECT_EQ(Choice::kUnlimited, fed.rules(Collective::scatter).other[0].up_to);
-  EXPECT_EQ(derived.rules(Collective::gather), fed.rules(Collective::gather));
+  auto const derived = Selector::derive(reading, 4).rules(Collective::scatter).other;
+  ASSERT_EQ(Algorithm::fetched, derived[1].algorithm);
+  auto const other = [&](double slope) {
+    return tune(Selector::derive(reading, 4), private_model(Collective::gather, Algorithm::fed, slope), kLargestBlock)
+        .rules(Collective::scatter)
+        .other;
+  };
+  auto fed = derived[0];
+  fed.up_to = 1024 * kKiB;
+  EXPECT_EQ((Choices{fed, derived[1]}), other(50)) << "sooner";
+  EXPECT_EQ(derived, other(100));
+  fed.up_to = 8192 * kKiB;
+  EXPECT_EQ((Choices{fed, derived[1]}), other(200)) << "beyond the caches nothing was measured";
 }
 
 TEST(CostModel, PredictsPrivateMemoryByItsOwnCosts) {
-  auto costs = private_model(Collective::pull, Algorithm::swapped, 1000, 50);
+  auto costs = private_model(Collective::pull, Algorithm::swapped, 50);
   costs.of(Collective::pull, Algorithm::swapped) = cost(1, 1);
-  costs.streaming_bytes = 1024 * kKiB;
   auto const said = [&](std::size_t bytes, Memory memory) { return describe(costs, Collective::pull, bytes, memory); };
-  EXPECT_EQ("predicted for 10 KiB as call / with its effects: swapped 1 / 1 us, fetched 1.5 / 1.5 us",
-            said(10 * kKiB, Memory::other));
-  EXPECT_EQ("predicted for 1 MiB as call / with its effects: swapped 102 / 102 us, fetched 51.2 / 51.2 us",
-            said(1024 * kKiB, Memory::other));
   EXPECT_EQ("predicted for 10 KiB as call / with its effects: swapped 0.011 / 0.011 us",
-            said(10 * kKiB, Memory::symmetric));
+            said(10 * kKiB, Memory::other));
+  EXPECT_EQ("predicted for 2 MiB as call / with its effects: swapped 205 / 205 us, fetched 102 / 102 us",
+            said(2048 * kKiB, Memory::other));
+  EXPECT_EQ("predicted for 2 MiB as call / with its effects: swapped 2.05 / 2.05 us",
+            said(2048 * kKiB, Memory::symmetric));
 }
 
 TEST(CostModel, TwoLevelsWhereTheyWin) {
@@ -346,7 +349,7 @@ TEST_F(TuningFile, RemembersMachines) {
   auto second = model(900);
   second.polls_at_once = true;
   second.streaming_bytes = 4096 * kKiB;
-  second.of(Collective::pull, Algorithm::fetched, Place::private_streamed) = cost(0, 30);
+  second.of(Collective::pull, Algorithm::fetched, Place::private_long) = cost(0, 30);
   cache.add("two", second);
   TuningCache const later(renamed());
   for (auto const& [machine, fixed] : {std::pair{"one", 700.0}, std::pair{"two", 900.0}}) {
@@ -356,8 +359,8 @@ TEST_F(TuningFile, RemembersMachines) {
     auto const is_two = std::string(machine) == "two";
     EXPECT_EQ(is_two, found->polls_at_once);
     EXPECT_EQ(is_two ? 4096 * kKiB : 0, found->streaming_bytes);
-    EXPECT_EQ(is_two, found->of(Collective::pull, Algorithm::fetched, Place::private_streamed).is_known());
-    EXPECT_FALSE(found->of(Collective::pull, Algorithm::fetched, Place::private_cached).is_known());
+    EXPECT_EQ(is_two, found->of(Collective::pull, Algorithm::fetched, Place::private_long).is_known());
+    EXPECT_FALSE(found->of(Collective::pull, Algorithm::fetched, Place::symmetric_long).is_known());
     EXPECT_EQ(fixed, found->of(Collective::all_reduce, Algorithm::direct).loop.fixed_ns);
     EXPECT_FALSE(found->of(Collective::scan, Algorithm::staged).is_known());
   }
@@ -385,7 +388,7 @@ TEST_F(TuningFile, BadFilesAreWarnedOfOnceAndLeftAlone) {
 
 TEST_F(TuningFile, ImpossibleTimesAreNotBelieved) {
   write(R"({"format": "weft tuning 1", "machines": {"one": {"synchronisation_ns": -4, "polls_at_once": false,
-            "streaming_bytes": 0}}})");
+            "streaming_bytes": 0, "private_long": {}}}})");
   testing::internal::CaptureStderr();
   EXPECT_FALSE(TuningCache(file.string()).find("one"));
   EXPECT_NE(std::string::npos, testing::internal::GetCapturedStderr().find("impossible times"));
@@ -393,7 +396,8 @@ TEST_F(TuningFile, ImpossibleTimesAreNotBelieved) {
 
 // A file of a time when less was measured is no damaged one.
 TEST_F(TuningFile, MachinesOfWhichLessIsKnownAreMeasuredAgain) {
-  write(R"({"format": "weft tuning 1", "machines": {"one": {"synchronisation_ns": 100, "polls_at_once": true}}})");
+  write(R"({"format": "weft tuning 1", "machines": {"one": {"synchronisation_ns": 100, "polls_at_once": true,
+            "streaming_bytes": 0, "private": {}}}})");
   testing::internal::CaptureStderr();
   TuningCache const cache(file.string());
   EXPECT_FALSE(cache.find("one"));

@@ -10,9 +10,6 @@
 namespace weft::shm {
 namespace {
 
-/// Bytes up to which private memory is never fetched, however fast that was at larger sizes.
-constexpr std::size_t kLeastFetched = std::size_t{256} << 10;
-
 /// The choice that follows `index` in `choices`, or `last` behind the last one.
 Choice const& after(Choices const& choices, std::size_t index, Choice const& last) {
   return index + 1 < choices.size() && choices[index + 1].up_to > 0 ? choices[index + 1] : last;
@@ -99,30 +96,24 @@ void tune_long(Rules& rules, CostModel const& model, Collective collective) {
   rules.symmetric = {staged, direct};
 }
 
-/// Whether private memory is fetched, from which size on, and whether beyond the caches too.
+/// Whether private memory is fetched, as far as the caches reach; beyond them all stays as it was derived.
 void tune_private(Choices& choices, CostModel const& model, Collective collective) {
   auto const staged = choices.front();
-  Choice const fetched{Choice::kUnlimited, 0, Algorithm::fetched};
-  auto const is_known = [&](Place place) {
-    return model.of(collective, fetched.algorithm, place).is_known() &&
-           model.of(collective, staged.algorithm, place).is_known();
-  };
-  if (!is_known(Place::private_cached) || !is_known(Place::private_streamed)) return;
-  auto const fetching_wins = [&](Place place, std::size_t bytes) {
-    return wins(model.of(collective, fetched.algorithm, place), model.of(collective, staged.algorithm, place), bytes);
-  };
+  auto const beyond = *std::find_if(choices.begin(), choices.end(),
+                                    [](Choice const& each) { return each.up_to == Choice::kUnlimited; });
+  auto const& copied_twice = model.of(stand_in(collective), staged.algorithm, Place::private_long);
+  auto const& copied_once = model.of(stand_in(collective), Algorithm::fetched, Place::private_long);
   auto const streaming = model.streaming_bytes;
-  auto from = kLeastFetched;
-  while (from < streaming && !fetching_wins(Place::private_cached, 2 * from)) from *= 2;
-  auto const beyond = fetching_wins(Place::private_streamed, streaming);
-  choices = {staged};
-  choices[0].up_to = from < streaming ? from : beyond ? streaming : Choice::kUnlimited;
-  if (choices[0].up_to == Choice::kUnlimited) return;
-  choices[1] = fetched;
-  if (beyond) return;
-  choices[1].up_to = streaming;
-  choices[2] = staged;
-  choices[2].up_to = Choice::kUnlimited;
+  if (streaming <= kPrivateBytes || !copied_twice.is_known() || !copied_once.is_known()) return;
+  auto const fetches = pays(copied_once, copied_twice, kPrivateBytes);
+  if (!fetches && !pays(copied_twice, copied_once, kPrivateBytes)) return;
+  choices = {Choice{fetches ? kPrivateBytes / 2 : streaming, staged.chunk_bytes, staged.algorithm}};
+  auto* last = choices.data();
+  if (fetches) *++last = {streaming, 0, Algorithm::fetched};
+  if (last->algorithm == beyond.algorithm)
+    last->up_to = Choice::kUnlimited;
+  else
+    *++last = beyond;
 }
 
 }  // namespace
@@ -160,10 +151,10 @@ std::string describe(CostModel const& model, Collective collective, std::size_t 
   if (memory == Memory::symmetric && bytes >= kLongBytes &&
       model.of(collective, Algorithm::direct, Place::symmetric_long).is_known())
     place = Place::symmetric_long;
-  if (memory == Memory::other && model.of(collective, Algorithm::fetched, Place::private_cached).is_known()) {
-    auto const streams =
-        bytes >= model.streaming_bytes && model.of(collective, Algorithm::fetched, Place::private_streamed).is_known();
-    place = streams ? Place::private_streamed : Place::private_cached;
+  if (memory == Memory::other && bytes > kPrivateBytes / 2 &&
+      model.of(stand_in(collective), Algorithm::fetched, Place::private_long).is_known()) {
+    place = Place::private_long;
+    collective = stand_in(collective);
   }
   for (std::size_t a = 0; a < kAlgorithms; ++a) {
     auto const algorithm = static_cast<Algorithm>(a);

@@ -49,17 +49,24 @@ struct Sample {
 /// Where a call's data lies, as far as costs depend on it.
 enum class Place : std::uint8_t {
   symmetric,
-  in_place,          ///< in symmetric memory, receiving where it sends: all_reduce only
-  symmetric_long,    ///< more than limits are moved over, and as a whole in the caches
-  private_cached,    ///< in private memory, and as a whole in the caches
-  private_streamed,  ///< in private memory; results bypass the caches
+  in_place,        ///< in symmetric memory, receiving where it sends: all_reduce only
+  symmetric_long,  ///< more than limits are moved over, and as a whole in the caches
+  private_long,    ///< in private memory, and as a whole in the caches
 };
 [[nodiscard]] constexpr bool is_symmetric(Place place) noexcept {
   return place == Place::symmetric || place == Place::in_place || place == Place::symmetric_long;
 }
 /// What stands for all of symmetric_long.
 inline constexpr std::size_t kLongBytes = std::size_t{1} << 20;
-inline constexpr std::size_t kPlaces = 5;
+/// What stands for all of private_long, from more than half of it on.
+inline constexpr std::size_t kPrivateBytes = std::size_t{2} << 20;
+/// Whose costs in private_long stand for those of `collective`: where one rank only gives, or gets, the same copies
+/// take as long, and one of them can be timed as often as there is time for.
+[[nodiscard]] constexpr Collective stand_in(Collective collective) noexcept {
+  auto const is_rooted = collective == Collective::broadcast || collective == Collective::scatter;
+  return is_rooted ? Collective::gather : collective;
+}
+inline constexpr std::size_t kPlaces = 4;
 
 /// What the algorithms cost on one machine, for one number of ranks. Bytes: it is told from rank to rank.
 struct CostModel {
@@ -90,10 +97,10 @@ struct CostModel {
 /// A limit moves by powers of two, at most by kMostUp or kMostDown of them, and only over sizes at which the other
 /// algorithm gains kLeastGain in the geometric mean of call and loop: figures of a few milliseconds are
 /// noisy, and what follows from the caches is seldom far off. Down only over what was measured: a line below that says
-/// little, as what is read in a peer's buffer has a least cost. Where long calls in symmetric memory were measured, they
-/// are staged, or fed, as far as the caches reach if that wins in the same way. Two levels, which nothing derives,
-/// replace one where they win, and private memory is fetched where that wins, which depends on the kernel and on the
-/// size of its pages; neither makes a call slower. `largest_block`: what staging rings can take at once.
+/// little, as what is read in a peer's buffer has a least cost. Where long calls in symmetric memory were measured,
+/// they are staged, or fed, as far as the caches reach if that wins in the same way, and private memory is fetched so
+/// far if that does, which depends on the kernel and on the size of its pages. Two levels, which nothing derives,
+/// replace one where they win without making a call slower. `largest_block`: what staging rings can take at once.
 [[nodiscard]] Selector tune(Selector const& derived, CostModel const& model, std::size_t largest_block);
 inline constexpr int kMostUp = 2;
 inline constexpr int kMostDown = 1;

@@ -24,6 +24,13 @@ int calls_per_round(Experiment const& one) noexcept {
   return one.bytes >= kCalledOnce ? 1 : one.bytes >= kCalledTwice ? 2 : kCallsPerRound;
 }
 
+/// Calls before those that count, which meet buffers as other experiments have left them: the kernel comes to its full
+/// speed with a process's pages in its third copy.
+int calls_before(Experiment const& one) noexcept {
+  if (one.bytes >= kCalledOnce) return 0;
+  return is_symmetric(one.place) ? 1 : 4;
+}
+
 /// Null where there is none.
 std::shared_ptr<void> private_memory(std::size_t bytes) {
   std::shared_ptr<void> memory(std::aligned_alloc(kLine, bytes / kLine * kLine), std::free);
@@ -32,10 +39,6 @@ std::shared_ptr<void> private_memory(std::size_t bytes) {
 }
 
 }  // namespace
-
-Sample Experiment::loop(double synchronisation_ns) const noexcept {
-  return {bytes, std::max(loop_ns - idle_ns, synchronisation_ns)};
-}
 
 Laboratory::Laboratory(ShmBackend& backend, std::size_t symmetric_bytes, std::chrono::milliseconds timeout)
     : backend_(backend), timeout_(timeout), symmetric_{allocate(symmetric_bytes), allocate(symmetric_bytes)} {}
@@ -64,7 +67,7 @@ bool Laboratory::agree(bool go_on) {
 void Laboratory::time(Experiment& one) {
   if (one.bytes >= kLongCall) return time_long(one);
   one.loop_ns = std::min(one.loop_ns, time_loop(one, false));
-  one.idle_ns = idle_loop(one);
+  time_idle(one);
   one.call_ns = std::min(one.call_ns, time_calls(one, false).call_ns);
 }
 
@@ -108,15 +111,14 @@ double Laboratory::time_loop(Experiment const& one, bool idle) {
 }
 
 /// Nanoseconds of the loop with a clock in it, without the call when `idle`, and of the call alone, until all are done:
-/// of the best time round, since the first meets buffers that other experiments have pushed out of the caches. In
-/// symmetric memory the first does not count, as in time_loop().
+/// of the best time round.
 Laboratory::Times Laboratory::time_calls(Experiment const& one, bool idle) {
   auto best = Times{Experiment::kUnknown, Experiment::kUnknown};
   auto const since = [](Clock::time_point start) {
     return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
   };
-  auto const calls = calls_per_round(one);
-  for (int i = is_symmetric(one.place) ? 0 : 1; i <= calls; ++i) {
+  auto const before = calls_before(one);
+  for (int i = 0; i < before + calls_per_round(one); ++i) {
     meet();
     auto const start = Clock::now();
     write(buffers_of(one).send.get(), one.bytes, i);
@@ -127,7 +129,7 @@ Laboratory::Times Laboratory::time_calls(Experiment const& one, bool idle) {
     auto const call_ns = since(begin);
     read(result_of(one), one.bytes);
     meet();
-    if (i == 0) continue;
+    if (i < before) continue;
     best.call_ns = std::min(best.call_ns, call_ns);
     best.loop_ns = std::min(best.loop_ns, since(start));
   }
@@ -135,17 +137,21 @@ Laboratory::Times Laboratory::time_calls(Experiment const& one, bool idle) {
 }
 
 /// The loop without the call is the same for all calls of a size, and timed no more than it takes to be sure.
-double Laboratory::idle_loop(Experiment const& one) {
-  constexpr int kTimes = 3;
+void Laboratory::time_idle(Experiment const& one) {
+  auto const is_long = one.bytes >= kLongCall;
+  int const times = is_long ? 1 : 3;
   auto& idle = idle_[{one.bytes, result_of(one)}];
-  if (idle.times++ < kTimes)
-    idle.ns = std::min(idle.ns, one.bytes >= kLongCall ? time_calls(one, true).loop_ns : time_loop(one, true));
-  return idle.ns;
+  if (idle.times++ < times) idle.ns = std::min(idle.ns, is_long ? time_calls(one, true).loop_ns : time_loop(one, true));
+}
+
+Sample Laboratory::loop(Experiment const& one, double synchronisation_ns) const noexcept {
+  auto const idle = idle_.find({one.bytes, result_of(one)});
+  return {one.bytes, std::max(one.loop_ns - (idle != idle_.end() ? idle->second.ns : 0), synchronisation_ns)};
 }
 
 /// Of calls so long that the clock within the loop does not matter: half the time of timing loop and call apart.
 void Laboratory::time_long(Experiment& one) {
-  one.idle_ns = idle_loop(one);
+  time_idle(one);
   auto const times = time_calls(one, false);
   one.loop_ns = std::min(one.loop_ns, times.loop_ns);
   one.call_ns = std::min(one.call_ns, times.call_ns);

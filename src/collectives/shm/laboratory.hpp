@@ -22,13 +22,10 @@ struct Experiment {
   std::size_t bytes = 0;
   Place place = Place::symmetric;
   double call_ns = kUnknown;
-  double loop_ns = kUnknown;
-  double idle_ns = kUnknown;  ///< the loop without the call
+  double loop_ns = kUnknown;  ///< of the loop around it
 
   [[nodiscard]] bool is_known() const noexcept { return call_ns < kUnknown; }
   [[nodiscard]] Sample call() const noexcept { return {bytes, call_ns}; }
-  /// A call costs no less than coming together, `synchronisation_ns`, however the noise of the difference falls.
-  [[nodiscard]] Sample loop(double synchronisation_ns) const noexcept;
 };
 
 /// Runs experiments on a backend made for that, in memory of its own: buffers of `symmetric_bytes` that all ranks
@@ -45,6 +42,9 @@ class Laboratory {
 
   /// Times an experiment once more, and keeps what is less than before.
   void time(Experiment& one);
+  /// What the loop pays for the call: the loop less the same without it, as last known. No less than coming together,
+  /// `synchronisation_ns`, however the noise of the difference falls.
+  [[nodiscard]] Sample loop(Experiment const& one, double synchronisation_ns) const noexcept;
 
   double time_synchronisation();
   /// Nanoseconds of the smallest call with data, which takes a line from each rank to each other.
@@ -79,7 +79,7 @@ class Laboratory {
   double time_loop(Experiment const& one, bool idle);
   Times time_calls(Experiment const& one, bool idle);
   void time_long(Experiment& one);
-  double idle_loop(Experiment const& one);
+  void time_idle(Experiment const& one);
 
   ShmBackend& backend_;
   std::chrono::milliseconds timeout_;

@@ -49,8 +49,8 @@ inline constexpr std::array kDirect{
     Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast,
     Collective::reduce,     Collective::gather,         Collective::scatter,    Collective::pull};
 /// Those that may be fetched.
-inline constexpr std::array kFetching{Collective::pull, Collective::all_gather, Collective::broadcast,
-                                      Collective::gather, Collective::scatter};
+inline constexpr std::array kFetching{Collective::broadcast, Collective::gather, Collective::scatter, Collective::pull,
+                                      Collective::all_gather};
 [[nodiscard]] std::string_view to_string(Collective collective) noexcept;
 
 /// What is decided for calls of up to `up_to` bytes.

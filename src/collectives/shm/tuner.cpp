@@ -24,8 +24,6 @@ constexpr std::chrono::milliseconds kSmallTime{50};
 constexpr std::chrono::milliseconds kLongTime{56};
 /// Limits above it would take all the time there is; they stay where they were derived.
 constexpr std::size_t kMostMeasured = std::size_t{1} << 20;
-/// Private memory is measured at these sizes, on both sides of where fetching begins unmeasured.
-constexpr std::size_t kPrivateBytes[] = {std::size_t{512} << 10, std::size_t{2} << 20};
 /// Nanoseconds of a synchronisation, a hundred times what ranks on cores of their own need: somebody else runs there,
 /// and what was measured says more of them than of the machine.
 constexpr double kBusy = 20'000;
@@ -61,30 +59,14 @@ std::vector<Experiment> plan(Selector const& derived, Tuning const& tuning) {
   return experiments;
 }
 
-/// Private memory: what is staged, or fed, beside what is fetched, in the caches and, at one size that stands for all,
-/// beyond.
-std::vector<Experiment> plan_private(Selector const& derived, Tuning const& tuning) {
-  if (!tuning.reads_peers) return {};
+/// Long calls of each of `collectives`: what is staged, or fed, beside what is copied once, by `other`.
+template <typename Collectives>
+std::vector<Experiment> plan_long(Selector const& derived, Collectives const& collectives, Algorithm other,
+                                  std::size_t bytes, Place place) {
   std::vector<Experiment> experiments;
-  auto const add = [&](Collective collective, std::size_t bytes, Place place) {
-    for (auto const algorithm : {derived.rules(collective).other[0].algorithm, Algorithm::fetched})
+  for (auto const collective : collectives) {
+    for (auto const algorithm : {derived.rules(collective).other[0].algorithm, other})
       experiments.push_back({.collective = collective, .algorithm = algorithm, .bytes = bytes, .place = place});
-  };
-  for (auto const collective : kFetching) {
-    for (auto const bytes : kPrivateBytes) add(collective, bytes, Place::private_cached);
-    add(collective, tuning.streaming_bytes, Place::private_streamed);
-  }
-  return experiments;
-}
-
-/// Long calls in symmetric memory: what is staged, or fed, beside what is done in one another's buffers.
-std::vector<Experiment> plan_long(Selector const& derived) {
-  std::vector<Experiment> experiments;
-  for (auto const collective : kDirect) {
-    for (auto const algorithm : {derived.rules(collective).other[0].algorithm, Algorithm::direct}) {
-      experiments.push_back(
-          {.collective = collective, .algorithm = algorithm, .bytes = kLongBytes, .place = Place::symmetric_long});
-    }
   }
   return experiments;
 }
@@ -168,7 +150,7 @@ std::size_t choose_streaming(ShmBackend& scratch, Laboratory& laboratory, Select
     Experiment cached{.collective = Collective::pull,
                       .algorithm = derived.rules(Collective::pull).other[0].algorithm,
                       .bytes = bytes,
-                      .place = Place::private_cached};
+                      .place = Place::private_long};
     auto streamed = cached;
     scratch.use(only_private(cached, derived));
     for (int turn = 0; turn < kStreamingTurns && laboratory.agree(turn == 0 || Clock::now() < until); ++turn) {
@@ -177,7 +159,7 @@ std::size_t choose_streaming(ShmBackend& scratch, Laboratory& laboratory, Select
       scratch.stream_from(0);
       laboratory.time(streamed);
     }
-    auto const gains = pays(cached.call(), cached.loop(0), streamed.call(), streamed.loop(0));
+    auto const gains = pays(cached.call(), laboratory.loop(cached, 0), streamed.call(), laboratory.loop(streamed, 0));
     if (!laboratory.agree(gains)) break;
     bytes *= 2;
     if (!laboratory.agree(Clock::now() < until)) break;
@@ -210,13 +192,13 @@ bool keep_complete(std::vector<Experiment>& experiments) {
 }
 
 /// A line through what was measured of each algorithm; through nothing and one size, where there is one.
-void add_costs(std::vector<Experiment> const& experiments, CostModel& model) {
+void add_costs(std::vector<Experiment> const& experiments, Laboratory const& laboratory, CostModel& model) {
   std::map<std::tuple<Place, Collective, Algorithm>, std::pair<std::vector<Sample>, std::vector<Sample>>> samples;
   for (auto const& one : experiments) {
     if (!one.is_known()) continue;
     auto& [calls, loops] = samples[{one.place, one.collective, one.algorithm}];
     calls.push_back(one.call());
-    loops.push_back(one.loop(model.synchronisation_ns));
+    loops.push_back(laboratory.loop(one, model.synchronisation_ns));
   }
   auto const line = [](std::vector<Sample> const& of) {
     return of.size() == 1 ? Line{0, of[0].ns / static_cast<double>(of[0].bytes)} : fit(of);
@@ -227,22 +209,20 @@ void add_costs(std::vector<Experiment> const& experiments, CostModel& model) {
   }
 }
 
-/// Where results bypass the caches, and what calls in private memory cost, as far as there is time until `until`.
-void measure_large(ShmBackend& scratch, Tuning const& tuning, std::chrono::milliseconds timeout,
-                   Clock::time_point until, CostModel& model) {
+/// What calls in private memory cost, and where results bypass the caches, as far as there is time until `until`.
+void measure_large(ShmBackend& scratch, Selector const& derived, Tuning const& tuning,
+                   std::chrono::milliseconds timeout, Clock::time_point until, CostModel& model) {
   Laboratory laboratory(scratch, kLine, timeout);
   if (!laboratory.agree(Clock::now() < until)) return;
-  auto measured = tuning;
-  measured.streaming_bytes =
-      choose_streaming(scratch, laboratory, Selector::derive(tuning, scratch.size()), tuning, until);
-  model.streaming_bytes = measured.streaming_bytes;
-  scratch.stream_from(measured.streaming_bytes);
-  auto const derived = Selector::derive(measured, scratch.size());
-  auto experiments = plan_private(derived, measured);
-  if (experiments.empty()) return;
-  if (!laboratory.get_private(std::max(measured.streaming_bytes, kPrivateBytes[1]))) return;
-  run(experiments, scratch, laboratory, derived, measured, until);
-  add_costs(experiments, model);
+  model.streaming_bytes = tuning.streaming_bytes;
+  if (tuning.reads_peers && tuning.streaming_bytes > kPrivateBytes && laboratory.get_private(kPrivateBytes)) {
+    constexpr std::array kTimed{Collective::gather, Collective::pull, Collective::all_gather};  // see stand_in()
+    auto experiments = plan_long(derived, kTimed, Algorithm::fetched, kPrivateBytes, Place::private_long);
+    run(experiments, scratch, laboratory, derived, tuning, until);
+    add_costs(experiments, laboratory, model);
+  }
+  if (laboratory.agree(Clock::now() < until))
+    model.streaming_bytes = choose_streaming(scratch, laboratory, derived, tuning, until);
 }
 
 }  // namespace
@@ -274,14 +254,14 @@ CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tu
   if (!laboratory.agree(synchronisation <= kBusy && keep_complete(experiments))) return model;
   model.synchronisation_ns = synchronisation;
   model.polls_at_once = polls_at_once;
-  add_costs(experiments, model);
+  add_costs(experiments, laboratory, model);
   auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
   if (laboratory.agree(reaches_further(derived, tune(derived, model, largest_block), largest_block))) {
-    auto longer = plan_long(derived);
+    auto longer = plan_long(derived, kDirect, Algorithm::direct, kLongBytes, Place::symmetric_long);
     run(longer, scratch, laboratory, derived, tuning, start + kLongTime);
-    add_costs(longer, model);
+    add_costs(longer, laboratory, model);
   }
-  measure_large(scratch, tuning, timeout, start + kMeasuringTime, model);
+  measure_large(scratch, derived, tuning, timeout, start + kMeasuringTime, model);
   return model;
 }
 

@@ -27,6 +27,6 @@ namespace weft::shm {
 /// unknown; large calls and private memory follow as far as there is time.
 [[nodiscard]] CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tuning,
                                 std::chrono::milliseconds timeout);
-inline constexpr std::chrono::milliseconds kMeasuringTime{62};
+inline constexpr std::chrono::milliseconds kMeasuringTime{72};
 
 }  // namespace weft::shm

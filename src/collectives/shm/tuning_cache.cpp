@@ -20,8 +20,7 @@ constexpr CacheFile::Kind kKind{"weft tuning 1", "machines", "tuning cache",
 constexpr char const* kPollsAtOnce = "polls_at_once";
 constexpr char const* kStreamingBytes = "streaming_bytes";
 /// Where the costs of each place stand; those in symmetric memory stand beside the rest.
-constexpr std::array<char const*, kPlaces> kPlaceNames{nullptr, "in_place", "symmetric_long", "private",
-                                                       "private_streamed"};
+constexpr std::array<char const*, kPlaces> kPlaceNames{nullptr, "in_place", "symmetric_long", "private_long"};
 
 /// What this process knows of the machine it runs on. It depends on nothing but the hardware, so that communicators may
 /// share it and still know nothing of one another.
@@ -105,7 +104,8 @@ std::optional<CostModel> TuningCache::find(std::string const& machine) const {
   CacheFile const file(file_, kKind);
   auto const stored = file.find(machine);
   if (!stored) return std::nullopt;
-  if (stored->is_object() && !(stored->contains(kPollsAtOnce) && stored->contains(kStreamingBytes)))
+  auto const has = [&](char const* name) { return stored->contains(name); };
+  if (stored->is_object() && !(has(kPollsAtOnce) && has(kStreamingBytes) && has(kPlaceNames.back())))
     return std::nullopt;  // measured before these were
   try {
     auto const model = from_json(*stored);
