@@ -23,7 +23,7 @@ namespace weft::shm {
 /// the other ranks' are of no use.
 ///
 /// Takes kMeasuringTime at most, and the time of the last experiment. Of what is small or lies in symmetric memory, a
-/// collective for which there is no time in two thirds of it, as on a machine that is busy with other things, stays
+/// collective for which there is no time in 50 ms of it, as on a machine that is busy with other things, stays
 /// unknown; large calls and private memory follow as far as there is time.
 [[nodiscard]] CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tuning,
                                 std::chrono::milliseconds timeout);
