@@ -65,6 +65,7 @@ std::string name_untagged_arguments(Contract const& contract, std::string const&
 std::string name_arguments(Contract const& contract, std::string const& shape) {
   auto arguments = name_untagged_arguments(contract, shape);
   if (contract.tag() == 0) return arguments;
+  if (contract.tag() == kMakingCommunicator) return arguments + ", of a split, duplicate or connect";
   return fmt::format("{}{}tag {}", arguments, arguments.empty() ? "" : ", ", contract.tag());
 }
 

@@ -65,6 +65,9 @@ enum class Operation : std::uint8_t {
   }
 }
 
+/// The tag of the all_gathers in which ranks agree on a new communicator, or on a device: reports say so.
+inline constexpr std::uint32_t kMakingCommunicator = 0x77656674;
+
 /// Whether each rank's part has a length of its own.
 [[nodiscard]] constexpr bool has_unequal_parts(Operation operation) noexcept {
   return operation >= Operation::all_gather_v && operation <= Operation::all_to_all_v;

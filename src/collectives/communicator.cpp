@@ -59,7 +59,8 @@ std::optional<Communicator> Communicator::split(int color, int key, Communicator
   auto* const whole = impl_->device();
   Wish const mine{color, key, whole != nullptr && !whole->failure() ? 1 : 0};
   std::vector<Wish> all(static_cast<std::size_t>(size()));
-  all_gather({&mine, sizeof mine, DataType::u8}, {all.data(), all.size() * sizeof mine, DataType::u8});
+  all_gather({&mine, sizeof mine, DataType::u8}, {all.data(), all.size() * sizeof mine, DataType::u8},
+             {.tag = kMakingCommunicator});
   bool const splits_device = std::all_of(all.begin(), all.end(), [](Wish const& one) { return one.has_device == 1; });
   auto const device = splits_device ? whole->split(color, key) : nullptr;
   if (color == kNoColor) return std::nullopt;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "collectives/call.hpp"
 #include "weft/communicator.hpp"
 
 namespace weft {
@@ -20,7 +21,8 @@ class CommunicatorBootstrap final : public Bootstrap {
 
   [[nodiscard]] std::vector<std::byte> all_gather(std::span<std::byte const> mine) override {
     std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size()));
-    parent_.all_gather({mine.data(), mine.size(), DataType::u8}, {all.data(), all.size(), DataType::u8});
+    parent_.all_gather({mine.data(), mine.size(), DataType::u8}, {all.data(), all.size(), DataType::u8},
+                       {.tag = kMakingCommunicator});
     return all;
   }
 

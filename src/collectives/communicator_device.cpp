@@ -43,7 +43,7 @@ class Communicator::Impl::HostBootstrap final : public Bootstrap {
     std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size()));
     auto call =
         impl_.validator.all_gather({mine.data(), mine.size(), DataType::u8}, {all.data(), all.size(), DataType::u8});
-    impl_.run(std::move(call), &Backend::all_gather, {});
+    impl_.run(std::move(call), &Backend::all_gather, {.tag = kMakingCommunicator});
     return all;
   }
 

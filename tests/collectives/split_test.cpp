@@ -53,6 +53,22 @@ TEST(Split, NegativeColorsAreRefusedByTheRankThatPassedThem) {
   run_thread_ranks(1, [](Communicator& world) { EXPECT_THROW(static_cast<void>(world.split(-2)), Error); });
 }
 
+TEST(Split, RanksThatMakeAnotherCallAreToldOfIt) {
+  run_thread_ranks(2, [](Communicator& world) {
+    float value = 1;
+    try {
+      if (world.rank() == 0)
+        static_cast<void>(world.split(0));
+      else
+        world.all_reduce({&value, 1, DataType::f32}, {&value, 1, DataType::f32}, ReduceOp::sum);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (Error const& error) {
+      EXPECT_EQ(ErrorCode::mismatch, error.code());
+      EXPECT_NE(std::string::npos, std::string(error.what()).find("of a split, duplicate or connect)")) << error.what();
+    }
+  });
+}
+
 TEST(Split, FamiliesWorkAtOnceFromManyThreads) {
   // Every rank is in a row and a column of a grid and uses both, and the world, from threads of their own.
   run_thread_ranks(4, [](Communicator& world) {
