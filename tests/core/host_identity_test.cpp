@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include "error_matchers.hpp"
+#include "runtime/error_matchers.hpp"
 
 namespace weft {
 namespace {
