@@ -10,9 +10,9 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <new>
 
+#include "core/describe_errno.hpp"
 #include "core/process_watch.hpp"
 #include "weft/error.hpp"
 
@@ -45,7 +45,7 @@ class SharedState {
     mapping_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (mapping_ == MAP_FAILED) {
       throw Error(ErrorCode::out_of_memory, fmt::format("fork bootstrap: cannot map {} bytes of shared memory: {}",
-                                                        bytes_, std::strerror(errno)));
+                                                        bytes_, describe_errno(errno)));
     }
     auto* const base = static_cast<std::byte*>(mapping_);  // zero-filled, so every counter starts at 0
     activity_ = new (base) std::atomic<std::uint32_t>(0);

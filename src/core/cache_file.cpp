@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -13,6 +12,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "core/describe_errno.hpp"
 #include "core/log.hpp"
 
 namespace weft {
@@ -34,7 +34,7 @@ void CacheFile::warn_once(std::string const& reason) const {
 std::optional<json> CacheFile::read() const {
   if (!std::filesystem::exists(path_)) return std::nullopt;
   std::ifstream stream(path_);
-  if (!stream) throw std::runtime_error(std::strerror(errno));
+  if (!stream) throw std::runtime_error(describe_errno(errno));
   auto content = json::parse(stream, nullptr, false);
   if (!content.is_object() || content.value("format", json()) != kind_.format || !content[kind_.section].is_object())
     throw std::runtime_error("it is not one of this version and stays as it is, remove it");
@@ -49,7 +49,7 @@ void CacheFile::write(json const& content) const {
     std::ofstream stream(temporary);
     stream << content.dump(2) << '\n';
     stream.close();
-    if (!stream) throw std::runtime_error(fmt::format("cannot write {}: {}", temporary, std::strerror(errno)));
+    if (!stream) throw std::runtime_error(fmt::format("cannot write {}: {}", temporary, describe_errno(errno)));
   }
   std::error_code failed;
   std::filesystem::rename(temporary, path, failed);

@@ -6,27 +6,31 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 
+#include "core/describe_errno.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
 
-std::string host_identity(Config const& config) {
-  if (config.host_id) return *config.host_id;
-  std::string boot_id;
+std::string boot_id() {
   constexpr auto* kPath = "/proc/sys/kernel/random/boot_id";
   std::ifstream file(kPath);
   if (!file && (errno == EMFILE || errno == ENFILE)) {
     // Without it this process would seem to be on a host of its own.
-    throw Error(ErrorCode::system,
-                fmt::format("cannot read {}: {}; allow more open files (ulimit -n)", kPath, std::strerror(errno)));
+    throw Error(ErrorCode::system, fmt::format("cannot read {}: {}", kPath, describe_errno(errno)));
   }
-  file >> boot_id;
+  std::string id;
+  file >> id;
+  return id;
+}
+
+std::string host_identity(Config const& config) {
+  if (config.host_id) return *config.host_id;
+  auto id = boot_id();
   struct stat processes {};
-  if (::stat("/proc/self/ns/pid", &processes) == 0) boot_id += fmt::format("/{}", processes.st_ino);
-  return boot_id.substr(0, kMostHostIdCharacters);
+  if (::stat("/proc/self/ns/pid", &processes) == 0) id += fmt::format("/{}", processes.st_ino);
+  return id.substr(0, kMostHostIdCharacters);
 }
 
 std::string host_name() {

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <thread>
 
+#include "core/describe_errno.hpp"
 #include "weft/error.hpp"
 
 namespace weft::local_socket {
@@ -20,7 +21,7 @@ using Clock = StreamSocket::Clock;
 constexpr std::chrono::milliseconds kRetry{5};
 
 [[noreturn]] void throw_system(char const* call) {
-  throw Error(ErrorCode::system, fmt::format("local socket: {} failed: {}", call, std::strerror(errno)));
+  throw Error(ErrorCode::system, fmt::format("local socket: {} failed: {}", call, describe_errno(errno)));
 }
 
 struct Address {

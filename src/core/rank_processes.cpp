@@ -10,11 +10,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <iostream>
 #include <optional>
 #include <span>
 
+#include "core/describe_errno.hpp"
 #include "core/failure_lines.hpp"
 #include "weft/error.hpp"
 
@@ -56,7 +56,7 @@ class RankProcesses::Board {
     void* const mapping = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (mapping == MAP_FAILED) {
       throw Error(ErrorCode::out_of_memory,
-                  fmt::format("cannot map {} shared bytes: {}", bytes_, std::strerror(errno)));
+                  fmt::format("cannot map {} shared bytes: {}", bytes_, describe_errno(errno)));
     }
     places_ = {static_cast<Place*>(mapping), ranks};  // zeros are what a Place starts with
   }
@@ -97,7 +97,11 @@ void RankProcesses::start(std::function<RankResult(int)> const& body, std::funct
   pid_t const parent = getpid();
   for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
     pid_t const pid = fork();
-    if (pid < 0) throw Error(ErrorCode::system, fmt::format("cannot fork rank {}: {}", rank, std::strerror(errno)));
+    if (pid < 0) {
+      auto const error = errno;
+      throw Error(ErrorCode::system, fmt::format("cannot fork rank {}: {}{}", rank, describe_errno(error),
+                                                 error == EAGAIN ? "; allow more processes (ulimit -u)" : ""));
+    }
     if (pid == 0) run_child(static_cast<int>(rank), body, parent);
     pids_[rank] = pid;
     started(static_cast<int>(rank), pid);

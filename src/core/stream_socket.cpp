@@ -7,9 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
+#include "core/describe_errno.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -18,7 +18,7 @@ namespace {
 using Clock = StreamSocket::Clock;
 
 [[noreturn]] void throw_system(char const* call) {
-  throw Error(ErrorCode::system, fmt::format("socket: {} failed: {}", call, std::strerror(errno)));
+  throw Error(ErrorCode::system, fmt::format("socket: {} failed: {}", call, describe_errno(errno)));
 }
 
 /// Rounds up, so that a poll() never ends just short of its deadline and spins.

@@ -14,6 +14,7 @@
 #include <memory>
 #include <thread>
 
+#include "core/describe_errno.hpp"
 #include "core/log.hpp"
 #include "weft/error.hpp"
 
@@ -32,7 +33,7 @@ constexpr std::chrono::seconds kNameService{5};
 constexpr std::chrono::seconds kAttempt{5};
 
 [[noreturn]] void throw_system(char const* call, Endpoint const& where) {
-  throw Error(ErrorCode::system, fmt::format("{}: {} failed: {}", where.describe(), call, std::strerror(errno)));
+  throw Error(ErrorCode::system, fmt::format("{}: {} failed: {}", where.describe(), call, describe_errno(errno)));
 }
 
 /// Null where the name is not known (yet).

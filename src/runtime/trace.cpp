@@ -7,6 +7,7 @@
 #include <fstream>
 #include <utility>
 
+#include "core/describe_errno.hpp"
 #include "runtime/trace_json.hpp"
 #include "weft/error.hpp"
 
@@ -43,7 +44,7 @@ void write_file(std::string const& path, std::string const& text) {
   file << text << '\n';
   file.close();
   if (file.fail()) {
-    throw Error(ErrorCode::system, "Trace::write: cannot write '" + path + "': " + std::strerror(errno) +
+    throw Error(ErrorCode::system, "Trace::write: cannot write '" + path + "': " + describe_errno(errno) +
                                        "; name a file in a directory you may write to");
   }
 }

@@ -14,6 +14,7 @@
 
 #include "collectives/flight/communicators_begun.hpp"
 #include "collectives/flight/flight_registry.hpp"
+#include "core/describe_errno.hpp"
 #include "core/host_identity.hpp"
 #include "core/log.hpp"
 
@@ -108,7 +109,7 @@ void write_file(std::filesystem::path const& path, std::string const& content) {
   if (!file) {
     throw Error(ErrorCode::system, fmt::format("flight recorder: cannot write {}: {}; set WEFT_FLIGHT_DIR to a folder "
                                                "this process may write to",
-                                               temporary.string(), std::strerror(errno)));
+                                               temporary.string(), describe_errno(errno)));
   }
   std::filesystem::rename(temporary, path);
 }

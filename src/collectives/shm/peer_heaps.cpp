@@ -12,6 +12,7 @@
 
 #include "collectives/shm/fd_passing.hpp"
 #include "collectives/shm/shared_heap_impl.hpp"
+#include "core/describe_errno.hpp"
 
 namespace weft::shm {
 namespace {
@@ -162,7 +163,7 @@ PeerHeaps PeerHeaps::join(int rank, int size, std::shared_ptr<SharedHeap> const&
   if (bad != reports.end()) {
     heaps.missing_rank_ = static_cast<int>(bad - reports.begin());
     heaps.missing_ = fmt::format("rank {} cannot map the shared heap of rank {}: {}", heaps.missing_rank_, bad->failed,
-                                 std::strerror(bad->error_number));
+                                 describe_errno(bad->error_number));
     return heaps;
   }
   heaps.mappings_ = std::move(joining.mappings());

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "collectives/shm/fd_passing.hpp"
+#include "core/describe_errno.hpp"
 #include "weft/error.hpp"
 #include "weft/memory.hpp"
 
@@ -72,7 +73,7 @@ void agree(std::vector<Report> const& reports, std::size_t bytes) {
                             "message says what is in use",
                             rank, bytes));
   }
-  auto const reason = std::strerror(bad->error_number);
+  auto const reason = describe_errno(bad->error_number);
   if (bad->outcome == Outcome::no_memory) {
     throw Error(ErrorCode::out_of_memory, fmt::format("rank {}: cannot have a shared segment of {} bytes ({} "
                                                       "available): {}; use fewer or smaller buffers, or raise "

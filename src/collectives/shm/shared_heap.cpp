@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "collectives/shm/shared_heap_impl.hpp"
+#include "core/describe_errno.hpp"
 #include "core/log.hpp"
 #include "weft/error.hpp"
 
@@ -42,7 +43,7 @@ std::shared_ptr<SharedHeap> SharedHeap::create(std::size_t bytes) {
   if (error_number != 0) {
     throw Error(ErrorCode::system,
                 fmt::format("SharedHeap::create: cannot have {} bytes of address space: {}; ask for a smaller heap",
-                            bytes, std::strerror(error_number)));
+                            bytes, describe_errno(error_number)));
   }
   auto const nonce = shm::fresh_nonce();
   std::memcpy(mapping->data(), &nonce, sizeof nonce);
@@ -176,7 +177,7 @@ void SharedHeap::Impl::after_fork_in_child() {
         data) {
       log(LogLevel::error, fmt::format("after fork(): cannot copy the shared heap: {}; what this process writes would "
                                        "show in its parent, so it ends here",
-                                       std::strerror(errno)));
+                                       describe_errno(errno)));
       std::abort();
     }
   }

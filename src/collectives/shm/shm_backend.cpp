@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 
 #include "collectives/shm/distance.hpp"
 #include "collectives/shm/peer_memory.hpp"
 #include "collectives/shm/tuner.hpp"
 #include "collectives/shm/tuning_cache.hpp"
+#include "core/host_identity.hpp"
 #include "core/log.hpp"
 
 namespace weft::shm {
@@ -26,9 +26,7 @@ struct Whereabouts {
 
 Whereabouts find_whereabouts() {
   Whereabouts mine;
-  std::string boot_id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
-  boot_id.copy(mine.host, sizeof mine.host - 1);
+  boot_id().copy(mine.host, sizeof mine.host - 1);
   ::sched_getaffinity(0, sizeof mine.cpus, &mine.cpus);
   mine.process = describe_this_process();
   return mine;
