@@ -24,7 +24,7 @@ option(WEFT_BUILD_TRAINING "Buckets, sharding, optimizers, checkpoints, layers a
 option(WEFT_CUDA_TRAINING "With CUDA and training: training on GPUs too, whose kernels nvcc compiles" ON)
 option(WEFT_BUILD_PLANNING "With training: op graphs, their importers, the scheduler" ON)
 option(WEFT_BUILD_PROGRAMS "Examples and perf programs" ON)
-option(WEFT_BUILD_TOOLS "weft-doctor" ${WEFT_BUILD_PROGRAMS})
+option(WEFT_BUILD_TOOLS "Programs for people: weft-doctor, weft-memory, weft-schedule, weft-simulate, weft-topology" ${WEFT_BUILD_PROGRAMS})
 option(WEFT_BUILD_TESTS "Tests" ON)
 option(WEFT_SINGLE_SOURCES "Compile every source of a library by itself, not a dozen at a time" OFF)
 option(WEFT_WERROR "Warnings are errors" OFF)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make perf-check`: measures every promise about speed and prints each bar beside its figure. Leaves 1 when one is missed.
+# `make perf-check`: measures most promises about speed and prints each bar beside its figure. Leaves 1 when one is missed.
 # WEFT_PERF_FULL=1 measures the peers with two launches each instead of one. Figures go to build/perf-check/.
 set -euo pipefail
 source "$(dirname "$0")/../scripts/lib.sh"

@@ -44,7 +44,7 @@ class Weft:
         self.library = ctypes.CDLL(options.library)
         self.library.weft_optimizer_create.restype = ctypes.c_void_p
         self.library.weft_optimizer_create.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
-        for name in ("step", "update", "write_gradients", "destroy"):
+        for name in ("step", "update", "write_gradients"):
             getattr(self.library, f"weft_optimizer_{name}").argtypes = [ctypes.c_void_p]
         self.work = self.library.weft_optimizer_create(options.count, options.threads, int(plain))
         if not self.work:

@@ -257,10 +257,10 @@ class Communicator {
   /// too: between fused calls all ranks make some, or none), or one that uses what a waiting one writes; when a Work of
   /// theirs is looked at; when anything else comes to the stream, or its last copy goes. 0: no longer. Each call counts
   /// what its contract counts, e.g. one rank's part in a reduce_scatter, in whole cache lines; what is too large to be
-  /// worth merging (two ranks of a host: 16 MiB, 64 MiB together; others 2 to 32 KiB, 256 KiB to 1 MiB together) runs
-  /// as it would. All ranks fuse alike, their buffers depend on each other alike, and only the thread that makes the
-  /// calls looks at Works of calls that are held back; else calls throw Error{mismatch}. The longest of the timeouts
-  /// counts. For calls made one by one; where they are made together, a Group says so.
+  /// worth merging (two ranks of a host with a core each: 16 MiB, 64 MiB together; others 2 to 32 KiB, 256 KiB to 1 MiB
+  /// together) runs as it would. All ranks fuse alike, their buffers depend on each other alike, and only the thread
+  /// that makes the calls looks at Works of calls that are held back; else calls throw Error{mismatch}. The longest of
+  /// the timeouts counts. For calls made one by one; where they are made together, a Group says so.
   void fuse(Stream const& stream, std::size_t bytes = std::size_t{25} << 20);
 
   /// Makes every rank's pending and later calls throw Error{aborted} with `reason`. Any thread.

@@ -26,8 +26,9 @@ namespace weft {
 /// and are copied. Where their numbers, sizes or types differ, end() throws Error{invalid_argument} before anything
 /// runs.
 ///
-/// What merges: two ranks of one host up to 16 MiB a call, without further copies; more ranks, and ranks of several
-/// hosts, calls of up to 2 or 32 KiB, which are copied to and from a buffer of up to 1 MiB per part and rank.
+/// What merges: two ranks of one host with a core each up to 16 MiB a call, without further copies; other ranks, also
+/// of several hosts, calls of up to 2 or 32 KiB, which are copied to and from a buffer of up to 1 MiB per part and
+/// rank.
 class [[nodiscard]] Group {
  public:
   /// Opens the group. `options` are those of end(), and of the calls that have no timeout of their own; the calls name

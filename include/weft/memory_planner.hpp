@@ -55,9 +55,9 @@ struct TensorPlan {
   MemoryPlan memory{};              ///< offsets of the buffers
 };
 
-/// Plans a step's memory: an order of operators for little live memory (src/scheduler/order/memory_order.hpp has the
-/// method), and offsets for what lies in it. Updates and whatever else frees memory run as soon as that is so, unless
-/// the graph's edges make them wait, as clipping does.
+/// Plans a step's memory: an order of operators for little live memory (docs/decisions/0022-orders-of-least-memory.md
+/// has the method), and offsets for what lies in it. Updates and whatever else frees memory run as soon as that is so,
+/// unless the graph's edges make them wait, as clipping does.
 ///
 /// A plan is returned whether or not it fits `capacity`: it fits where memory.bytes is at most that; no order can where
 /// bound_bytes is more. Pure; the order depends on the graph alone, offsets as plan_memory() says.

@@ -45,6 +45,7 @@
 #include "weft/parts.hpp"
 #include "weft/plan_diff.hpp"
 #include "weft/plan_executor.hpp"
+#include "weft/recompute.hpp"
 #include "weft/reduce_op.hpp"
 #include "weft/reduction.hpp"
 #include "weft/schedule.hpp"

@@ -13,9 +13,6 @@ void* weft_optimizer_create(std::size_t count, std::size_t threads, int plain) {
     return nullptr;
   }
 }
-void weft_optimizer_destroy(void* work) {
-  delete static_cast<weft::perf::OptimizerWork*>(work);
-}
 void weft_optimizer_write_gradients(void* work) {
   static_cast<weft::perf::OptimizerWork*>(work)->write_gradients();
 }
@@ -32,9 +29,6 @@ void* weft_many_tensors_create(std::size_t tensors, std::size_t elements, std::s
   } catch (std::exception const&) {
     return nullptr;
   }
-}
-void weft_many_tensors_destroy(void* work) {
-  delete static_cast<weft::perf::ManyTensorsWork*>(work);
 }
 void weft_many_tensors_update(void* work) {
   static_cast<weft::perf::ManyTensorsWork*>(work)->update();

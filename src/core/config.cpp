@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <string_view>
@@ -280,11 +281,13 @@ std::size_t difference(std::string_view known, std::string_view name) {
 }
 
 std::string_view nearest_variable(std::string_view name) {
-  return std::min_element(kSettings.begin(), kSettings.end(),
-                          [name](Setting const& a, Setting const& b) {
-                            return difference(a.variable, name) < difference(b.variable, name);
-                          })
-      ->variable;
+  std::vector<std::string_view> known;
+  for (auto const& setting : kSettings) known.push_back(setting.variable);
+  std::copy_if(kOthers.begin(), kOthers.end(), std::back_inserter(known),
+               [](std::string_view other) { return !other.ends_with('_'); });
+  return *std::min_element(known.begin(), known.end(), [name](std::string_view a, std::string_view b) {
+    return std::pair(difference(a, name), a.size()) < std::pair(difference(b, name), b.size());
+  });
 }
 
 /// False when there is no such variable.

@@ -118,6 +118,7 @@ TEST(Config, UnknownNameWarnsWithTheNearest) {
   EXPECT_NE(warnings_of({"WEFT_BNID=0"}).find("did you mean WEFT_BIND?"), std::string::npos);
   EXPECT_NE(warnings_of({"WEFT_STAGING=1M"}).find("did you mean WEFT_STAGING_BYTES?"), std::string::npos);
   EXPECT_NE(warnings_of({"WEFT_LOGLEVEL=info"}).find("did you mean WEFT_LOG_LEVEL?"), std::string::npos);
+  EXPECT_NE(warnings_of({"WEFT_AUTOTUN=5"}).find("did you mean WEFT_AUTOTUNE?"), std::string::npos);
 }
 
 /// Communicators without a Config read the environment each.

@@ -203,10 +203,6 @@ class Host:
         for name in self.links:
             _do("ip", "link", "set", name, "down")
 
-    def mend(self):
-        for name in self.links:
-            _do("ip", "link", "set", name, "up")
-
     def bytes_sent(self, rail=None):
         """Through its links, or one of them, since they were made, headers of packets included."""
         counters = {}

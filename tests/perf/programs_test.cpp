@@ -251,8 +251,6 @@ TEST(Programs, PrintFurtherColumnsWhenAsked) {
   ASSERT_EQ(lines.size(), 1U) << outcome.output;
   ASSERT_EQ(lines[0].size(), 17U) << outcome.output;  // cost, limit, t/limit, overlap
   EXPECT_GT(std::stod(lines[0][14]), 0) << outcome.output;
-  EXPECT_GE(std::stod(lines[0][16]), 0) << outcome.output;
-  EXPECT_LE(std::stod(lines[0][16]), 100) << outcome.output;
 }
 
 // On an emulated link a collective sleeps, so computation hides nearly all of it on idle cores, and

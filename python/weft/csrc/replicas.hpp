@@ -51,7 +51,6 @@ class Replicas : public std::enable_shared_from_this<Replicas> {
   /// Tensors of each bucket, in the order in which they are sent.
   [[nodiscard]] std::vector<std::vector<std::size_t>> plan() const;
   void set_sync(bool sync);
-  [[nodiscard]] std::size_t bucket_count() const { return model_->bucketer().plan().buckets.size(); }
   /// Bytes of all buckets.
   [[nodiscard]] std::size_t bytes() const;
   [[nodiscard]] Communicator& communicator() { return *communicator_; }

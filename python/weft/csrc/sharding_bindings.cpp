@@ -83,7 +83,6 @@ void bind_replicas(py::module_& module) {
       .def("wait", &Replicas::wait, release())
       .def("plan", &Replicas::plan)
       .def("set_sync", &Replicas::set_sync, release())
-      .def("bucket_count", &Replicas::bucket_count)
       .def("bytes", &Replicas::bytes);
 }
 

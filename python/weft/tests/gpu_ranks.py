@@ -27,8 +27,8 @@ from ranks import run_ranks
 from torch.testing._internal.distributed import multi_threaded_pg
 
 _FOLDERS = [pathlib.Path(__file__).parents[3] / "build" / "python-weft" / "tests" / "fake_gpu"]
-if "WEFT_FAKE_GPU" in os.environ:
-    _FOLDERS.insert(0, pathlib.Path(os.environ["WEFT_FAKE_GPU"]))
+if "WEFT_TEST_FAKE_GPU" in os.environ:
+    _FOLDERS.insert(0, pathlib.Path(os.environ["WEFT_TEST_FAKE_GPU"]))
 
 
 def _library() -> pathlib.Path | None:

@@ -5,11 +5,9 @@
 #include "collectives/hierarchical/crossing.hpp"
 #include "collectives/hierarchical/hierarchical_backend.hpp"
 #include "collectives/hierarchical/inner_call.hpp"
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 
 namespace weft::hierarchical {
-
-using shm::at;
 
 void HierarchicalBackend::bring_in(Crossing& crossing, void* recv, Ranges const& parts) {
   auto const mine = static_cast<std::size_t>(rank());
@@ -31,7 +29,7 @@ void HierarchicalBackend::share(Call const& call, void* recv, Ranges const& part
   for (auto const& part : parts) longest = std::max(longest, part.count);
   // A block at a time where nothing is under way meanwhile would only be more calls.
   auto const block = between_ ? std::max<std::size_t>(kSlice / size_of(call.contract.dtype), 1) : longest;
-  auto const blocks = longest == 0 ? 0 : shm::ceil_div(longest, block);
+  auto const blocks = longest == 0 ? 0 : ceil_div(longest, block);
   Crossing crossing(*this, call);
   for (std::size_t k = 0; k < blocks + Crossing::kAhead; ++k) {
     if (k < blocks) bring_in(crossing, recv, block_of(parts, k, block));

@@ -5,11 +5,9 @@
 #include "collectives/hierarchical/hierarchical_backend.hpp"
 #include "collectives/hierarchical/inner_call.hpp"
 #include "collectives/hierarchical/rounded.hpp"
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 
 namespace weft::hierarchical {
-
-using shm::at;
 
 char const* HierarchicalBackend::way_of(Call const& call) const noexcept {
   if (is_rounded(call)) {

@@ -10,11 +10,9 @@
 #include "collectives/hierarchical/hierarchical_backend.hpp"
 #include "collectives/hierarchical/inner_call.hpp"
 #include "collectives/p2p/rank_order.hpp"
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 
 namespace weft::hierarchical {
-
-using shm::at;
 
 bool HierarchicalBackend::goes_by_chunks(Call const& call) const noexcept {
   return call.contract.operation == weft::Operation::all_reduce && between_ && layout_.hosts().size() > 1 &&
@@ -31,19 +29,19 @@ struct HierarchicalBackend::Slices {
   std::size_t element;
 
   [[nodiscard]] Range slice(std::size_t local) const noexcept {
-    auto const slice = shm::part_of(count, local, locals, element);
+    auto const slice = part_of(count, local, locals, element);
     return {slice.first, slice.count};
   }
   /// Of the first slice, which is the longest.
-  [[nodiscard]] std::size_t chunks() const noexcept { return shm::ceil_div(slice(0).count, chunk); }
+  [[nodiscard]] std::size_t chunks() const noexcept { return ceil_div(slice(0).count, chunk); }
   [[nodiscard]] Range part(std::size_t local, std::size_t k) const noexcept {
     auto const whole = slice(local);
-    auto const part = shm::block_of(whole.count, k, chunk);
+    auto const part = weft::block_of(whole.count, k, chunk);
     return {whole.first + part.first, part.count};
   }
   [[nodiscard]] Range share(std::size_t local, std::size_t index, std::size_t k) const noexcept {
     auto const whole = part(local, k);
-    auto const share = shm::part_of(whole.count, index, shares, element);
+    auto const share = part_of(whole.count, index, shares, element);
     return {whole.first + share.first, share.count};
   }
   /// Where combined contributions to chunk k are held: those of as many chunks as are under way have a place.

@@ -3,11 +3,9 @@
 
 #include "collectives/hierarchical/hierarchical_backend.hpp"
 #include "collectives/hierarchical/inner_call.hpp"
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 
 namespace weft::hierarchical {
-
-using shm::at;
 
 std::vector<double> HierarchicalBackend::share_scales(Call const& call) {
   std::vector<double> all(ranks(), 1);

@@ -4,11 +4,9 @@
 
 #include "collectives/hierarchical/crossing.hpp"
 #include "collectives/hierarchical/inner_call.hpp"
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 
 namespace weft::hierarchical {
-
-using shm::at;
 
 void HierarchicalBackend::combine_inside(Call const& call, void const* send, Ranges const& parts, std::size_t block,
                                          void* partials) {
@@ -57,7 +55,7 @@ void HierarchicalBackend::combine_by_host(Call const& call, void const* send, Ra
   auto const places = between_ ? Crossing::kAhead + 1 : 1;
   auto const most = block_bytes(places * (rounds + hosts));
   auto const block = std::min(longest, (between_ ? std::min(most, kSlice) : most) / element);
-  auto const blocks = shm::ceil_div(longest, block);
+  auto const blocks = ceil_div(longest, block);
   auto const ahead = std::min(places, blocks) - 1;
   auto const partials = workspace(block * rounds * (ahead + 1), call.contract.dtype);
   auto const arrived = workspace(block * hosts * (ahead + 1), call.contract.dtype);

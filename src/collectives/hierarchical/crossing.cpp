@@ -3,12 +3,10 @@
 #include <span>
 
 #include "collectives/hierarchical/inner_call.hpp"
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "weft/error.hpp"
 
 namespace weft::hierarchical {
-
-using shm::at;
 
 HierarchicalBackend::Crossing::Crossing(HierarchicalBackend& owner, Call const& call) : owner_(owner), call_(call) {
   if (!owner_.between_) return;

@@ -6,7 +6,7 @@
 
 #include "collectives/hierarchical/inner_call.hpp"
 #include "collectives/merged_call.hpp"
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "weft/error.hpp"
 
 namespace weft::hierarchical {
@@ -115,7 +115,7 @@ HierarchicalBackend::Ranges HierarchicalBackend::even_split(Call const& call) co
   auto const unit = unit_of(call);
   auto const elements = unit / size_of(call.contract.dtype);
   for (std::size_t r = 0; r < ranks(); ++r) {
-    auto const part = shm::part_of(call.bytes() / unit, r, ranks(), unit);
+    auto const part = part_of(call.bytes() / unit, r, ranks(), unit);
     ranges.push_back({part.first * elements, part.count * elements});
   }
   return ranges;

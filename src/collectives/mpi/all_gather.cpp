@@ -5,14 +5,10 @@
 #include <cstring>
 
 #include "collectives/mpi/mpi_backend.hpp"
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace weft::mpi {
-
-using shm::at;
-using shm::ceil_div;
-using shm::overlap;
 
 void MpiBackend::all_gather(Call const& call) {
   std::size_t longest = 0;

@@ -7,14 +7,10 @@
 #include <cstring>
 
 #include "collectives/mpi/mpi_backend.hpp"
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace weft::mpi {
-
-using shm::at;
-using shm::ceil_div;
-using shm::part_of;
 
 namespace {
 

@@ -5,13 +5,10 @@
 #include <cstring>
 
 #include "collectives/mpi/mpi_backend.hpp"
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace weft::mpi {
-
-using shm::at;
-using shm::ceil_div;
 
 void MpiBackend::broadcast(Call const& call) {
   auto const root = static_cast<int>(call.contract.root);

@@ -7,12 +7,10 @@
 #include <cstring>
 
 #include "collectives/mpi/mpi_backend.hpp"
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace weft::mpi {
-
-using shm::at;
 
 namespace {
 
@@ -35,7 +33,7 @@ class MpiBackend::Passage {
         returned_(backend.returned_envelopes_),
         call_(call),
         message_(message),
-        blocks_(shm::ceil_div(later_bytes(), kMessageBlock)) {
+        blocks_(ceil_div(later_bytes(), kMessageBlock)) {
     for (std::size_t i = 0; i < std::min<std::size_t>(blocks_, 2); ++i) {
       memory_[i] = Buffer::host(std::min(kMessageBlock, later_bytes()), DataType::u8);
     }

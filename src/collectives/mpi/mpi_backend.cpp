@@ -6,11 +6,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 
 namespace weft::mpi {
-
-using shm::at;
 
 namespace {
 

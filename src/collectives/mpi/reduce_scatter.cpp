@@ -3,13 +3,9 @@
 #include <algorithm>
 
 #include "collectives/mpi/mpi_backend.hpp"
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 
 namespace weft::mpi {
-
-using shm::at;
-using shm::ceil_div;
-using shm::overlap;
 
 void MpiBackend::reduce_scatter(Call const& call) {
   explain(call, "staged", "MPI_Ialltoallv of contributions, combined by their part's rank");

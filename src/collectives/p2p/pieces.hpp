@@ -5,17 +5,17 @@
 #include <vector>
 
 #include "collectives/p2p/context.hpp"
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 
 namespace weft::p2p {
 
 /// Grains [first, first + count) of a buffer.
-using Piece = shm::Range;
+using Piece = Range;
 
 /// `count` grains in `parts` pieces, cut at cache lines.
 [[nodiscard]] inline std::vector<Piece> split(std::size_t count, std::size_t parts, std::size_t grain) {
   std::vector<Piece> pieces;
-  for (std::size_t i = 0; i < parts; ++i) pieces.push_back(shm::part_of(count, i, parts, grain));
+  for (std::size_t i = 0; i < parts; ++i) pieces.push_back(part_of(count, i, parts, grain));
   return pieces;
 }
 
@@ -53,8 +53,8 @@ struct Chunks {
   Chunks(std::size_t grains, std::size_t grain_bytes, Tuning const& tuning) noexcept
       : count(grains), length(std::max<std::size_t>(1, tuning.chunk_bytes / grain_bytes)) {}
 
-  [[nodiscard]] std::size_t size() const noexcept { return shm::ceil_div(count, length); }
-  [[nodiscard]] Piece operator[](std::size_t k) const noexcept { return shm::block_of(count, k, length); }
+  [[nodiscard]] std::size_t size() const noexcept { return ceil_div(count, length); }
+  [[nodiscard]] Piece operator[](std::size_t k) const noexcept { return block_of(count, k, length); }
 };
 
 }  // namespace weft::p2p

@@ -60,10 +60,10 @@ RankOrder::RankOrder(Context& context, Call const& call, std::size_t chunks, Chu
 }
 
 RankOrder::RankOrder(Context& context, Call const& call, Shares const& shares)
-    : RankOrder(context, call, shm::ceil_div(longest_of(shares), chunk_bytes(context, call)),
+    : RankOrder(context, call, ceil_div(longest_of(shares), chunk_bytes(context, call)),
                 [shares, length = chunk_bytes(context, call)](int owner, std::size_t k) -> ByteRange {
                   auto const& share = shares[static_cast<std::size_t>(owner)];
-                  auto const piece = shm::block_of(share.length, k, length);
+                  auto const piece = block_of(share.length, k, length);
                   return {share.offset + piece.first, piece.count};
                 }) {}
 

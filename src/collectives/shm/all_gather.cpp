@@ -4,7 +4,7 @@
 //   staged   1 synchronisation a block, writes B + n·B, reads B + n·B;
 //   fetched  2 synchronisations, reads and writes n·B: each rank pulls from the peers' private memory;
 //   direct   2 synchronisations, reads and writes n·B: each rank pulls from the peers' send buffers.
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 
 namespace weft::shm {

@@ -7,7 +7,7 @@
 //   part r of all.
 #include <algorithm>
 
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/shm/quiet_floats.hpp"
 #include "collectives/shm/shm_backend.hpp"
 

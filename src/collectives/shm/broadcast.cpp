@@ -4,7 +4,7 @@
 //   direct     1 synchronisation, then 1 between the root and each other rank: the root writes the first B / n to
 //              every other rank, which reads the rest from the root: each rank moves B (n - 1) / n;
 //   fetched    the same between private buffers, by the kernel.
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 
 namespace weft::shm {

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <thread>
 
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/shm/peer_memory.hpp"
 #include "collectives/shm/shm_backend.hpp"
 #include "weft/error.hpp"

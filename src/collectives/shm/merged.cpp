@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 
 namespace weft::shm {

@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 #include "weft/error.hpp"
 

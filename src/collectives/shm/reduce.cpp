@@ -2,7 +2,7 @@
 //   fed      no synchronisation, unless who gives is many slots ahead: the others write B, the root reads n·B and
 //            writes B;
 //   and all algorithms of all_reduce, whose result the root alone keeps.
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 
 namespace weft::shm {

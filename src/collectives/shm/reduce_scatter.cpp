@@ -4,7 +4,7 @@
 //   swapped  1 synchronisation a block, two ranks: writes B, reads B, each from memory the other wrote last;
 //   staged   1 synchronisation a block, writes n·B + B, reads 2n·B;
 //   direct   2 synchronisations, reads n·B out of the peers' send buffers, writes B.
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 
 namespace weft::shm {

@@ -4,7 +4,7 @@
 //   direct   1 synchronisation, then the root waits for the others: gather's ranks write to the root's receive buffer,
 //            scatter's read the root's send buffer, all at once; the root alone would take as long as all together;
 //   fetched  the same with private buffers of the root's, by the kernel.
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 
 namespace weft::shm {

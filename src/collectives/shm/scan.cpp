@@ -1,7 +1,7 @@
 // scan and exscan over shared memory: rank r combines the contributions of ranks 0 to r (exscan: r − 1) itself.
 //   inline   1 synchronisation, B ≤ 56;
 //   staged   1 synchronisation a block: writes 2B, reads up to (n + 1)B.
-#include "collectives/shm/partition.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 
 namespace weft::shm {

@@ -8,12 +8,12 @@
 
 #include "collectives/backend.hpp"
 #include "collectives/explainer.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/shm/channel.hpp"
 #include "collectives/shm/cost_model.hpp"
 #include "collectives/shm/feeds.hpp"
 #include "collectives/shm/mailbox.hpp"
 #include "collectives/shm/muster.hpp"
-#include "collectives/shm/partition.hpp"
 #include "collectives/shm/peer_heaps.hpp"
 #include "collectives/shm/pull.hpp"
 #include "collectives/shm/reuse.hpp"

@@ -29,8 +29,6 @@ class Operators {
   [[nodiscard]] std::size_t of_event(std::size_t event) const { return of_event_[event]; }
   /// What a call of the runtime started on a device.
   [[nodiscard]] std::vector<std::size_t> const& launched_by(std::size_t event) const { return launched_[event]; }
-  /// What started it; kNothing where that is not told.
-  [[nodiscard]] std::size_t launcher_of(std::size_t device_event) const { return launcher_[device_event]; }
   /// For each collective's title the call that it carries out.
   [[nodiscard]] std::size_t call_of(std::size_t title) const { return call_of_[title]; }
   /// Whether it waits for all streams, or for one.

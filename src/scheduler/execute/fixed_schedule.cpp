@@ -88,7 +88,9 @@ Schedule program_schedule(OpGraph const& graph, CostModel const& model) {
 
 Schedule bucket_schedule(OpGraph const& graph, CostModel const& model, std::int64_t bytes) {
   check_graph(graph);
-  if (bytes < 1) throw Error(ErrorCode::invalid_argument, fmt::format("bucket_schedule: buckets of {} bytes", bytes));
+  if (bytes < 1)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("bucket_schedule: buckets of {} bytes; give 1 or more", bytes));
   Problem const unmerged(graph, model);
   Problem const problem(graph, model, buckets_of(unmerged, bytes));
   RunRules rules;

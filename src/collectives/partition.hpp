@@ -5,7 +5,7 @@
 
 #include "collectives/call.hpp"
 
-namespace weft::shm {
+namespace weft {
 
 /// A range of elements.
 struct Range {
@@ -46,4 +46,4 @@ struct Range {
   return (a + b - 1) / b;
 }
 
-}  // namespace weft::shm
+}  // namespace weft
