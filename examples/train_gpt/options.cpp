@@ -95,27 +95,72 @@ weft::OptimizerOptions with(OneOf one, Options const& options) {
   return one;
 }
 
-void add_unit_options(CLI::App& app, Options& options) {
-  app.add_option("--prefetch", options.prefetch, "zero3, hsdp: units gathered ahead of the one in use")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--gather-cap-mb", options.gather_cap_mb,
-                 "zero3, hsdp: most MiB of gathered units at a time (0: what --prefetch takes)")
-      ->check(within(0, 1 << 20))
-      ->capture_default_str();
-  app.add_flag("--keep-gathered", options.keep_gathered,
-               "zero3, hsdp: a unit stays from forward to backward if the cap allows");
-  app.add_option("--shard-size", options.shard_size,
-                 "hsdp: ranks in a group; divides their number (0: half of them, of an odd number none)")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
-  app.add_flag("--sum-by-group", options.sum_by_group,
-               "hsdp: gradients are averaged within groups first: less is sent between groups, other bits");
+CLI::Validator megabytes() {
+  return within(0.001, 65536.0);
 }
 
-void add_options(CLI::App& app, Options& options, std::string& link) {
-  CLI::Range const size(1, 1 << 20);
-  CLI::Validator const megabytes = within(0.001, 65536.0);
+constexpr int kMost = 1 << 20;
+
+void add_model_options(CLI::App& app, Options& options) {
+  app.add_option("--layers", options.model.layers, "transformer blocks")
+      ->check(CLI::Range(1, 1 << 14))
+      ->capture_default_str();
+  app.add_option("--width", options.model.width, "width of the residual stream")
+      ->check(CLI::Range(1, kMost))
+      ->capture_default_str();
+  app.add_option("--heads", options.model.heads, "attention heads; divides --width")
+      ->check(CLI::Range(1, kMost))
+      ->capture_default_str();
+  app.add_option("--seq", options.model.seq, "bytes per sequence")->check(CLI::Range(1, kMost))->capture_default_str();
+  app.add_option("--batch", options.batch, "sequences per step over all ranks")
+      ->check(CLI::Range(1, kMost))
+      ->capture_default_str();
+  app.add_option("--steps", options.steps, "optimizer steps in all")
+      ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "seed of weights, batches and sample")
+      ->check(within(0, 9007199254740992.0))
+      ->capture_default_str();
+  app.add_option("--data", options.data, "text to learn from (default: the texts in /usr/share/common-licenses)");
+}
+
+void add_optimizer_options(CLI::App& app, Options& options) {
+  app.add_option("--optimizer", options.optimizer, "adamw, adam, sgd (momentum 0.9), lamb, lion or adagrad")
+      ->check(CLI::IsMember({"adamw", "adam", "sgd", "lamb", "lion", "adagrad"}))
+      ->capture_default_str();
+  app.add_option("--lr", options.lr, "learning rate after warm-up")->check(within(1e-12, 1e3))->capture_default_str();
+  app.add_option("--weight-decay", options.weight_decay, "instead of the optimizer's default")->check(within(0, 1e3));
+  app.add_option("--warmup", options.warmup, "steps over which the learning rate rises")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("--decay", options.decay, "of the learning rate, to the last of --steps")
+      ->check(CLI::IsMember({"constant", "linear", "cosine", "inverse-sqrt"}))
+      ->capture_default_str();
+  app.add_option("--clip", options.clip, "scales gradients to at most this norm, over all ranks (0: no)")
+      ->check(within(0, 1e30))
+      ->capture_default_str();
+  app.add_option("--state", options.state, "of the optimizer: fp32, or 8bit in blocks")
+      ->check(CLI::IsMember({"fp32", "8bit"}))
+      ->capture_default_str();
+  app.add_option("--accumulate", options.accumulate,
+                 "passes per step and rank whose gradients add up before they are sent")
+      ->check(CLI::Range(1, kMost))
+      ->capture_default_str();
+  app.add_option(
+         "--precision", options.precision,
+         "of parameters and gradients: fp32, bf16, or fp16 with a loss scale; arithmetic and originals are fp32")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->capture_default_str();
+  app.add_option("--loss-scale", options.loss_scale,
+                 "loss scale of fp16 at the start (not of a resumed run); halves at an overflow")
+      ->check(within(1, 1e30))
+      ->capture_default_str();
+  app.add_option("--growth-interval", options.growth_interval, "steps without overflow after which it doubles")
+      ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str();
+}
+
+void add_rank_options(CLI::App& app, Options& options, std::string& link) {
   app.add_option("--ranks", options.ranks, "local ranks to fork (under mpirun: leave out)")
       ->check(CLI::Range(1, weft::kMostLocalRanks))
       ->capture_default_str();
@@ -125,34 +170,55 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
       ->capture_default_str();
   app.add_flag("--cuda-graph", options.cuda_graph,
                "--device cuda: from the second step on a step is one CUDA graph, which the host launches");
-  app.add_option("--layers", options.model.layers, "transformer blocks")
-      ->check(CLI::Range(1, 1 << 14))
-      ->capture_default_str();
-  app.add_option("--width", options.model.width, "width of the residual stream")->check(size)->capture_default_str();
-  app.add_option("--heads", options.model.heads, "attention heads; divides --width")
-      ->check(size)
-      ->capture_default_str();
-  app.add_option("--seq", options.model.seq, "bytes per sequence")->check(size)->capture_default_str();
-  app.add_option("--batch", options.batch, "sequences per step over all ranks")->check(size)->capture_default_str();
-  app.add_option("--steps", options.steps, "optimizer steps in all")
-      ->check(CLI::Range(1, 1 << 30))
-      ->capture_default_str();
-  app.add_option("--lr", options.lr, "learning rate after warm-up")->check(within(1e-12, 1e3))->capture_default_str();
-  app.add_option("--seed", options.seed, "seed of weights, batches and sample")
-      ->check(within(0, 9007199254740992.0))
-      ->capture_default_str();
-  app.add_option("--data", options.data, "text to learn from (default: the texts in /usr/share/common-licenses)");
   app.add_option("--link", link, "emulated link, as 20us:2GB/s, or auto: communication of about half the compute time");
+  app.add_option("--strategy", options.strategy,
+                 "ddp: every rank keeps all; zero1: optimizer states are sharded; zero2: gradients too; zero3: "
+                 "parameters too; hsdp: as zero3 within groups of ranks, which are replicas")
+      ->check(CLI::IsMember({"ddp", "zero1", "zero2", "zero3", "hsdp"}))
+      ->capture_default_str();
+  app.add_flag("--recompute", options.recompute,
+               "keep only each block's input, and compute the rest again in backward");
+  app.add_option_function<std::string>(
+      "--memory-budget",
+      [&options](std::string const& text) {
+        auto const bytes = weft::parse_bytes(text);
+        if (!bytes || *bytes == 0) {
+          throw CLI::ValidationError("--memory-budget", fmt::format("{} is no size, as 512M or 2G", text));
+        }
+        options.memory_budget = *bytes;
+      },
+      "ends the run where a rank would need more memory (e.g. 512M), saying what for");
+}
+
+void add_unit_options(CLI::App& app, Options& options) {
+  app.add_option("--prefetch", options.prefetch, "zero3, hsdp: units gathered ahead of the one in use")
+      ->check(CLI::Range(0, kMost))
+      ->capture_default_str();
+  app.add_option("--gather-cap-mb", options.gather_cap_mb,
+                 "zero3, hsdp: most MiB of gathered units at a time (0: what --prefetch takes)")
+      ->check(within(0, kMost))
+      ->capture_default_str();
+  app.add_flag("--keep-gathered", options.keep_gathered,
+               "zero3, hsdp: a unit stays from forward to backward if the cap allows");
+  app.add_option("--shard-size", options.shard_size,
+                 "hsdp: ranks in a group; divides their number (0: half of them, of an odd number none)")
+      ->check(CLI::Range(0, kMost))
+      ->capture_default_str();
+  app.add_flag("--sum-by-group", options.sum_by_group,
+               "hsdp: gradients are averaged within groups first: less is sent between groups, other bits");
+}
+
+void add_bucket_options(CLI::App& app, Options& options) {
   app.add_option("--bucket-mb", options.bucket_mb, "cap of a gradient bucket in MiB")
-      ->check(megabytes)
+      ->check(megabytes())
       ->capture_default_str();
   app.add_option("--first-bucket-mb", options.first_bucket_mb, "cap of the first bucket in MiB")
-      ->check(megabytes)
+      ->check(megabytes())
       ->capture_default_str();
   app.add_option("--last-bucket-mb", options.last_bucket_mb,
                  "in MiB: near the end a bucket takes half of what is left, but this much at least; as --bucket-mb: "
                  "equal buckets to the end")
-      ->check(megabytes)
+      ->check(megabytes())
       ->capture_default_str();
   app.add_option("--bucket-policy", options.bucket_policy,
                  "caps: as above; optimal: so that the last bucket arrives first, by what the first step measures")
@@ -166,58 +232,25 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
       ->check(CLI::IsMember({"none", "bf16", "fp16"}))
       ->capture_default_str();
   app.add_flag("--error-feedback", options.error_feedback, "what --compress rounds away is added to the next step's");
-  app.add_option("--strategy", options.strategy,
-                 "ddp: every rank keeps all; zero1: optimizer states are sharded; zero2: gradients too; zero3: "
-                 "parameters too; hsdp: as zero3 within groups of ranks, which are replicas")
-      ->check(CLI::IsMember({"ddp", "zero1", "zero2", "zero3", "hsdp"}))
-      ->capture_default_str();
-  add_unit_options(app, options);
-  app.add_option(
-         "--precision", options.precision,
-         "of parameters and gradients: fp32, bf16, or fp16 with a loss scale; arithmetic and originals are fp32")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
-      ->capture_default_str();
-  app.add_option("--loss-scale", options.loss_scale,
-                 "loss scale of fp16 at the start (not of a resumed run); halves at an overflow")
-      ->check(within(1, 1e30))
-      ->capture_default_str();
-  app.add_option("--growth-interval", options.growth_interval, "steps without overflow after which it doubles")
-      ->check(CLI::Range(1, 1 << 30))
-      ->capture_default_str();
-  app.add_option("--optimizer", options.optimizer, "adamw, adam, sgd (momentum 0.9), lamb, lion or adagrad")
-      ->check(CLI::IsMember({"adamw", "adam", "sgd", "lamb", "lion", "adagrad"}))
-      ->capture_default_str();
-  app.add_option("--weight-decay", options.weight_decay, "instead of the optimizer's default")->check(within(0, 1e3));
-  app.add_option("--state", options.state, "of the optimizer: fp32, or 8bit in blocks")
-      ->check(CLI::IsMember({"fp32", "8bit"}))
-      ->capture_default_str();
-  app.add_option("--accumulate", options.accumulate,
-                 "passes per step and rank whose gradients add up before they are sent")
-      ->check(size)
-      ->capture_default_str();
-  app.add_option("--clip", options.clip, "scales gradients to at most this norm, over all ranks (0: no)")
-      ->check(within(0, 1e30))
-      ->capture_default_str();
-  app.add_flag("--recompute", options.recompute,
-               "keep only each block's input, and compute the rest again in backward");
-  app.add_option("--warmup", options.warmup, "steps over which the learning rate rises")
-      ->check(CLI::Range(0, 1 << 30))
-      ->capture_default_str();
-  app.add_option("--decay", options.decay, "of the learning rate, to the last of --steps")
-      ->check(CLI::IsMember({"constant", "linear", "cosine", "inverse-sqrt"}))
-      ->capture_default_str();
+}
+
+void add_report_options(CLI::App& app, Options& options) {
   app.add_flag("--compare", options.compare,
                "run the same steps also without overlap, without buckets and with blocking MPI");
-  app.add_option_function<std::string>(
-      "--memory-budget",
-      [&options](std::string const& text) {
-        auto const bytes = weft::parse_bytes(text);
-        if (!bytes || *bytes == 0) {
-          throw CLI::ValidationError("--memory-budget", fmt::format("{} is no size, as 512M or 2G", text));
-        }
-        options.memory_budget = *bytes;
-      },
-      "ends the run where a rank would need more memory (e.g. 512M), saying what for");
+  app.add_option("--compare-caps", options.compare_caps,
+                 "with --compare: instead, run the same steps with these caps of buckets in MiB")
+      ->check(megabytes())
+      ->take_all()
+      ->needs(app.get_option("--compare"));
+  app.add_option("--trace", options.trace, "write compute and communication intervals as Chrome/Perfetto JSON");
+  app.add_option("--report-json", options.report_json, "write every printed figure as JSON");
+  app.add_option("--sample", options.sample, "bytes of text to generate at the end")
+      ->check(CLI::Range(0, kMost))
+      ->capture_default_str();
+  app.add_option("--prompt", options.prompt, "what the generated text starts with")->capture_default_str();
+}
+
+void add_tuning_options(CLI::App& app, Options& options) {
   auto* autotune = app.add_flag("--autotune", options.autotune,
                                 "settings that do not change results (buckets, prefetch) are tried in the first steps, "
                                 "or taken from an earlier run")
@@ -226,18 +259,11 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
       ->check(within(0.0001, 1))
       ->needs(autotune)
       ->capture_default_str();
-  app.add_option("--trace", options.trace, "write compute and communication intervals as Chrome/Perfetto JSON");
-  app.add_option("--report-json", options.report_json, "write every printed figure as JSON");
+}
+
+void add_checkpoint_options(CLI::App& app, Options& options) {
   auto* compare = app.get_option("--compare");
-  app.add_option("--compare-caps", options.compare_caps,
-                 "with --compare: instead, run the same steps with these caps of buckets in MiB")
-      ->check(megabytes)
-      ->take_all()
-      ->needs(compare);
   app.add_option("--save", options.save, "write a checkpoint after the last step")->excludes(compare);
-  app.add_option("--resume", options.resume,
-                 "continue from a file of --save, or, at any number of ranks, from a folder of --checkpoint")
-      ->excludes(compare);
   auto* checkpoint =
       app.add_option("--checkpoint", options.checkpoint,
                      "folder for a sharded checkpoint, written while training goes on, after the last step")
@@ -248,35 +274,29 @@ void add_options(CLI::App& app, Options& options, std::string& link) {
   app.add_flag("--overwrite-checkpoint", options.overwrite_checkpoint,
                "even where --checkpoint's folder holds another run's")
       ->needs(checkpoint);
-  app.add_option("--sample", options.sample, "bytes of text to generate at the end")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--prompt", options.prompt, "what the generated text starts with")->capture_default_str();
+  app.add_option("--resume", options.resume,
+                 "continue from a file of --save, or, at any number of ranks, from a folder of --checkpoint")
+      ->excludes(compare);
 }
 
-/// Chapters of --help.
-void group_options(CLI::App& app) {
-  struct Group {
-    char const* name;
-    std::vector<char const*> options;
-  };
-  std::vector<Group> const groups{
-      {"Model and data", {"--layers", "--width", "--heads", "--seq", "--batch", "--steps", "--seed", "--data"}},
-      {"Optimizer",
-       {"--optimizer", "--lr", "--weight-decay", "--warmup", "--decay", "--clip", "--state", "--accumulate",
-        "--precision", "--loss-scale", "--growth-interval"}},
-      {"Ranks and memory",
-       {"--ranks", "--device", "--cuda-graph", "--link", "--strategy", "--prefetch", "--gather-cap-mb",
-        "--keep-gathered", "--shard-size", "--sum-by-group", "--recompute", "--memory-budget", "--autotune",
-        "--autotune-share"}},
-      {"Buckets (ddp, zero1, zero2)",
-       {"--bucket-mb", "--first-bucket-mb", "--last-bucket-mb", "--bucket-policy", "--schedule", "--compress",
-        "--error-feedback"}},
-      {"Checkpoints", {"--save", "--checkpoint", "--checkpoint-every", "--overwrite-checkpoint", "--resume"}},
-      {"What it prints", {"--compare", "--compare-caps", "--trace", "--report-json", "--sample", "--prompt"}}};
-  for (Group const& group : groups) {
-    for (char const* option : group.options) app.get_option(option)->group(group.name);
-  }
+/// A chapter of --help: what `add` adds.
+template <typename Add>
+void chapter(CLI::App& app, char const* title, Add add) {
+  auto const before = app.get_options().size();
+  add();
+  auto const all = app.get_options();
+  for (auto i = before; i < all.size(); ++i) all[i]->group(title);
+}
+
+void add_options(CLI::App& app, Options& options, std::string& link) {
+  chapter(app, "Model and data", [&] { add_model_options(app, options); });
+  chapter(app, "Optimizer", [&] { add_optimizer_options(app, options); });
+  chapter(app, "Ranks and memory", [&] { add_rank_options(app, options, link); });
+  chapter(app, "Units (zero3, hsdp)", [&] { add_unit_options(app, options); });
+  chapter(app, "Buckets (ddp, zero1, zero2)", [&] { add_bucket_options(app, options); });
+  chapter(app, "What it prints", [&] { add_report_options(app, options); });
+  chapter(app, "Settings tried", [&] { add_tuning_options(app, options); });
+  chapter(app, "Checkpoints", [&] { add_checkpoint_options(app, options); });
 }
 
 void check_schedule(Options const& options) {
@@ -426,7 +446,6 @@ std::optional<Options> parse_options(int argc, char const* const* argv, int& exi
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // "$usual --steps 3"
   app.allow_extras();                                                            // CLI11 would name them in reverse
   add_options(app, options, link);
-  group_options(app);
   exit_code = 0;
   try {
     app.parse(argc, argv);

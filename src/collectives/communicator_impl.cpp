@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <span>
 #include <thread>
@@ -328,8 +329,11 @@ Buffer Communicator::Impl::allocate(Call call) {
 
 void Communicator::Impl::abort(std::string const& reason) noexcept {
   if (process_ != process_number()) return;
-  backend_->abort(reason);
-  if (device_) device_->fail(ErrorCode::aborted, reason);
+  auto line = reason;  // errors are of one
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return c < ' '; }, ' ');
+  backend_->abort(line);
+  if (device_) device_->fail(ErrorCode::aborted, line);
 }
 
 void Communicator::Impl::throw_with_name(Error const& error) const {

@@ -128,7 +128,7 @@ TEST(Fault, AbortReachesEveryRank) {
   run_thread_ranks(3, [](Communicator& world) {
     if (world.rank() == 0) {
       std::this_thread::sleep_for(50ms);
-      world.abort("operator pressed stop");
+      world.abort("operator\npressed stop");
     }
     std::vector<float> a(10);
     try {

@@ -73,6 +73,14 @@ class Index(unittest.TestCase):
             for path in glob.glob(os.path.join(ROOT, pattern)):
                 self.assertIn(f"`{os.path.relpath(path, ROOT)}`", index)
 
+    def test_the_page_on_measuring_names_every_program(self):
+        page = read("perf/README.md")
+        programs = [path for path in glob.glob(os.path.join(ROOT, "perf/*.py")) if "__main__" in read(path)]
+        programs += glob.glob(os.path.join(ROOT, "perf/*.sh"))
+        self.assertGreater(len(programs), 20)
+        for path in programs:
+            self.assertIn(f"`{os.path.basename(path)}`", page)
+
     def test_names_nothing_that_is_gone(self):
         for name in re.findall(r"`((?:scripts|perf|tools)/[\w./]+)`", read("docs/README.md")):
             self.assertTrue(os.path.exists(os.path.join(ROOT, name)), name)
