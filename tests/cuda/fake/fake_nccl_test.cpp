@@ -13,6 +13,7 @@
 #include "collectives/device_access.hpp"
 #include "cuda/device_cases.hpp"
 #include "cuda/fake/on_fake_nccl.hpp"
+#include "cuda/fake/random_cases.hpp"
 #include "harness/ranks.hpp"
 #include "weft/error.hpp"
 #include "weft/event.hpp"
@@ -35,35 +36,11 @@ bool can_do(Case const& one) {
   return has_type && one.op <= ReduceOp::max;
 }
 
-void run_cases(FakeGpu const& gpu, Communicator& world, std::uint64_t seed, int cases) {
-  Arena arena(world, 16, std::size_t{1} << 18U, kGpu);
-  std::array const streams{gpu.make_stream(), gpu.make_stream(true)};
-  std::vector<std::unique_ptr<Attempt>> together;
-  for (int number = 0; number < cases; ++number) {
-    auto const one = make_case(seed, static_cast<std::uint64_t>(number), world.size());
-    // Fresh memory is freed when its case ends, which waits for the GPU: fine one by one.
-    if (!can_do(one) || (one.memory == Memory::fresh && one.count > 5000)) continue;
-    together.push_back(std::make_unique<Attempt>(world, one, arena, 2 * together.size()));
-    bool const grouped = one.seed % 3 == 0;
-    auto const choice = (one.seed >> 32U) % 3;
-    CollectiveOptions const how = choice < 2 ? CollectiveOptions{.stream = streams[choice]} : CollectiveOptions{};
-    if (grouped) {
-      Group group(world, how);
-      together.back()->issue({});
-      static_cast<void>(group.end());
-    } else {
-      together.back()->issue(how);
-    }
-    if (together.size() < 4) continue;
-    for (auto const& attempt : together) attempt->finish();
-    together.clear();
-  }
-  for (auto const& attempt : together) attempt->finish();
-}
-
 TEST_F(FakeNcclTest, EveryCallGivesTheSerialResult) {
   for (int const ranks : {1, 2, 3, 4}) {
-    run_ranks(ranks, [&](Communicator& world) { run_cases(gpu, world, 20 + static_cast<std::uint64_t>(ranks), 250); });
+    run_ranks(ranks, [&](Communicator& world) {
+      run_cases(gpu, world, {20 + static_cast<std::uint64_t>(ranks), 250, can_do});
+    });
   }
   for (auto const* name :
        {"ncclAllReduce", "ncclReduce", "ncclReduceScatter", "ncclAllGather", "ncclBroadcast", "ncclAlltoAll",

@@ -12,6 +12,7 @@
 #include "collectives/staged/staged_factory.hpp"
 #include "cuda/device_cases.hpp"
 #include "cuda/fake/on_fake_gpu.hpp"
+#include "cuda/fake/random_cases.hpp"
 #include "harness/ranks.hpp"
 #include "weft/error.hpp"
 #include "weft/group.hpp"
@@ -38,37 +39,12 @@ class FakeStagedTest : public OnFakeGpu {
   static BufferView on_gpu(std::vector<float>& values) { return {values.data(), values.size(), DataType::f32, kGpu}; }
 };
 
-void run_cases(FakeGpu const& gpu, Communicator& world, std::uint64_t seed, int cases) {
-  Arena arena(world, 16, std::size_t{1} << 18U, kGpu);
-  std::array const streams{gpu.make_stream(), gpu.make_stream(true)};
-  std::vector<std::unique_ptr<Attempt>> together;
-  for (int number = 0; number < cases; ++number) {
-    auto const one = make_case(seed, static_cast<std::uint64_t>(number), world.size());
-    // Fresh memory is freed when its case ends, which waits for the GPU: fine one by one.
-    if (one.memory == Memory::fresh && one.count > 5000) continue;
-    together.push_back(std::make_unique<Attempt>(world, one, arena, 2 * together.size()));
-    bool const grouped = one.seed % 3 == 0;
-    auto const choice = (one.seed >> 32U) % 3;
-    CollectiveOptions const how = choice < 2 ? CollectiveOptions{.stream = streams[choice]} : CollectiveOptions{};
-    if (grouped) {
-      Group group(world, how);
-      together.back()->issue({});
-      static_cast<void>(group.end());
-    } else {
-      together.back()->issue(how);
-    }
-    if (together.size() < 4) continue;
-    for (auto const& attempt : together) attempt->finish();
-    together.clear();
-  }
-  for (auto const& attempt : together) attempt->finish();
-}
-
 TEST_F(FakeStagedTest, EveryCallGivesTheSerialResult) {
   for (int const ranks : {1, 2, 3, 4}) {
     for (std::size_t const chunk : {std::size_t{2048}, std::size_t{1} << 16U}) {
-      run(ranks, chunk,
-          [&](Communicator& world) { run_cases(gpu, world, 70 + static_cast<std::uint64_t>(ranks) + chunk, 120); });
+      run(ranks, chunk, [&](Communicator& world) {
+        run_cases(gpu, world, {70 + static_cast<std::uint64_t>(ranks) + chunk, 120});
+      });
     }
   }
   EXPECT_GT(gpu.count("cudaMemcpy2DAsync"), 50U);

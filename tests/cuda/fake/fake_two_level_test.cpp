@@ -13,6 +13,7 @@
 #include "collectives/two_level/two_level_factory.hpp"
 #include "cuda/device_cases.hpp"
 #include "cuda/fake/on_fake_nccl.hpp"
+#include "cuda/fake/random_cases.hpp"
 #include "harness/ranks.hpp"
 #include "weft/error.hpp"
 #include "weft/group.hpp"
@@ -53,37 +54,13 @@ bool is_near_the_reference(Case const& one) {
   return (one.op == ReduceOp::sum || one.op == ReduceOp::avg) && one.values == Values::whole;
 }
 
-void run_cases(FakeGpu const& gpu, Communicator& world, std::uint64_t seed, int cases) {
-  Arena arena(world, 16, std::size_t{1} << 18U, kGpu);
-  std::array const streams{gpu.make_stream(), gpu.make_stream(true)};
-  std::vector<std::unique_ptr<Attempt>> together;
-  for (int number = 0; number < cases; ++number) {
-    auto const one = make_case(seed, static_cast<std::uint64_t>(number), world.size());
-    // Fresh memory is freed when its case ends, which waits for the GPU: fine one by one.
-    if (!is_near_the_reference(one) || (one.memory == Memory::fresh && one.count > 5000)) continue;
-    together.push_back(std::make_unique<Attempt>(world, one, arena, 2 * together.size(), true));
-    bool const grouped = one.seed % 3 == 0;
-    auto const choice = (one.seed >> 32U) % 3;
-    CollectiveOptions const how = choice < 2 ? CollectiveOptions{.stream = streams[choice]} : CollectiveOptions{};
-    if (grouped) {
-      Group group(world, how);
-      together.back()->issue({});
-      static_cast<void>(group.end());
-    } else {
-      together.back()->issue(how);
-    }
-    if (together.size() < 4) continue;
-    for (auto const& attempt : together) attempt->finish();
-    together.clear();
-  }
-  for (auto const& attempt : together) attempt->finish();
-}
-
 TEST_F(FakeTwoLevelTest, EveryCallGivesTheSerialResultHoweverRanksArePlaced) {
   for (std::string const hosts : {"aaaa", "aabb", "abab", "abba", "abcd", "aab", "aabbcc"}) {
     for (std::size_t const chunk : {std::size_t{2048}, std::size_t{1} << 16U}) {
       SCOPED_TRACE(hosts);
-      run(hosts, chunk, [&](Communicator& world) { run_cases(gpu, world, 90 + hosts.size() + chunk, 100); });
+      run(hosts, chunk, [&](Communicator& world) {
+        run_cases(gpu, world, {90 + hosts.size() + chunk, 100, is_near_the_reference, true});
+      });
     }
   }
 }
@@ -142,7 +119,11 @@ TEST_F(FakeTwoLevelTest, WhereNcclSpansTheHostsItDoesAllOfIt) {
   run(
       "aabb", 4096, [](Communicator& world) { expect_as_on_host(world, kGpu); }, {}, true);
   run(
-      "aabc", 4096, [&](Communicator& world) { run_cases(gpu, world, 4711, 100); }, {}, true);
+      "aabc", 4096,
+      [&](Communicator& world) {
+        run_cases(gpu, world, {4711, 100, is_near_the_reference, true});
+      },
+      {}, true);
   gpu.forget_calls();
   run(
       "abcd", 4096,
