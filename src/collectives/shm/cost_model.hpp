@@ -61,7 +61,7 @@ inline constexpr std::size_t kLongBytes = std::size_t{1} << 20;
 /// What stands for all of private_long, from more than half of it on.
 inline constexpr std::size_t kPrivateBytes = std::size_t{2} << 20;
 /// Whose costs in private_long stand for those of `collective`: where one rank only gives, or gets, the same copies
-/// take as long, and one of them can be timed as often as there is time for.
+/// take about as long (docs/decisions/0003), and one of them can be timed well in the time that there is.
 [[nodiscard]] constexpr Collective stand_in(Collective collective) noexcept {
   auto const is_rooted = collective == Collective::broadcast || collective == Collective::scatter;
   return is_rooted ? Collective::gather : collective;

@@ -25,7 +25,7 @@ int calls_per_round(Experiment const& one) noexcept {
 }
 
 /// Calls before those that count, which meet buffers as other experiments have left them: the kernel comes to its full
-/// speed with a process's pages in its third copy.
+/// speed with a process's pages only in its third copy, or later.
 int calls_before(Experiment const& one) noexcept {
   if (one.bytes >= kCalledOnce) return 0;
   return is_symmetric(one.place) ? 1 : 4;
@@ -138,10 +138,10 @@ Laboratory::Times Laboratory::time_calls(Experiment const& one, bool idle) {
 
 /// The loop without the call is the same for all calls of a size, and timed no more than it takes to be sure.
 void Laboratory::time_idle(Experiment const& one) {
-  auto const is_long = one.bytes >= kLongCall;
-  int const times = is_long ? 1 : 3;
+  int const times = calls_before(one) > 1 ? 1 : 3;
   auto& idle = idle_[{one.bytes, result_of(one)}];
-  if (idle.times++ < times) idle.ns = std::min(idle.ns, is_long ? time_calls(one, true).loop_ns : time_loop(one, true));
+  if (idle.times++ < times)
+    idle.ns = std::min(idle.ns, one.bytes >= kLongCall ? time_calls(one, true).loop_ns : time_loop(one, true));
 }
 
 Sample Laboratory::loop(Experiment const& one, double synchronisation_ns) const noexcept {
