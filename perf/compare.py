@@ -11,7 +11,8 @@ disturbance. Barriers tell how far apart the cores lie, which changes while a vi
 barriers are within 1.3 times of one another, at the distance at which most libraries and sizes were met, and rounds go
 on, up to four times as many, until all were met twice there. The best of what counts is the library's figure; sizes of
 a library that never counted are marked with * and judged by the round that comes nearest.
---bars judges Weft against the best other library of each size.
+--bars judges Weft against the best other library of each size, and says what the ratios would be were every call as
+fast as the machine's limit (the column of --limit): a bar above that is out of anybody's reach.
 Exit code: 0; 1 when a bar is missed; 2 when nothing could be measured.
 """
 import argparse
@@ -197,7 +198,8 @@ def summary(lines):
         first = group[0]
         result.append({key: first[key] for key in ("library", "version", "op", "memory", "ranks", "bytes")}
                       | {"time_us": best(group, "call_us"), "cost_us": best(group, "cost_us"), "rounds": len(group),
-                         "barrier_us": barrier, "counted": any(first is line for line in counted)})
+                         "barrier_us": barrier, "counted": any(first is line for line in counted)}
+                      | ({"limit_us": best(group, "limit_us")} if "limit_us" in first else {}))
     return result
 
 
@@ -234,6 +236,16 @@ def ratios_of(rows, weft, figure):
         if not row["library"].startswith("weft") and not math.isnan(row[figure]):
             theirs[row["bytes"]] = min(theirs.get(row["bytes"], math.inf), row[figure])
     return {size: theirs[size] / ours[size] for size in ours if size in theirs}
+
+
+def print_limit(rows):
+    """What ratios calls would have that take no longer than this machine's limit."""
+    limits = [{**row, "library": "weft limit", "time_us": row["limit_us"]} for row in rows if row.get("limit_us", 0) > 0]
+    ratios = ratios_of(limits + [row for row in rows if not row["library"].startswith("weft")], "weft limit", "time_us")
+    if ratios:
+        lowest = min(ratios, key=ratios.get)
+        print(f"AT THE LIMIT: {rows[0]['op']}, {rows[0]['ranks']} ranks, call: lowest ratio ({lowest} bytes) "
+              f"{ratios[lowest]:.2f}, geometric mean {geometric_mean(list(ratios.values())):.2f}")
 
 
 def judge(rows):
@@ -290,6 +302,7 @@ def main():
             print_table(rows, "cost_us")
             if options.bars:
                 good = judge(rows) and good
+                print_limit(rows)
     if not everything:
         print("compare: nothing could be measured", file=sys.stderr)
         return 2

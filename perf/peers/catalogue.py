@@ -118,7 +118,7 @@ def weft(setup, memory):
         factor = sizes[1] // sizes[0] if len(sizes) > 1 else 2
         command = [program, "-t", str(ranks), "-b", str(sizes[0]), "-e", str(sizes[-1]), "-f", str(factor), "-n",
                    str(iterations), "-c", "1", "--in-place", "0", "--memory", memory, "--rounds", str(rounds), "--json",
-                   "/dev/stdout"]
+                   "/dev/stdout"] + (["--limit"] if memory == "symmetric" else [])
         return command, environment()
 
     library.launch = launch
