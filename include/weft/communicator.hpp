@@ -78,7 +78,7 @@ struct CommunicatorOptions {
 
 struct CollectiveOptions {
   std::optional<Stream> stream{};                      ///< absent: runs inline and returns when done
-  std::optional<std::chrono::milliseconds> timeout{};  ///< absent: the communicator's
+  std::optional<std::chrono::milliseconds> timeout{};  ///< 1 ms to a year, see is_timeout(); absent: the communicator's
   /// What the call is about, part of its contract on every back end: ranks whose tags differ made different calls, as
   /// with other counts. 0 is the tag of calls that have none. Calls with a tag run by themselves within groups and on
   /// fused streams. Those with unequal parts mix it with a fingerprint of their parts, which messages show in its

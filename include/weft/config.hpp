@@ -28,6 +28,14 @@ enum class DeviceBackendKind {
 /// Its name as WEFT_DEVICE_BACKEND takes it.
 [[nodiscard]] std::string_view to_string(DeviceBackendKind kind) noexcept;
 
+/// Time limits lie between these; now plus the longest is a point in time that clocks can tell.
+inline constexpr std::chrono::milliseconds kShortestTimeout{1};
+inline constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(365 * 24);
+
+[[nodiscard]] constexpr bool is_timeout(std::chrono::milliseconds limit) noexcept {
+  return limit >= kShortestTimeout && limit <= kLongestTimeout;
+}
+
 /// Everything WEFT_* environment variables can set, read once and passed in. docs/configuration.md lists them all.
 struct Config {
   std::chrono::milliseconds timeout{

@@ -9,7 +9,7 @@ namespace weft {
 /// What kind of failure an Error reports.
 enum class ErrorCode {
   invalid_argument,  ///< the caller's mistake; nothing was sent, unless the call says otherwise
-  mismatch,          ///< ranks made different calls; on hosts what differs was not consumed
+  mismatch,          ///< ranks made different calls; of host memory, nothing of those was used
   peer_lost,         ///< a rank died or left before reaching a collective
   timeout,           ///< a rank did not reach a collective in time
   aborted,           ///< abort() was called here or on a peer

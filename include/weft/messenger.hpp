@@ -59,8 +59,8 @@ class Messenger {
   Messenger(Messenger const&) = delete;
   Messenger& operator=(Messenger const&) = delete;
 
-  /// Sends to rank `to` (this rank too). Completes once the buffer may be reused. `timeout`: the communicator's when
-  /// absent. @throws Error{invalid_argument} before anything is sent.
+  /// Sends to rank `to` (this rank too). Completes once the buffer may be reused. `timeout`: see
+  /// is_timeout(); the communicator's when absent. @throws Error{invalid_argument} before anything is sent.
   Request send(ConstBufferView const& buffer, int to, int tag = 0,
                std::optional<std::chrono::milliseconds> timeout = {});
 

@@ -440,9 +440,10 @@ Call Validator::allocate(std::size_t count, DataType dtype, Device device) const
 
 void Validator::reject_options(std::string_view function, bool is_message, CollectiveOptions const& how,
                                Device device) const {
-  if (how.timeout && how.timeout->count() < 0) {
+  if (how.timeout && !is_timeout(*how.timeout)) {
     fail(ErrorCode::invalid_argument, function, is_message,
-         fmt::format("the timeout is {} ms; it cannot be negative", how.timeout->count()));
+         fmt::format("the timeout is {} ms; give one from 1 ms to a year, or none for the communicator's",
+                     how.timeout->count()));
   }
   auto const on = to_string(how.stream->device());
   if (device.type == DeviceType::cpu) {

@@ -8,6 +8,7 @@
 #include "collectives/call.hpp"
 #include "weft/buffer.hpp"
 #include "weft/communicator.hpp"
+#include "weft/config.hpp"
 #include "weft/error.hpp"
 #include "weft/reduction.hpp"
 
@@ -99,7 +100,7 @@ struct Validator {
                    bool written) const;
   void check_count(Operation operation, char const* what, std::size_t count, std::size_t wanted) const;
   [[nodiscard]] static bool are_good(CollectiveOptions const& how, Device device) {
-    return !(how.timeout && how.timeout->count() < 0) && !(how.stream && how.stream->device() != device);
+    return !(how.timeout && !is_timeout(*how.timeout)) && !(how.stream && how.stream->device() != device);
   }
   [[noreturn]] void reject_options(std::string_view function, bool is_message, CollectiveOptions const& how,
                                    Device device) const;

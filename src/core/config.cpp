@@ -139,9 +139,7 @@ Wrong wrong_if(bool wrong, std::string value) {
 }
 
 Wrong wrong_timeout(Config const& config) {
-  // The upper limit keeps now + timeout representable.
-  bool const good = config.timeout >= std::chrono::milliseconds(1) && config.timeout <= std::chrono::hours(8760);
-  return wrong_if(!good, fmt::format("{}ms", config.timeout.count()));
+  return wrong_if(!is_timeout(config.timeout), fmt::format("{}ms", config.timeout.count()));
 }
 
 Wrong wrong_level(Config const& config) {

@@ -35,7 +35,7 @@ constinit thread_local Freeing const* innermost = nullptr;
 /// What suits programs that do not know of Weft, where the environment says nothing else.
 Config adapted(Config config) {
   // They may compute for hours between collectives: a rank waits as long as MPI would.
-  if (std::getenv("WEFT_TIMEOUT") == nullptr) config.timeout = std::chrono::hours(8760);
+  if (std::getenv("WEFT_TIMEOUT") == nullptr) config.timeout = kLongestTimeout;
   // With a core for every rank a wait polls as long as they are used to: a rank that fell asleep is late for the next
   // call.
   int ranks = 0;

@@ -119,8 +119,11 @@ void add_other_mistakes(std::vector<Mistake>& all) {
   all.push_back({"a stream of a device", everywhere,
                  [](A& a, F const&, int) { a.options.stream = Stream(std::make_shared<ForeignStream>()); },
                  "CPU stream", ErrorCode::unsupported});
-  all.push_back({"negative timeout", everywhere,
-                 [](A& a, F const&, int) { a.options.timeout = std::chrono::milliseconds(-1); }, "-1 ms"});
+  for (auto const ms : {std::int64_t{-1}, std::int64_t{0}, std::chrono::milliseconds::max().count()}) {
+    all.push_back({fmt::format("a timeout of {} ms", ms), everywhere,
+                   [ms](A& a, F const&, int) { a.options.timeout = std::chrono::milliseconds(ms); },
+                   fmt::format("the timeout is {} ms", ms)});
+  }
 }
 
 void add_reduction_mistakes(std::vector<Mistake>& all) {

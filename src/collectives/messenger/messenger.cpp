@@ -54,6 +54,7 @@ Messenger::Request Messenger::send(ConstBufferView const& buffer, int to, int ta
   auto const& communicator = *impl_->communicator;
   communicator.check_process("send");
   auto call = communicator.validator.send(buffer, to);
+  communicator.validator.check_options(call, {.timeout = timeout});
   Message const message{
       .direction = Message::Direction::send,
       .dtype = buffer.dtype,
@@ -68,6 +69,7 @@ Messenger::Request Messenger::receive(BufferView const& buffer, int from, int ta
   auto const& communicator = *impl_->communicator;
   communicator.check_process("recv");
   auto call = communicator.validator.recv(buffer, from == kAnyRank ? 0 : from);
+  communicator.validator.check_options(call, {.timeout = timeout});
   Message const message{.direction = Message::Direction::receive,
                         .dtype = buffer.dtype,
                         .peer = from,

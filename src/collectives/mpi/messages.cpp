@@ -210,7 +210,7 @@ std::unique_ptr<Transit> MpiBackend::begin(Call const& call, Message const& mess
 void MpiBackend::await(Call const& call, std::function<bool()> const& ready) {
   channel_.throw_if_failed();
   auto unlimited = call;
-  unlimited.timeout = std::chrono::hours(24 * 365);
+  unlimited.timeout = kLongestTimeout;
   int const nobody_else = rank();
   channel_.await(unlimited, ready, nobody_else);
 }
