@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstring>
 #include <new>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "collectives/shm/doorbell.hpp"
@@ -22,10 +26,6 @@ std::size_t slot_bytes_for(int size) noexcept {
   auto const lanes = static_cast<std::size_t>(std::max(1, size * (size - 1)));
   return std::clamp(kMemory / lanes / Mailbox::kSlots / kLinePair * kLinePair, kLeastSlot, kMostSlot);
 }
-
-}  // namespace
-
-namespace {
 
 /// Which messages go in order: those of one direction to or from one peer.
 std::size_t queue_of(Message const& message) noexcept {
@@ -159,73 +159,124 @@ void Mailbox::throw_if_contradicted(Call const& call, Message const& message) co
                           describe(call), channel_.name_of(from), channel_.name_of(to)));
 }
 
-void Mailbox::transfer(Call const& call, std::span<Message const> messages) {
-  constexpr std::size_t kFew = 4;
-  std::array<Progress, kFew> few{};
-  std::vector<Progress> many(messages.size() > kFew ? messages.size() : 0);
-  auto const progress = many.empty() ? std::span(few).first(messages.size()) : std::span(many);
-  // Messages of one direction and peer move in order: of many, only the first unfinished one of each is looked at.
-  std::vector<std::vector<std::size_t>> later(many.empty() ? 0 : 2 * static_cast<std::size_t>(channel_.size()));
-  for (std::size_t i = messages.size(); i-- > 0 && !later.empty();) later[queue_of(messages[i])].push_back(i);
-  std::array<std::size_t, kFew> few_heads{};
-  std::vector<std::size_t> many_heads;
-  for (auto& queue : later) {
-    if (queue.empty()) continue;
-    many_heads.push_back(queue.back());
-    queue.pop_back();
-  }
-  for (std::size_t i = 0; i < few.size(); ++i) few_heads[i] = i;
-  auto heads = many.empty() ? std::span(few_heads).first(messages.size()) : std::span(many_heads);
-  /// What follows a message that has moved, in its place among the heads; else the last head takes it.
-  auto const replace = [&](std::size_t& head) {
-    if (!later.empty() && !later[queue_of(messages[head])].empty()) {
-      auto& queue = later[queue_of(messages[head])];
-      head = queue.back();
-      queue.pop_back();
+/// The messages of a transfer that are looked at: of those of one direction and peer, which move in order, the first
+/// that has not moved. Of a few messages all are, and nothing is allocated.
+class Mailbox::Fronts {
+ public:
+  Fronts(std::span<Message const> messages, int ranks) : messages_(messages) {
+    if (messages.size() <= kFew) {
+      for (std::size_t i = 0; i < kFew; ++i) few_[i] = i;
+      fronts_ = std::span(few_).first(messages.size());
+      progress_ = few_progress_;
       return;
     }
-    head = heads.back();
-    heads = heads.first(heads.size() - 1);
-  };
-  auto const advance_all = [&] {
+    many_progress_.resize(messages.size());
+    progress_ = many_progress_;
+    later_.resize(2 * static_cast<std::size_t>(ranks));
+    for (std::size_t i = messages.size(); i-- > 0;) later_[queue_of(messages[i])].push_back(i);
+    for (auto& queue : later_) {
+      if (!queue.empty()) many_.push_back(take(queue));
+    }
+    fronts_ = many_;
+  }
+  Fronts(Fronts const&) = delete;
+  Fronts& operator=(Fronts const&) = delete;
+
+  [[nodiscard]] bool empty() const noexcept { return fronts_.empty(); }
+
+  /// Moves what can be moved now; true when anything moved.
+  bool advance(Mailbox& mailbox, Call const& call) {
     bool moved = false;
-    for (std::size_t h = 0; h < heads.size();) {
-      auto const i = heads[h];
-      moved = advance(call, messages[i], progress[i]) || moved;
-      progress[i].done ? replace(heads[h]) : static_cast<void>(++h);
+    for (std::size_t f = 0; f < fronts_.size();) {
+      auto const i = fronts_[f];
+      moved = mailbox.advance(call, messages_[i], progress_[i]) || moved;
+      progress_[i].done ? replace(fronts_[f]) : static_cast<void>(++f);
     }
     return moved;
-  };
-  auto const done = [&] { return heads.empty(); };
-  auto const ready = [&] {
-    return std::any_of(heads.begin(), heads.end(),
-                       [&](std::size_t i) { return can_advance(messages[i], progress[i]); });
-  };
+  }
 
-  auto& bell = this->bell(channel_.rank());
-  auto const& patience = channel_.patience(call);
-  auto deadline = std::chrono::steady_clock::time_point::max();
-  auto nap = kFirstNap;
-  int idle = 0;
-  while (!done()) {
-    if (advance_all()) {
-      idle = 0;
-      continue;
+  [[nodiscard]] bool can_advance(Mailbox const& mailbox) const noexcept {
+    return std::any_of(fronts_.begin(), fronts_.end(),
+                       [&](std::size_t i) { return mailbox.can_advance(messages_[i], progress_[i]); });
+  }
+
+  template <typename Body>
+  void for_each_peer(Body const& body) const {
+    for (std::size_t const i : fronts_) body(messages_[i].peer);
+  }
+
+ private:
+  static constexpr std::size_t kFew = 4;
+
+  [[nodiscard]] static std::size_t take(std::vector<std::size_t>& queue) {
+    auto const first = queue.back();
+    queue.pop_back();
+    return first;
+  }
+  /// What follows a message that has moved takes its place; else the last of the fronts does.
+  void replace(std::size_t& front) {
+    auto* const queue = later_.empty() ? nullptr : &later_[queue_of(messages_[front])];
+    if (queue != nullptr && !queue->empty()) {
+      front = take(*queue);
+      return;
     }
-    if (++idle <= patience.spins) continue;
-    if (idle <= patience.spins + patience.yields) {
-      if (!yielder_.yield()) idle = patience.spins + patience.yields;
-      continue;
+    front = fronts_.back();
+    fronts_ = fronts_.first(fronts_.size() - 1);
+  }
+
+  std::span<Message const> messages_;
+  std::span<Progress> progress_;  // of each message
+  std::span<std::size_t> fronts_;
+  std::vector<std::vector<std::size_t>> later_;  // by queue_of(), the next last
+  std::array<Progress, kFew> few_progress_{};
+  std::array<std::size_t, kFew> few_{};
+  std::vector<Progress> many_progress_;
+  std::vector<std::size_t> many_;
+};
+
+/// A wait on this rank's bell, between looks at what it waits for: polls, then yields, then sleeps.
+class Mailbox::Wait {
+ public:
+  Wait(Mailbox& mailbox, Patience const& patience) : mailbox_(mailbox), patience_(patience) {}
+
+  void begin_again() noexcept { looks_ = 0; }
+
+  /// One turn; true when it slept, which it does unless `ready()`.
+  template <typename Ready>
+  bool once(Ready const& ready) {
+    if (++looks_ <= patience_.spins) return false;
+    if (looks_ <= patience_.spins + patience_.yields) {
+      if (!mailbox_.yielder_.yield()) looks_ = patience_.spins + patience_.yields;
+      return false;
     }
-    if (deadline == std::chrono::steady_clock::time_point::max()) {
-      deadline = std::chrono::steady_clock::now() + call.timeout;
-    }
+    auto& bell = mailbox_.bell(mailbox_.channel_.rank());
     auto const rung = bell.rung.load();
     bell.sleepers.fetch_add(1);
-    if (!ready()) sleep_until_rung(bell.rung, rung, nap);
+    auto const sleeps = !ready();
+    if (sleeps) sleep_until_rung(bell.rung, rung, std::exchange(nap_, kNap));
     bell.sleepers.fetch_sub(1);
-    nap = kNap;
-    for (std::size_t h = 0; h < heads.size(); ++h) channel_.examine(call, messages[heads[h]].peer, ready, deadline);
+    return sleeps;
+  }
+
+ private:
+  Mailbox& mailbox_;
+  Patience const& patience_;
+  std::chrono::nanoseconds nap_ = kFirstNap;
+  int looks_ = 0;
+};
+
+void Mailbox::transfer(Call const& call, std::span<Message const> messages) {
+  Fronts fronts(messages, channel_.size());
+  Wait wait(*this, channel_.patience(call));
+  auto const ready = [&] { return fronts.can_advance(*this); };
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+  while (!fronts.empty()) {
+    if (fronts.advance(*this, call)) {
+      wait.begin_again();
+    } else if (wait.once(ready)) {
+      if (!deadline) deadline = std::chrono::steady_clock::now() + call.timeout;
+      fronts.for_each_peer([&](int peer) { channel_.examine(call, peer, ready, *deadline); });
+    }
   }
 }
 
@@ -254,23 +305,9 @@ std::unique_ptr<Transit> Mailbox::begin(Call const& call, Message const& message
 }
 
 void Mailbox::await(Call const& call, std::function<bool()> const& ready) {
-  auto& bell = this->bell(channel_.rank());
-  auto const& patience = channel_.patience(call);
-  auto nap = kFirstNap;
-  for (int idle = 0; !ready(); ++idle) {
-    if (idle < patience.spins) continue;
-    if (idle < patience.spins + patience.yields) {
-      if (!yielder_.yield()) idle = patience.spins + patience.yields;
-      continue;
-    }
-    auto const rung = bell.rung.load();
-    bell.sleepers.fetch_add(1);
-    auto const come = ready();
-    if (!come) sleep_until_rung(bell.rung, rung, nap);
-    bell.sleepers.fetch_sub(1);
-    if (come) return;
-    nap = kNap;
-    channel_.throw_if_failed();
+  Wait wait(*this, channel_.patience(call));
+  while (!ready()) {
+    if (wait.once(ready)) channel_.throw_if_failed();
   }
 }
 

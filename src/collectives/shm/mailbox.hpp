@@ -62,6 +62,8 @@ class Mailbox {
     std::atomic<std::uint32_t> sleepers;
   };
   struct Progress;
+  class Fronts;
+  class Wait;
   class Letter;
 
   [[nodiscard]] Lane& lane(int from, int to) const noexcept;
