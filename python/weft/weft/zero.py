@@ -81,29 +81,14 @@ class ZeroOptimizer(torch.optim.Optimizer):
         autotune: int | bool | None = None,
         **options,
     ):
-        name = "ZeroOptimizer"
-        if stage not in (1, 2, 3):
-            raise ValueError(f"weft.{name}: stage is {stage}; it must be 1, 2 or 3")
-        if stage != 3 and shard_size != 0:
-            raise ValueError(f"weft.{name}: shard_size is of stage 3, and this is stage {stage}")
-        if stage == 3 and wait_by_unit:
-            raise ValueError(f"weft.{name}: wait_by_unit is of stages 1 and 2; stage 3 does nothing else")
-        if not isinstance(optimizer, type):
-            raise ValueError(
-                f"weft.{name}: optimizer is of type {type(optimizer).__name__}; give a class, such as weft.optim.AdamW, and its options as "
-                "arguments: lr=1e-3"
-            )
-        if not issubclass(optimizer, optim.FusedOptimizer) or optimizer is optim.Lamb:
-            raise ValueError(f"weft.{name}: {optimizer.__name__} cannot be sharded; take one of weft.optim's, but Lamb")
-        if max_norm is not None and not max_norm > 0:
-            raise ValueError(f"weft.{name}: max_norm is {max_norm}; it must be above 0")
+        self._check_arguments(optimizer, stage, shard_size, wait_by_unit, max_norm)
         self.module = module
         self.stage = stage
         device = replicas.device_of(module)
         self.process_group, group = replicas.group_of(process_group, device)
-        named = replicas.trained_parameters(module, name, optimizes=True)
+        named = replicas.trained_parameters(module, "ZeroOptimizer", optimizes=True)
         self._check_device(device, scaler, stage, find_unused_parameters)
-        replicas.check_alike(named, self.process_group, name)
+        replicas.check_alike(named, self.process_group, "ZeroOptimizer")
         # What checks and completes the options, and says what the library calls them; it never steps.
         self._rules = optimizer(groups if groups is not None else [p for _, p in named], **options)
         super().__init__(self._rules.param_groups, self._rules.defaults)
@@ -160,6 +145,24 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if self.tuning is not None:
             watched = weakref.ref(self.tuning)
             module.register_forward_pre_hook(lambda module, _: None if module.training or watched() is None else watched().skip())
+
+    @staticmethod
+    def _check_arguments(optimizer, stage, shard_size, wait_by_unit, max_norm):
+        if stage not in (1, 2, 3):
+            raise ValueError(f"weft.ZeroOptimizer: stage is {stage}; it must be 1, 2 or 3")
+        if stage != 3 and shard_size != 0:
+            raise ValueError(f"weft.ZeroOptimizer: shard_size is of stage 3, and this is stage {stage}")
+        if stage == 3 and wait_by_unit:
+            raise ValueError("weft.ZeroOptimizer: wait_by_unit is of stages 1 and 2; stage 3 does nothing else")
+        if not isinstance(optimizer, type):
+            raise ValueError(
+                f"weft.ZeroOptimizer: optimizer is of type {type(optimizer).__name__}; give a class, such as weft.optim.AdamW, and its options as "
+                "arguments: lr=1e-3"
+            )
+        if not issubclass(optimizer, optim.FusedOptimizer) or optimizer is optim.Lamb:
+            raise ValueError(f"weft.ZeroOptimizer: {optimizer.__name__} cannot be sharded; take one of weft.optim's, but Lamb")
+        if max_norm is not None and not max_norm > 0:
+            raise ValueError(f"weft.ZeroOptimizer: max_norm is {max_norm}; it must be above 0")
 
     @staticmethod
     def _check_device(device, scaler, stage, find_unused):
