@@ -52,15 +52,10 @@ void reduce(std::span<void* const> dsts, std::span<void const* const> srcs, std:
             Reducer const& how, Store store = Store::cached);
 
 /// The same of several ranges of `count` elements: `dsts` and `srcs` hold those of the first range, then as many of the
-/// second, and so on; what one range writes is in no other. They are read in turns, as a long range's pages are: for
-/// ranges too short for that.
+/// second, and so on; what one range writes is in no other. Several at a time are read in turns, as a long range's
+/// pages are: for ranges too short for that.
 void reduce_alike(std::size_t ranges, std::span<void* const> dsts, std::span<void const* const> srcs, std::size_t count,
                   DataType dtype, Reducer const& how, Store store = Store::cached);
-
-/// Pages to read in turns, of all sources together: prefetchers stop at page ends and follow 16 streams or more, but
-/// lines at one place of many pages fall into one set of the first cache. Measured with 12 ways (Sapphire Rapids, which
-/// gains by 16; Zen 5, which loses by more than 2) and 8 (an older EPYC, where 16 double the time of 4).
-[[nodiscard]] std::size_t pages_at_once() noexcept;
 
 /// memcpy, or the same past the caches. `dst` and `src` do not overlap. To a peer, whole lines are taken
 /// over without their contents where the processor has fast string moves: vector stores wait for each.

@@ -56,7 +56,11 @@ class Kernel {
 
   void run(std::size_t ranges, std::size_t count, bool streaming) const {
     std::size_t first = 0;
-    if constexpr (kEffort == Effort::tuned) first = ranges > 1 && !streaming ? blocks_in_turns(ranges, count) : 0;
+    if constexpr (kEffort == Effort::tuned) {
+      auto const together = pages_in_turns();
+      for (std::size_t k = 0; ranges > 1 && !streaming && k < ranges; k += together)
+        first = blocks_in_turns(k, std::min(together, ranges - k), count);
+    }
     for (std::size_t k = 0; k < ranges; ++k) run_from(first, range(k), count, streaming);
   }
 
@@ -74,11 +78,11 @@ class Kernel {
     if (i < count) partial(range, i, count - i);
   }
 
-  /// Reduces as many whole blocks of every range as there are; where it stopped.
-  std::size_t blocks_in_turns(std::size_t ranges, std::size_t count) const {
+  /// Reduces as many whole blocks of these ranges as there are; where it stopped.
+  std::size_t blocks_in_turns(std::size_t first, std::size_t ranges, std::size_t count) const {
     std::size_t const whole = count - count % (kBlockVectors * lanes());
     for (std::size_t i = 0; i < whole; i += kBlockVectors * lanes()) {
-      for (std::size_t k = 0; k < ranges; ++k) block<false>(range(k), i);
+      for (std::size_t k = first; k < first + ranges; ++k) block<false>(range(k), i);
     }
     return whole;
   }
@@ -96,7 +100,7 @@ class Kernel {
     }
     // Several pages at a time: hardware prefetchers stop at page ends, and follow several streams better than one.
     std::size_t const page = kPageBytes / sizeof(T);
-    std::size_t const pages = std::max<std::size_t>(1, pages_at_once() / sources());
+    std::size_t const pages = pages_in_turns();
     for (; i + pages * page <= count; i += pages * page) {
       for (std::size_t j = i; j < i + page; j += kBlockVectors * lanes()) {
         for (std::size_t k = 0; k < pages; ++k) block<false>(range, j + k * page);
@@ -109,6 +113,8 @@ class Kernel {
   static HWY_INLINE std::size_t lanes() { return hn::Lanes(D()); }
   HWY_INLINE std::size_t sources() const { return kSources != 0 ? kSources : n_srcs_; }
   HWY_INLINE std::size_t destinations() const { return kDestinations != 0 ? kDestinations : n_dsts_; }
+  /// Of every source.
+  HWY_INLINE std::size_t pages_in_turns() const { return std::max<std::size_t>(1, pages_at_once() / sources()); }
 
   /// Elements before every destination is aligned for streaming stores; SIZE_MAX when they are never aligned together.
   std::size_t elements_to_alignment(Range range) const {

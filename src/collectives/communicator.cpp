@@ -114,17 +114,22 @@ Buffer Communicator::allocate(std::size_t count, DataType dtype, Device device) 
 
 Work Communicator::all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
                               CollectiveOptions const& options) {
-  return live("all_reduce").run(impl_->validator.all_reduce(send, recv, how), &Backend::all_reduce, options);
+  auto& impl = live("all_reduce");
+  if (impl.extends_group(Operation::all_reduce, send, recv, how.op(), options)) return impl.group_work();
+  return impl.run(impl.validator.all_reduce(send, recv, how), &Backend::all_reduce, options);
 }
 
 Work Communicator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
                                   CollectiveOptions const& options) {
-  return live("reduce_scatter")
-      .run(impl_->validator.reduce_scatter(send, recv, how), &Backend::reduce_scatter, options);
+  auto& impl = live("reduce_scatter");
+  if (impl.extends_group(Operation::reduce_scatter, send, recv, how.op(), options)) return impl.group_work();
+  return impl.run(impl.validator.reduce_scatter(send, recv, how), &Backend::reduce_scatter, options);
 }
 
 Work Communicator::all_gather(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options) {
-  return live("all_gather").run(impl_->validator.all_gather(send, recv), &Backend::all_gather, options);
+  auto& impl = live("all_gather");
+  if (impl.extends_group(Operation::all_gather, send, recv, ReduceOp::sum, options)) return impl.group_work();
+  return impl.run(impl.validator.all_gather(send, recv), &Backend::all_gather, options);
 }
 
 Work Communicator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts,

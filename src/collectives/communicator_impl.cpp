@@ -72,7 +72,7 @@ Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveO
   call.timeout = timeout_of(how);
   if (group_) {
     check_in_group(call, how);
-    return group_->add(std::move(call), operation);
+    return group_->add(std::move(call), operation, how);
   }
   if (!call.is_on_host()) return run_on_device(std::move(call), how);
   if (fusion_) {

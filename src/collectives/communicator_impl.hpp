@@ -53,6 +53,13 @@ class Communicator::Impl {
     return {};
   }
 
+  /// Whether an open group has taken the call as one more like its last, see OpenGroup::extend().
+  [[nodiscard]] bool extends_group(weft::Operation operation, ConstBufferView const& send, BufferView const& recv,
+                                   ReduceOp op, CollectiveOptions const& how) {
+    return group_ && !busy_.load(std::memory_order_relaxed) && group_->extend(operation, send, recv, op, how);
+  }
+  [[nodiscard]] Work group_work() const { return Work{group_->state()}; }
+
   /// Up to two messages that complete together.
   Work transfer(Call&& call, std::optional<Message> send, std::optional<Message> recv, CollectiveOptions const& how);
   Buffer allocate(Call call);

@@ -6,12 +6,6 @@
 
 namespace weft {
 
-void GroupBuffers::Hull::add(Hull const& other) noexcept {
-  if (other.begin == other.end) return;
-  begin = begin == end ? other.begin : std::min(begin, other.begin);
-  end = std::max(end, other.end);
-}
-
 std::size_t GroupBuffers::sent(Contract const& contract, std::size_t bytes) const noexcept {
   auto const is_root = contract.root == static_cast<std::uint32_t>(rank_);
   auto const ranks = static_cast<std::size_t>(ranks_);
@@ -49,13 +43,11 @@ std::size_t GroupBuffers::received(Contract const& contract, std::size_t bytes) 
 }
 
 void GroupBuffers::note(Hull const& read, Hull const& written) noexcept {
-  if (calls_apart_) {
-    auto all = all_reads_;
-    all.add(all_writes_);
-    auto own = read;
-    own.add(written);
-    calls_apart_ = !all.touches(own);
-  }
+  auto all = all_reads_;
+  all.add(all_writes_);
+  auto own = read;
+  own.add(written);
+  calls_apart_ = calls_apart_ && !all.touches(own);
   writes_apart_ = writes_apart_ && !all_writes_.touches(written);
   all_reads_.add(read);
   all_writes_.add(written);

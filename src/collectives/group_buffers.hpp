@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -38,17 +39,20 @@ class GroupBuffers {
     std::uint32_t call;
     Operation operation;
   };
-  /// The smallest range that holds all that were added.
+  /// The smallest range that holds all that were added. Empty, it touches nothing and adds nothing.
   struct Hull {
-    std::byte const* begin = nullptr;
-    std::byte const* end = nullptr;
+    std::uintptr_t begin = UINTPTR_MAX;
+    std::uintptr_t end = 0;
 
     [[nodiscard]] bool touches(Hull const& other) const noexcept { return begin < other.end && other.begin < end; }
-    void add(Hull const& other) noexcept;
+    void add(Hull const& other) noexcept {
+      begin = std::min(begin, other.begin);
+      end = std::max(end, other.end);
+    }
   };
 
   [[nodiscard]] static Hull hull(void const* data, std::size_t bytes) noexcept {
-    auto const* const begin = static_cast<std::byte const*>(data);
+    auto const begin = reinterpret_cast<std::uintptr_t>(data);
     return bytes > 0 ? Hull{begin, begin + bytes} : Hull{};
   }
   /// Of calls with equal parts, `bytes` each or in all: what this rank's call reads and writes.

@@ -23,16 +23,6 @@ bool same_kind(Call const& a, Call const& b) noexcept {
   return x.operation == y.operation && x.dtype == y.dtype && x.reduce == y.reduce && x.root == y.root;
 }
 
-/// Lists of counts that differ agree here with a probability of 2^-32.
-std::uint32_t fingerprint(std::vector<Piece> const& pieces) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (auto const& piece : pieces) {
-    hash = (hash ^ piece.bytes) * 0x9e3779b97f4a7c15U;
-    hash ^= hash >> 29U;
-  }
-  return static_cast<std::uint32_t>(hash >> 32U);
-}
-
 std::size_t ranks_times(bool parts, std::size_t size) noexcept {
   return parts ? size : 1;
 }
@@ -51,7 +41,7 @@ Shape shape_of(Operation operation) noexcept {
 }
 
 MergedCall::MergedCall(Call&& first, Run operation, MergeLimits const& limits, std::uint32_t number)
-    : call_(std::move(first)), run_(operation), limits_(limits) {
+    : call_(std::move(first)), run_(operation), limits_(limits), element_(size_of(call_.contract.dtype)) {
   add(call_, number);
 }
 
@@ -76,24 +66,20 @@ bool MergedCall::merges(Call const& call) noexcept {
 }
 
 bool MergedCall::accepts(Call const& next) const noexcept {
-  return merges(next) && same_kind(call_, next) && pieces_.size() < Contract::Group::kMostCalls &&
-         next.bytes() <= limits_.each && pieces_.front().bytes <= limits_.each &&
-         bytes_ + next.bytes() <= limits_.together;
+  return merges(next) && same_kind(call_, next) && has_room(next.bytes());
 }
 
 void MergedCall::add(Call const& next, std::uint32_t number) {
-  auto const offset = round_up(bytes_);
-  pieces_.push_back({next.send, next.recv, next.bytes(), offset, number});
-  bytes_ = offset + next.bytes();
-  elements_ += next.contract.count;
+  add(next.send, next.recv, next.contract.count, number);
   call_.timeout = std::max(call_.timeout, next.timeout);
 }
 
 void MergedCall::close() noexcept {
   if (pieces_.size() == 1) return;
   call_.contract.count = elements_;
-  call_.contract.group = {
-      .elements = elements_, .sizes = fingerprint(pieces_), .calls = static_cast<std::uint16_t>(pieces_.size())};
+  call_.contract.group = {.elements = elements_,
+                          .sizes = static_cast<std::uint32_t>(sizes_ >> 32U),
+                          .calls = static_cast<std::uint16_t>(pieces_.size())};
   call_.send = nullptr;
   call_.recv = nullptr;
   call_.feedback = nullptr;  // the first one's

@@ -7,6 +7,7 @@
 
 #include "collectives/backend.hpp"
 #include "collectives/call.hpp"
+#include "core/cache_line.hpp"
 
 namespace weft {
 
@@ -41,6 +42,20 @@ class MergedCall {
   /// Whether `next` may join; then add() it.
   [[nodiscard]] bool accepts(Call const& next) const noexcept;
   void add(Call const& next, std::uint32_t number = 0);
+  /// Whether there is room for one more call of its kind, of `bytes`, whose buffers and elements are then to be added.
+  [[nodiscard]] bool has_room(std::size_t bytes) const noexcept {
+    return pieces_.size() < Contract::Group::kMostCalls && bytes <= limits_.each &&
+           pieces_.front().bytes <= limits_.each && bytes_ + bytes <= limits_.together;
+  }
+  void add(void const* send, void* recv, std::size_t count, std::uint32_t number) {
+    auto const bytes = count * element_;
+    auto const offset = (bytes_ + kLine - 1) / kLine * kLine;
+    pieces_.push_back({send, recv, bytes, offset, number});
+    bytes_ = offset + bytes;
+    elements_ += count;
+    sizes_ = (sizes_ ^ bytes) * 0x9e3779b97f4a7c15U;
+    sizes_ ^= sizes_ >> 29U;
+  }
   /// Makes room for so many calls in all.
   void reserve(std::size_t calls) { pieces_.reserve(calls); }
   /// No more calls come: call() is complete but for sequence and timeout.
@@ -65,9 +80,13 @@ class MergedCall {
   Call call_;
   Run run_;
   MergeLimits limits_;
+  std::size_t element_;
   std::vector<Piece> pieces_;
   std::size_t bytes_ = 0;
   std::uint64_t elements_ = 0;
+  /// A fingerprint of the pieces' sizes, of which the upper half is told: lists that differ agree there with a
+  /// probability of 2^-32.
+  std::uint64_t sizes_ = 0xcbf29ce484222325U;
 };
 
 template <typename Body>

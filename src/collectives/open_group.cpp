@@ -6,6 +6,19 @@
 #include <utility>
 
 namespace weft {
+namespace {
+
+bool has_options(CollectiveOptions const& how) noexcept {
+  return how.stream || how.timeout || how.tag != 0 || how.feedback;
+}
+
+bool are_apart(ConstBufferView const& a, ConstBufferView const& b, std::size_t element) noexcept {
+  auto const* const first = static_cast<std::byte const*>(a.data);
+  auto const* const second = static_cast<std::byte const*>(b.data);
+  return first + a.count * element <= second || second + b.count * element <= first;
+}
+
+}  // namespace
 
 std::shared_ptr<OpenGroup> OpenGroup::create(CollectiveOptions const& options, MergeLimits const& limits, int rank,
                                              int ranks, std::size_t expected) {
@@ -14,7 +27,8 @@ std::shared_ptr<OpenGroup> OpenGroup::create(CollectiveOptions const& options, M
   return group;
 }
 
-Work OpenGroup::add(Call&& call, MergedCall::Run run) {
+Work OpenGroup::add(Call&& call, MergedCall::Run run, CollectiveOptions const& how) {
+  last_ = nullptr;
   if (!call.is_on_host()) {
     call.own_parts();
     device_calls_.push_back(std::move(call));
@@ -22,17 +36,37 @@ Work OpenGroup::add(Call&& call, MergedCall::Run run) {
   }
   auto const number = buffers_.count();
   constexpr std::size_t kKinds = 8;  // that may alternate and still merge
-  auto const last = calls_.end();
-  auto const recent = last - static_cast<std::ptrdiff_t>(std::min(calls_.size(), kKinds));
-  auto const found = std::find_if(recent, last, [&](MergedCall const& merged) { return merged.accepts(call); });
-  if (found != last) {
-    found->add(call, number);
+  auto const recent = calls_.end() - static_cast<std::ptrdiff_t>(std::min(calls_.size(), kKinds));
+  auto joined = std::find_if(recent, calls_.end(), [&](MergedCall const& merged) { return merged.accepts(call); });
+  if (joined != calls_.end()) {
+    joined->add(call, number);
   } else {
     call.own_parts();
     calls_.emplace_back(std::move(call), run, limits_, number);
     if (calls_.size() == 1) calls_.front().reserve(expected_);  // most groups are of one kind
+    joined = calls_.end() - 1;
   }
+  if (!has_options(how) && MergedCall::merges(joined->call())) last_ = &*joined;
   return Work{state_};
+}
+
+bool OpenGroup::extend(Operation operation, ConstBufferView const& send, BufferView const& recv, ReduceOp op,
+                       CollectiveOptions const& how) {
+  if (last_ == nullptr || has_options(how)) return false;
+  auto const& contract = last_->call().contract;
+  auto const alike = contract.operation == operation && contract.reduce == op && contract.dtype == send.dtype &&
+                     contract.dtype == recv.dtype && send.device == Device{} && recv.device == Device{};
+  if (!alike || send.data == nullptr || recv.data == nullptr) return false;
+  auto const count = std::min(send.count, recv.count);
+  if (count >> PackedContract::kCountBits != 0) return false;
+  auto const sends = operation == Operation::reduce_scatter ? count * ranks_ : count;
+  auto const receives = operation == Operation::all_gather ? count * ranks_ : count;
+  auto const element = size_of(send.dtype);
+  if (send.count != sends || recv.count != receives || !last_->has_room(count * element)) return false;
+  auto const in_place = operation == Operation::all_reduce && send.data == recv.data;
+  if (!in_place && !are_apart(send, recv, element)) return false;
+  last_->add(send.data, recv.data, count, buffers_.count());
+  return true;
 }
 
 Work OpenGroup::add(Call const& call, std::optional<Message> const& send, std::optional<Message> const& recv) {

@@ -23,9 +23,15 @@ class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this
                                                          int rank, int ranks, std::size_t expected);
 
   /// Both return the group's Work.
-  Work add(Call&& call, MergedCall::Run run);
+  Work add(Call&& call, MergedCall::Run run, CollectiveOptions const& how);
   /// Messages; `call` is for the time limit and reports. Those to other ranks are to be numbered at the end.
   Work add(Call const& call, std::optional<Message> const& send, std::optional<Message> const& recv);
+
+  /// The short way for what most calls of a group are, one more like the last one: takes the call if that is evident
+  /// and so is that its arguments are good; false: it is to be checked and added as any other. all_reduce,
+  /// reduce_scatter and all_gather, which has no `op`.
+  [[nodiscard]] bool extend(Operation operation, ConstBufferView const& send, BufferView const& recv, ReduceOp op,
+                            CollectiveOptions const& how);
 
   /// Where the buffers of its calls are: they are all of one device.
   [[nodiscard]] Device device() const noexcept { return device_.value_or(Device{}); }
@@ -57,17 +63,24 @@ class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this
 
  private:
   OpenGroup(CollectiveOptions const& options, MergeLimits const& limits, int rank, int ranks, std::size_t expected)
-      : options_(options), limits_(limits), rank_(rank), expected_(expected), buffers_(rank, ranks) {}
+      : options_(options),
+        limits_(limits),
+        rank_(rank),
+        ranks_(static_cast<std::size_t>(ranks)),
+        expected_(expected),
+        buffers_(rank, ranks) {}
 
   CollectiveOptions const options_;
   MergeLimits const limits_;
   int const rank_;
+  std::size_t const ranks_;
   std::size_t const expected_;
   std::shared_ptr<Work::State> state_;
   std::optional<Device> device_;
   GroupBuffers buffers_;
   std::vector<Call> device_calls_;
   std::vector<MergedCall> calls_;
+  MergedCall* last_ = nullptr;  // the last call joined it, on host memory and with no options of its own
   std::vector<Message> messages_;
   std::vector<Message> own_sends_;  // to the rank itself
   std::vector<Message> own_recvs_;

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -243,6 +246,71 @@ TEST(Group, ErrorsNameFunctionNumberAndCommunicator) {
         expect_error([&] { ended.end(); }, "Group::end", "has ended before");
       },
       named);
+}
+
+/// Calls like the one before them are taken a shorter way, which must not let mistakes through.
+TEST(Group, MistakesAfterGoodCallsOfTheirKindAreRefused) {
+  run_thread_ranks(2, [](Communicator& world) {
+    std::vector<float> send(64, 1);
+    std::vector<float> recv(64);
+    BufferView const from{std::span(send)};
+    BufferView const to{std::span(recv)};
+    BufferView const none{nullptr, 4, DataType::f32};
+    BufferView const halves{recv.data(), 4, DataType::f16};
+    BufferView const endless{recv.data() + 8, std::size_t{1} << 62U, DataType::f32};
+    BufferView const elsewhere{recv.data() + 8, 4, DataType::f32, {DeviceType::cuda, 0}};
+    auto const refused = [&](auto const& good, auto const& bad, std::string const& words) {
+      Group group(world);
+      good();
+      good();
+      try {
+        bad();
+        ADD_FAILURE() << "not refused: " << words;
+      } catch (Error const& error) {
+        expect_words(error, {words});
+      }
+    };
+    auto const reduces = [&](BufferView const& a, BufferView const& b, Reduction const& how,
+                             CollectiveOptions const& with) {
+      return [&world, a, b, how, with] { world.all_reduce(a, b, how, with); };
+    };
+    auto const good = reduces(from.slice(0, 4), to.slice(0, 4), ReduceOp::sum, {});
+    refused(good, reduces(none, to.slice(8, 4), ReduceOp::sum, {}), "null");
+    refused(good, reduces(from.slice(8, 4), none, ReduceOp::sum, {}), "null");
+    refused(good, reduces(from.slice(8, 4), to.slice(8, 5), ReduceOp::sum, {}), "4");
+    refused(good, reduces(from.slice(8, 4), halves, ReduceOp::sum, {}), "f16");
+    refused(good, reduces(to.slice(8, 4), to.slice(10, 4), ReduceOp::sum, {}), "overlap");
+    refused(good, reduces(endless, endless, ReduceOp::sum, {}), "more than memory can hold");
+    refused(good, reduces(from.slice(8, 4), elsewhere, ReduceOp::sum, {}), "cuda:0");
+    refused(good, reduces(from.slice(8, 4), to.slice(8, 4), ReduceOp::band, {}), "band");
+    refused(good, reduces(from.slice(8, 4), to.slice(8, 4), ReduceOp::sum, {.timeout = std::chrono::milliseconds(0)}),
+            "timeout");
+    refused(good, reduces(from.slice(8, 4), to.slice(8, 4), ReduceOp::sum, {.stream = Stream::cpu()}), "stream");
+    refused([&] { world.reduce_scatter(from.slice(0, 8), to.slice(0, 4), ReduceOp::sum); },
+            [&] { world.reduce_scatter(from.slice(8, 7), to.slice(8, 4), ReduceOp::sum); }, "reduce_scatter");
+    refused([&] { world.reduce_scatter(from.slice(0, 8), to.slice(0, 4), ReduceOp::sum); },
+            [&] { world.reduce_scatter(to.slice(8, 8), to.slice(15, 4), ReduceOp::sum); }, "overlap");
+    refused([&] { world.all_gather(from.slice(0, 4), to.slice(0, 8)); },
+            [&] { world.all_gather(from.slice(8, 4), to.slice(8, 9)); }, "all_gather");
+    refused([&] { world.all_gather(from.slice(0, 4), to.slice(0, 8)); },
+            [&] { world.all_gather(to.slice(14, 4), to.slice(8, 8)); }, "overlap");
+    world.barrier();  // no group has run, and all can go on
+    EXPECT_EQ(recv, std::vector<float>(64));
+  });
+}
+
+/// Each rank's own scale or function is not for the others to know, so such calls stay apart, however alike.
+TEST(Group, CallsWithScalesOfTheirOwnKeepThem) {
+  run_thread_ranks(2, [](Communicator& world) {
+    std::vector<float> values{1, 1, 1, 1};
+    BufferView const all{std::span(values)};
+    Group group(world);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      world.all_reduce(all.slice(i, 1), all.slice(i, 1), Reduction::premul_sum(static_cast<double>(i + 1)));
+    }
+    group.end();
+    EXPECT_EQ(values, (std::vector<float>{2, 4, 6, 8}));
+  });
 }
 
 TEST(Group, RanksThatGroupDifferentlyAreToldSo) {

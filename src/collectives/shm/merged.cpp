@@ -132,20 +132,21 @@ bool ShmBackend::negotiate_strides(MergedCall const& merged) {
   std::uint64_t places = can_be_direct(merged) ? 1 : 0;  // a fingerprint of them; 0: some are not symmetric
   SymmetricHeap::Part part;                              // the last one, in which most pieces lie too
   auto const locate = [&](void const* data, std::size_t bytes) -> std::ptrdiff_t {
-    if (!part.holds(data, bytes)) part = heap_.part_of(data, bytes);
-    if (part.segment == 0) return static_cast<std::ptrdiff_t>(places = 0);
-    places =
-        mix(mix(places, part.segment), static_cast<std::uint64_t>(static_cast<std::byte const*>(data) - part.begin));
+    if (!part.holds(data, bytes)) {
+      part = heap_.part_of(data, bytes);
+      places = part.segment == 0 ? 0 : mix(places, part.segment);
+    }
+    if (part.segment == 0) return 0;
+    places = mix(places, static_cast<std::uint64_t>(static_cast<std::byte const*>(data) - part.begin));
     return static_cast<std::ptrdiff_t>(part.bytes);
   };
-  strides_.clear();
-  for (auto const& piece : merged.pieces()) {
-    Strides strides;
-    if (piece.bytes > 0 && places != 0) {
-      strides.send = locate(piece.send, piece.bytes * (shape.send_parts ? ranks : 1));
-      if (with_recv && places != 0) strides.recv = locate(piece.recv, piece.bytes);
-    }
-    strides_.push_back(strides);
+  auto const& pieces = merged.pieces();
+  auto const units = shape.send_parts ? ranks : 1;
+  strides_.assign(pieces.size(), {});
+  for (std::size_t i = 0; i < pieces.size() && places != 0; ++i) {
+    if (pieces[i].bytes == 0) continue;
+    strides_[i].send = locate(pieces[i].send, pieces[i].bytes * units);
+    if (with_recv && places != 0) strides_[i].recv = locate(pieces[i].recv, pieces[i].bytes);
   }
   announce(merged.call(), &places, sizeof places);
   await_announcements();
@@ -196,6 +197,7 @@ void ShmBackend::merged_copy_direct(MergedCall const& merged) {
 }
 
 /// Short pieces of one length are read in turns: prefetchers start anew at every piece, and wait for several at once.
+/// From the last to the first: what was written last is still in its writer's cache.
 void ShmBackend::merged_reduce_scatter_direct(MergedCall const& merged) {
   auto const& call = merged.call();
   auto const& pieces = merged.pieces();
@@ -203,20 +205,21 @@ void ShmBackend::merged_reduce_scatter_direct(MergedCall const& merged) {
   auto const ranks = static_cast<std::size_t>(size());
   std::array<void const*, kMaxRanks> sources;
   std::array<void*, kMaxRanks> destinations;
-  auto const in_turns = std::clamp<std::size_t>(kernels::pages_at_once() / ranks, 1, kMaxRanks / ranks);
-  for (std::size_t i = 0; i < pieces.size();) {
-    auto const bytes = pieces[i].bytes;
+  auto const most = kMaxRanks / ranks;
+  auto const how = reducer(call);
+  for (auto left = pieces.size(); left > 0;) {
+    auto const bytes = pieces[left - 1].bytes;
     std::size_t ranges = 0;
-    for (; ranges < in_turns && i < pieces.size() && pieces[i].bytes == bytes; ++i, ++ranges) {
-      auto const* const mine = at(pieces[i].send, part_offset(true, rank(), pieces[i]));
-      destinations[ranges] = pieces[i].recv;
+    for (; ranges < most && left > 0 && pieces[left - 1].bytes == bytes; --left, ++ranges) {
+      auto const& piece = pieces[left - 1];
+      auto const* const mine = at(piece.send, part_offset(true, rank(), piece));
+      destinations[ranges] = piece.recv;
       for (int r = 0; r < size(); ++r) {
-        sources[ranges * ranks + static_cast<std::size_t>(r)] = mine + (r - rank()) * strides_[i].send;
+        sources[ranges * ranks + static_cast<std::size_t>(r)] = mine + (r - rank()) * strides_[left - 1].send;
       }
     }
-    prefetch_piece(merged, i);
     kernels::reduce_alike(ranges, {destinations.data(), ranges}, {sources.data(), ranges * ranks}, bytes / call.grain(),
-                          call.contract.dtype, reducer(call), store);
+                          call.contract.dtype, how, store);
   }
 }
 
