@@ -43,7 +43,7 @@ GpuWork::Call ProcessGroupWeft::begin_on_gpu(Operation const& what, How const& h
 
 CollectiveOptions ProcessGroupWeft::options_on_gpu(GpuWork::Call const& call, How const& how) {
   CollectiveOptions options;
-  options.timeout = how.timeout.count() > 0 ? how.timeout : options_->timeout;
+  options.timeout = how.timeout.count() > 0 ? std::min(how.timeout, kLongestTimeout) : options_->timeout;
   options.stream = call.streams->weft(call.on);
   if (!coalesced_) return options;
   coalesced_->open(*communicator_, options, call.streams);

@@ -39,9 +39,9 @@ class GilReleased {
   PyThreadState* state_;
 };
 
-/// torch passes its own half hour where the program names no timeout.
+/// torch passes its own half hour where the program names no timeout. Programs write "for ever" as any long time.
 std::chrono::milliseconds limit(std::chrono::milliseconds asked) {
-  if (asked != kBackendDefaultTimeout || std::getenv("WEFT_TIMEOUT") == nullptr) return asked;
+  if (asked != kBackendDefaultTimeout || std::getenv("WEFT_TIMEOUT") == nullptr) return std::min(asked, kLongestTimeout);
   return Config::from_environment().timeout;
 }
 
@@ -175,7 +175,7 @@ c10d::ErrorType ProcessGroupWeft::getError() {
 
 void ProcessGroupWeft::setTimeout(std::chrono::milliseconds timeout) {
   std::lock_guard const lock(calls_mutex_);
-  options_->timeout = timeout;
+  options_->timeout = std::min(timeout, kLongestTimeout);
 }
 
 c10::intrusive_ptr<c10d::Backend> ProcessGroupWeft::split(c10::intrusive_ptr<c10d::Store> const& store,
@@ -269,7 +269,7 @@ Stream& ProcessGroupWeft::stream() {
 
 CollectiveOptions ProcessGroupWeft::collective_options(How const& how) {
   CollectiveOptions options;
-  options.timeout = how.timeout.count() > 0 ? how.timeout : options_->timeout;
+  options.timeout = how.timeout.count() > 0 ? std::min(how.timeout, kLongestTimeout) : options_->timeout;
   if (how.async) options.stream = stream();
   return options;
 }

@@ -215,6 +215,20 @@ def test_the_environment_limits_groups_without_a_timeout_of_their_own(monkeypatc
     run_ranks(2, "weft", check_timeout_of_the_environment)
 
 
+def check_longest_timeout(rank):
+    group = dist.new_group(timeout=datetime.timedelta(days=5000))
+    value = torch.ones(1)
+    dist.all_reduce(value, group=group)
+    dist.all_reduce(value, group=group, async_op=True).wait()
+    other = torch.zeros(1)
+    dist.batch_isend_irecv([dist.P2POp(dist.isend, value, 1 - rank, group), dist.P2POp(dist.irecv, other, 1 - rank, group)])[-1].wait()
+    assert value.item() == other.item() == 4
+
+
+def test_a_timeout_of_years_is_for_ever():
+    run_ranks(2, "weft", check_longest_timeout)
+
+
 def check_a_group_that_is_never_made(rank):
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
