@@ -41,7 +41,8 @@ class GilReleased {
 
 /// torch passes its own half hour where the program names no timeout. Programs write "for ever" as any long time.
 std::chrono::milliseconds limit(std::chrono::milliseconds asked) {
-  if (asked != kBackendDefaultTimeout || std::getenv("WEFT_TIMEOUT") == nullptr) return std::min(asked, kLongestTimeout);
+  if (asked != kBackendDefaultTimeout || std::getenv("WEFT_TIMEOUT") == nullptr)
+    return std::min(asked, kLongestTimeout);
   return Config::from_environment().timeout;
 }
 

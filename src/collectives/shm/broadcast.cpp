@@ -29,10 +29,13 @@ void ShmBackend::broadcast_fed(Call const& call, bool announced) {
   auto const store = store_for(call, call.bytes(), false);
   feed(call, announced, call.bytes(), Feeds::block_bytes(call.bytes()), [&](std::size_t first, std::size_t length) {
     if (rank() == root) {
-      kernels::copy(feeds_.fill(length), at(call.send, first), length);
-      feeds_.give(Feeds::kEverybody);
+      feeds_.give(Feeds::kEverybody, length, 1, [&](std::byte* place, ByteRange part) {
+        kernels::copy(place + part.offset, at(call.send, first + part.offset), part.length);
+      });
     } else {
-      kernels::copy(at(call.recv, first), feeds_.get(root, length), length, store);
+      feeds_.get(root, length, [&](std::byte const* place, ByteRange part) {
+        kernels::copy(at(call.recv, first + part.offset), place + part.offset, part.length, store);
+      });
     }
   });
 }

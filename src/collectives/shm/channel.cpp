@@ -214,6 +214,13 @@ std::uint64_t Channel::await_count(int peer, std::atomic<std::uint64_t> const& w
   return value;
 }
 
+std::uint64_t Channel::await_more(int peer, std::atomic<std::uint64_t> const& word, std::uint64_t value) {
+  auto const is_more = [value](std::uint64_t now) { return (now ^ value) >> 32U == 0 && now > value; };
+  auto now = word.load(std::memory_order_acquire);
+  if (!is_more(now)) await(peer, [&] { return is_more(now = word.load(std::memory_order_acquire)); });
+  return now;
+}
+
 void Channel::ring_doorbell(RankLines& lines) noexcept {
   if (lines.sleepers.load(std::memory_order_seq_cst) == 0) return;
   ring_bell(lines.doorbell);

@@ -111,6 +111,10 @@ class Channel {
   /// less than 2^31; the word.
   [[nodiscard]] std::uint64_t await_count(int peer, std::atomic<std::uint64_t> const& word, std::uint64_t count);
 
+  /// Waits until the upper half of `word`, which `peer` posts, is that of `value`, and its lower half greater; the
+  /// word.
+  [[nodiscard]] std::uint64_t await_more(int peer, std::atomic<std::uint64_t> const& word, std::uint64_t value);
+
   /// `peer` made other calls: fails the communicator, saying where they begin to differ.
   [[noreturn]] void fail_for_difference(int peer);
 

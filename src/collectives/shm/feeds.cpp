@@ -4,10 +4,15 @@
 #include <new>
 
 namespace weft::shm {
+namespace {
+
+constexpr auto kForWrite = [](std::byte const* lines, std::size_t bytes) { prefetch_for_write(lines, bytes); };
+
+}  // namespace
 
 std::size_t Feeds::bytes_per_rank() noexcept {
   constexpr std::size_t kPage = 4096;
-  auto const bytes = sizeof(Progress) + kSlots * (sizeof(Head) + kPlaceBytes);
+  auto const bytes = sizeof(Progress) + kSlots * (sizeof(Head) + sizeof(Steps) + kPlaceBytes);
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
@@ -30,15 +35,23 @@ Feeds::Head& Feeds::head(int rank) const noexcept {
   return heads(rank)[slot()];
 }
 
-std::byte* Feeds::place(int rank, std::size_t slot, std::size_t bytes) const noexcept {
-  if (bytes <= kHeadBytes) return heads(rank)[slot].payload;
-  return base(rank) + sizeof(Progress) + kSlots * sizeof(Head) + slot * kPlaceBytes;
+Feeds::Steps* Feeds::steps(int rank) const noexcept {
+  return std::launder(reinterpret_cast<Steps*>(base(rank) + sizeof(Progress) + kSlots * sizeof(Head)));
 }
 
-template <typename Prefetch>
-void Feeds::look_ahead(int rank, std::size_t bytes, Prefetch prefetch) const noexcept {
+std::size_t Feeds::first_step(std::size_t bytes, std::size_t grain) noexcept {
+  return std::max(grain, (bytes / 2 + kLine - 1) / kLine * kLine / grain * grain);
+}
+
+std::byte* Feeds::place(int rank, std::size_t slot, std::size_t bytes) const noexcept {
+  if (bytes <= kHeadBytes) return heads(rank)[slot].payload;
+  return base(rank) + sizeof(Progress) + kSlots * (sizeof(Head) + sizeof(Steps)) + slot * kPlaceBytes;
+}
+
+template <typename First, typename Prefetch>
+void Feeds::look_ahead(int rank, std::size_t bytes, First const* firsts, Prefetch prefetch) const noexcept {
   auto const ahead = (position_ + kAhead * slots_) % kSlots;
-  prefetch(reinterpret_cast<std::byte const*>(&heads(rank)[ahead]), sizeof(Head::flag));
+  prefetch(reinterpret_cast<std::byte const*>(&firsts[ahead]), sizeof(First::flag));
   prefetch(place(rank, ahead, bytes), std::min(bytes, kPrefetched));
 }
 
@@ -46,13 +59,12 @@ std::uint64_t Feeds::flag() const noexcept {
   return (position_ + 1) << 32U | channel_.fingerprint();
 }
 
-std::byte* Feeds::fill(std::size_t bytes) {
+std::byte* Feeds::open(std::size_t bytes) {
   take_slots(bytes);
   for (std::size_t i = 0; i < slots_; ++i) {
     auto const& given = given_[slot() + i];
     if (given.passed_by > all_passed_) await_readers(given);
   }
-  filled_ = bytes;
   return place(channel_.rank(), slot(), bytes);
 }
 
@@ -78,19 +90,48 @@ void Feeds::check_alike(int peer, std::uint64_t passed) {
   if (ours >> 32U == passed >> 32U && ours != passed) channel_.fail_for_difference(peer);
 }
 
-void Feeds::give(int reader) {
-  for (std::size_t i = 0; i < slots_; ++i) given_[slot() + i] = {position_ + 1, reader};
-  channel_.post(head(channel_.rank()).flag, flag());
-  look_ahead(channel_.rank(), filled_,
-             [](std::byte const* lines, std::size_t bytes) { prefetch_for_write(lines, bytes); });
+void Feeds::tell(std::size_t ready) noexcept {
+  auto& lines = steps(channel_.rank())[slot()];
+  lines.flag.store(flag(), std::memory_order_relaxed);  // read once `ready` has told of the content
+  channel_.post(lines.ready, (position_ + 1) << 32U | ready);
 }
 
-std::byte const* Feeds::get(int giver, std::size_t bytes) {
+void Feeds::close_whole(int reader, std::size_t bytes) {
+  given_[slot()] = {position_ + 1, reader};
+  channel_.post(head(channel_.rank()).flag, flag());
+  look_ahead(channel_.rank(), bytes, heads(channel_.rank()), kForWrite);
+}
+
+void Feeds::close_steps(int reader, std::size_t bytes) {
+  for (std::size_t i = 0; i < slots_; ++i) given_[slot() + i] = {position_ + 1, reader};
+  tell(bytes);
+  look_ahead(channel_.rank(), bytes, steps(channel_.rank()), kForWrite);
+}
+
+std::byte const* Feeds::find(int giver, std::size_t bytes) {
+  take_slots(bytes);
+  return place(giver, slot(), bytes);
+}
+
+std::size_t Feeds::await(int giver, std::size_t bytes, std::size_t known) {
+  take_slots(bytes);
+  auto const& lines = steps(giver)[slot()];
+  auto const content = (position_ + 1) << 32U;
+  if (known == 0) {
+    ready_ = lines.ready.load(std::memory_order_acquire) == (content | bytes) ? ready_ + 1 : 0;
+    if (ready_ > kStreak) look_ahead(giver, bytes, steps(giver), prefetch_for_read);
+  }
+  auto const ready = channel_.await_more(giver, lines.ready, content | known);
+  if (lines.flag.load(std::memory_order_relaxed) != flag()) channel_.fail_for_difference(giver);
+  return std::min<std::size_t>(ready & 0xffffffffU, bytes);
+}
+
+std::byte const* Feeds::get_whole(int giver, std::size_t bytes) {
   take_slots(bytes);
   auto const expected = flag();
   auto const& word = head(giver).flag;
   ready_ = word.load(std::memory_order_acquire) == expected ? ready_ + 1 : 0;
-  if (ready_ > kStreak) look_ahead(giver, bytes, prefetch_for_read);
+  if (ready_ > kStreak) look_ahead(giver, bytes, heads(giver), prefetch_for_read);
   auto const found = channel_.await_tag(giver, word, expected);
   if (found != expected) channel_.fail_for_difference(giver);
   return place(giver, slot(), bytes);

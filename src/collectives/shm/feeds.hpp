@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "collectives/call.hpp"
 #include "collectives/shm/channel.hpp"
 #include "collectives/shm/segment.hpp"
 #include "core/cache_line.hpp"
@@ -45,12 +46,48 @@ class Feeds {
   /// Zero-filled memory, bytes_per_rank() for each rank, is the initial state.
   Feeds(std::shared_ptr<Mapping> mapping, Channel& channel) noexcept;
 
-  /// Where to put up to kMostBytes that this rank gives next; waits until readers have left that place.
-  [[nodiscard]] std::byte* fill(std::size_t bytes);
-  /// Lets `reader`, or kEverybody, read what was filled.
-  void give(int reader);
-  /// What `giver` gives of `bytes`, until pass(). @throws Error{mismatch} when it made other calls.
-  [[nodiscard]] std::byte const* get(int giver, std::size_t bytes);
+  /// Most that is given at once; longer contents are given in two steps, and a reader can work on the first while the
+  /// giver does on the second.
+  static constexpr std::size_t kWholeBytes = 2048;
+
+  /// Gives up to kMostBytes to `reader`, or kEverybody, once the place's readers have left it: fill(place, {offset,
+  /// length}) puts those bytes of the content where it lies, step by step. Steps are whole grains of `grain` bytes.
+  template <typename Fill>
+  void give(int reader, std::size_t bytes, std::size_t grain, Fill const& fill) {
+    auto* const place = open(bytes);
+    if (bytes <= kWholeBytes) {
+      fill(place, ByteRange{0, bytes});
+      return close_whole(reader, bytes);
+    }
+    auto const step = first_step(bytes, grain);
+    fill(place, ByteRange{0, step});
+    if (step < bytes) {
+      tell(step);
+      fill(place, ByteRange{step, bytes - step});
+    }
+    close_steps(reader, bytes);
+  }
+
+  /// take(place, {offset, length}) for all of the `bytes` that `giver` gives, as they come. @throws Error{mismatch}
+  /// when it made other calls.
+  template <typename Take>
+  void get(int giver, std::size_t bytes, Take const& take) {
+    if (bytes <= kWholeBytes) return take(get_whole(giver, bytes), ByteRange{0, bytes});
+    auto const* const place = find(giver, bytes);
+    for (std::size_t known = 0; known < bytes;) {
+      auto const there = await(giver, bytes, known);
+      take(place, ByteRange{known, there - known});
+      known = there;
+    }
+  }
+  // What get() does, for who waits for several givers. All is valid until pass().
+  /// Up to kWholeBytes.
+  [[nodiscard]] std::byte const* get_whole(int giver, std::size_t bytes);
+  /// Where longer contents lie.
+  [[nodiscard]] std::byte const* find(int giver, std::size_t bytes);
+  /// Waits for more than `known` bytes of a longer content; how many are there.
+  [[nodiscard]] std::size_t await(int giver, std::size_t bytes, std::size_t known);
+
   /// On to the next content; all ranks, each of which has filled or read this one.
   void pass();
 
@@ -73,6 +110,11 @@ class Feeds {
     std::atomic<std::uint64_t> passed;
   };
   static_assert(sizeof(Head) == 2 * kLinePair);
+  /// Of a content that is given in steps, in place of the head.
+  struct alignas(kLinePair) Steps {
+    std::atomic<std::uint64_t> flag;   ///< as Head's
+    std::atomic<std::uint64_t> ready;  ///< low 32 bits of (position + 1) << 32 | bytes that are there
+  };
   static constexpr std::size_t kPublished = kSlots / 4;
 
   /// What this rank gave last in a slot.
@@ -85,10 +127,20 @@ class Feeds {
   [[nodiscard]] Progress& progress(int rank) const noexcept;
   [[nodiscard]] Head* heads(int rank) const noexcept;
   [[nodiscard]] Head& head(int rank) const noexcept;
+  [[nodiscard]] Steps* steps(int rank) const noexcept;
+  [[nodiscard]] static std::size_t first_step(std::size_t bytes, std::size_t grain) noexcept;
+  /// Where to put `bytes`, once readers have left the place.
+  [[nodiscard]] std::byte* open(std::size_t bytes);
+  /// So many bytes are there, not yet all.
+  void tell(std::size_t ready) noexcept;
+  /// All are there.
+  void close_whole(int reader, std::size_t bytes);
+  void close_steps(int reader, std::size_t bytes);
   [[nodiscard]] std::byte* place(int rank, std::size_t slot, std::size_t bytes) const noexcept;
-  /// Prefetches what `rank` gives kAhead contents from here, if those contents are like these.
-  template <typename Prefetch>
-  void look_ahead(int rank, std::size_t bytes, Prefetch prefetch) const noexcept;
+  /// Prefetches what `rank` gives kAhead contents from here, if those contents are like these, whose first lines are
+  /// among `firsts`.
+  template <typename First, typename Prefetch>
+  void look_ahead(int rank, std::size_t bytes, First const* firsts, Prefetch prefetch) const noexcept;
   [[nodiscard]] std::size_t slot() const noexcept { return position_ % kSlots; }
   [[nodiscard]] std::uint64_t flag() const noexcept;
   /// The next content is of `bytes`: skips slots until it finds its place.
@@ -101,7 +153,6 @@ class Feeds {
   Channel& channel_;
   std::uint64_t position_ = 0;
   std::size_t slots_ = 1;         // of the current content
-  std::size_t filled_ = 0;        // bytes of it, where this rank gives
   std::size_t ready_ = 0;         // contents in a row that were given when this rank came for them
   std::uint64_t all_passed_ = 0;  // what all others are known to have passed
   std::array<Given, kSlots> given_{};

@@ -24,12 +24,24 @@ void ShmBackend::reduce_fed(Call const& call, bool announced) {
   auto const block = call.whole_grains(Feeds::block_bytes(call.bytes()));
   feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
     if (rank() != root) {
-      kernels::copy(feeds_.fill(length), at(call.send, first), length);
-      return feeds_.give(root);
+      return feeds_.give(root, length, call.grain(), [&](std::byte* place, ByteRange part) {
+        kernels::copy(place + part.offset, at(call.send, first + part.offset), part.length);
+      });
     }
-    for (int peer = 0; peer < size(); ++peer)
-      sources[peer] = peer == root ? at(call.send, first) : feeds_.get(peer, length);
-    reduce_to(call, length / call.grain(), sources, at(call.recv, first), store);
+    if (length <= Feeds::kWholeBytes) {
+      for (int peer = 0; peer < size(); ++peer)
+        sources[peer] = peer == root ? at(call.send, first) : feeds_.get_whole(peer, length);
+      return reduce_to(call, length / call.grain(), sources, at(call.recv, first), store);
+    }
+    for (std::size_t done = 0, ready = 0; done < length; done = ready) {
+      ready = length;
+      for (int peer = 0; peer < size(); ++peer) {
+        if (peer != root) ready = std::min(ready, feeds_.await(peer, length, done));
+      }
+      for (int peer = 0; peer < size(); ++peer)
+        sources[peer] = at(peer == root ? at(call.send, first) : feeds_.find(peer, length), done);
+      reduce_to(call, (ready - done) / call.grain(), sources, at(call.recv, first + done), store);
+    }
   });
 }
 

@@ -32,15 +32,18 @@ void ShmBackend::gather_fed(Call const& call, bool announced) {
   auto const part = [&](int of) { return at(call.recv, static_cast<std::size_t>(of) * call.bytes()); };
   feed(call, announced, call.bytes(), Feeds::block_bytes(call.bytes()), [&](std::size_t first, std::size_t length) {
     if (rank() != root) {
-      kernels::copy(feeds_.fill(length), at(call.send, first), length);
-      return feeds_.give(root);
+      return feeds_.give(root, length, 1, [&](std::byte* place, ByteRange range) {
+        kernels::copy(place + range.offset, at(call.send, first + range.offset), range.length);
+      });
     }
     auto const own = at(call.send, first);
     if (part(root) != call.send && length > 0)  // while the others write theirs
       kernels::copy(part(root) + first, own, length, store);
     for (int step = 1, peer = root + 1; step < size(); ++step, ++peer) {
       if (peer == size()) peer = 0;  // a division takes longer than a small part
-      kernels::copy(part(peer) + first, feeds_.get(peer, length), length, store);
+      feeds_.get(peer, length, [&](std::byte const* place, ByteRange range) {
+        kernels::copy(part(peer) + first + range.offset, place + range.offset, range.length, store);
+      });
     }
   });
 }
@@ -82,15 +85,21 @@ void ShmBackend::scatter_fed(Call const& call, bool announced) {
   auto const index = [&](int rank) { return static_cast<std::size_t>(rank < root ? rank : rank - 1); };
   auto const part = [&](int of) { return at(call.send, static_cast<std::size_t>(of) * call.bytes()); };
   feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
+    // Pieces of several ranks are given at once: in steps, one rank would wait longer for the others to wait less.
+    auto const grain = others > 1 ? length * others : 1;
+    auto const of_piece = [&](ByteRange range) { return others > 1 ? ByteRange{0, length} : range; };
     if (rank() != root) {
-      auto const* const pieces = feeds_.get(root, length * others);
-      return kernels::copy(at(call.recv, first), pieces + index(rank()) * length, length, store);
+      return feeds_.get(root, length * others, [&](std::byte const* pieces, ByteRange range) {
+        auto const [offset, bytes] = of_piece(range);
+        kernels::copy(at(call.recv, first + offset), pieces + index(rank()) * length + offset, bytes, store);
+      });
     }
-    auto* const pieces = feeds_.fill(length * others);
-    for (int peer = 0; peer < size(); ++peer) {
-      if (peer != root) kernels::copy(pieces + index(peer) * length, part(peer) + first, length);
-    }
-    feeds_.give(Feeds::kEverybody);
+    feeds_.give(Feeds::kEverybody, length * others, grain, [&](std::byte* pieces, ByteRange range) {
+      auto const [offset, bytes] = of_piece(range);
+      for (int peer = 0; peer < size(); ++peer) {
+        if (peer != root) kernels::copy(pieces + index(peer) * length + offset, part(peer) + first + offset, bytes);
+      }
+    });
   });
   if (rank() == root) copy_part(call, call.recv, part(root));
 }
