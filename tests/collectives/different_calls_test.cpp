@@ -225,21 +225,31 @@ TEST(DifferentCalls, MessagesOfAnotherSizeOrType) {
   }
 }
 
-/// The longer one of two broadcasts takes more slots of the root's feed, from another slot on: who waits there for what
-/// never comes finds out all the same.
+/// By its length a root's content lies in the slot's first line, is given at once, in steps, or in several slots, from
+/// another slot on: who waits elsewhere, for what never comes, finds out all the same.
 TEST(DifferentCalls, BroadcastsThatTakeOtherSlots) {
-  run_thread_ranks(2, [](Communicator& world) {
-    auto buffer = Buffer::host(std::size_t{1} << 16, DataType::f32);
-    world.broadcast(buffer.view().slice(0, 1), 0);  // at an odd slot from here
-    std::string what;
-    try {
-      world.broadcast(buffer.view().slice(0, world.rank() == 0 ? 8 : buffer.count()), 0);
-      world.barrier();
-    } catch (Error const& error) {
-      EXPECT_EQ(ErrorCode::mismatch, error.code()) << error.what();
-      what = error.what();
+  std::vector<std::size_t> const counts{8, 60, 400, 1200, 3000, 8000, std::size_t{1} << 16};
+  run_thread_ranks(2, [&](Communicator& world) {
+    auto const buffer = Buffer::host(counts.back(), DataType::f32);
+    for (auto const usual : counts) {
+      for (auto const odd : counts) {
+        if (usual == odd) continue;
+        auto once = world.duplicate({});
+        once.broadcast(buffer.view().slice(0, 1), 0);  // at an odd slot from here
+        std::string what;
+        try {
+          once.broadcast(buffer.view().slice(0, world.rank() == kOdd ? odd : usual), 0);
+          once.barrier();
+        } catch (Error const& error) {
+          EXPECT_EQ(ErrorCode::mismatch, error.code()) << error.what();
+          what = error.what();
+        }
+        for (auto const each : {usual, odd}) {
+          auto const made = fmt::format("broadcast({} × f32, root 0)", each);
+          EXPECT_NE(what.find(made), std::string::npos) << what << "\ndoes not say\n" << made;
+        }
+      }
     }
-    EXPECT_NE(what.find("broadcast"), std::string::npos) << what;
   });
 }
 

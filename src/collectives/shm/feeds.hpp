@@ -19,7 +19,7 @@ namespace weft::shm {
 ///
 /// All ranks step through the slots alike, and each fills or reads at every step: one position for all feeds. What a
 /// slot is too small for takes two or four of them, side by side. Every content carries the fingerprint of the calls
-/// made so far, with which a reader finds a difference at once. One thread at a time, that of the Channel.
+/// made so far, with which a reader finds a difference. One thread at a time, that of the Channel.
 class Feeds {
  public:
   /// Many: where ranks share cores, one fills all before the next one's turn.
