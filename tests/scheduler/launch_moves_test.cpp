@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "random_graph.hpp"
+#include "scheduler/order/serial_order.hpp"
 #include "scheduler/plan/send_when_ready.hpp"
-#include "scheduler/plan/serial_order.hpp"
 
 namespace weft {
 namespace {

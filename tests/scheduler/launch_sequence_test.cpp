@@ -11,11 +11,11 @@
 
 #include "random_graph.hpp"
 #include "scheduler/graph/at.hpp"
+#include "scheduler/order/serial_order.hpp"
 #include "scheduler/plan/compute_orders.hpp"
 #include "scheduler/plan/plan_maker.hpp"
 #include "scheduler/plan/send_chain.hpp"
 #include "scheduler/plan/sequence_search.hpp"
-#include "scheduler/plan/serial_order.hpp"
 #include "weft/transformer_graph.hpp"
 
 namespace weft {

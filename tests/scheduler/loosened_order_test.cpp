@@ -11,9 +11,9 @@
 #include "harness/sanitizers.hpp"
 #include "random_graph.hpp"
 #include "scheduler/graph/at.hpp"
+#include "scheduler/order/serial_order.hpp"
 #include "scheduler/plan/plan_maker.hpp"
 #include "scheduler/plan/replay_tasks.hpp"
-#include "scheduler/plan/serial_order.hpp"
 
 namespace weft {
 namespace {

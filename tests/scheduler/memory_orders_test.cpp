@@ -8,10 +8,10 @@
 
 #include "gathers.hpp"
 #include "random_graph.hpp"
-#include "scheduler/plan/exact_order.hpp"
+#include "scheduler/order/exact_order.hpp"
+#include "scheduler/order/problem.hpp"
+#include "scheduler/order/serial_order.hpp"
 #include "scheduler/plan/memory_outlook.hpp"
-#include "scheduler/plan/problem.hpp"
-#include "scheduler/plan/serial_order.hpp"
 
 namespace weft {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "gathers.hpp"
 #include "random_graph.hpp"
+#include "scheduler/order/problem.hpp"
+#include "scheduler/order/serial_order.hpp"
 #include "scheduler/plan/merge_collectives.hpp"
-#include "scheduler/plan/problem.hpp"
-#include "scheduler/plan/serial_order.hpp"
 
 namespace weft {
 namespace {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "random_graph.hpp"
+#include "scheduler/order/problem.hpp"
 #include "scheduler/plan/bounds.hpp"
-#include "scheduler/plan/problem.hpp"
 
 namespace weft {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "gathers.hpp"
 #include "random_graph.hpp"
-#include "scheduler/plan/problem.hpp"
-#include "scheduler/plan/serial_order.hpp"
+#include "scheduler/order/problem.hpp"
+#include "scheduler/order/serial_order.hpp"
 #include "weft/schedule.hpp"
 
 namespace weft {

@@ -13,7 +13,7 @@
 #include "gathers.hpp"
 #include "harness/sanitizers.hpp"
 #include "random_graph.hpp"
-#include "scheduler/plan/problem.hpp"
+#include "scheduler/order/problem.hpp"
 #include "weft/error.hpp"
 #include "weft/memory_planner.hpp"
 

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "scheduler/graph/at.hpp"
+#include "scheduler/order/problem.hpp"
+#include "scheduler/order/serial_order.hpp"
 #include "scheduler/plan/bounds.hpp"
 #include "scheduler/plan/policies.hpp"
-#include "scheduler/plan/problem.hpp"
 #include "scheduler/plan/run_tasks.hpp"
-#include "scheduler/plan/serial_order.hpp"
 #include "weft/error.hpp"
 
 namespace weft {

@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "scheduler/graph/at.hpp"
+#include "scheduler/order/exact_order.hpp"
 #include "scheduler/order/greedy_order.hpp"
 #include "scheduler/order/least_live.hpp"
 #include "scheduler/order/segments.hpp"
-#include "scheduler/plan/exact_order.hpp"
-#include "scheduler/plan/serial_order.hpp"
+#include "scheduler/order/serial_order.hpp"
 
 namespace weft {
 

@@ -8,7 +8,7 @@
 #include "scheduler/order/costless.hpp"
 #include "scheduler/order/greedy_order.hpp"
 #include "scheduler/order/memory_order.hpp"
-#include "scheduler/plan/serial_order.hpp"
+#include "scheduler/order/serial_order.hpp"
 #include "weft/error.hpp"
 #include "weft/memory_planner.hpp"
 

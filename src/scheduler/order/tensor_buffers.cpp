@@ -5,7 +5,7 @@
 
 #include "scheduler/graph/at.hpp"
 #include "scheduler/order/costless.hpp"
-#include "scheduler/plan/problem.hpp"
+#include "scheduler/order/problem.hpp"
 #include "weft/error.hpp"
 #include "weft/memory_planner.hpp"
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "scheduler/plan/problem.hpp"
+#include "scheduler/order/problem.hpp"
 #include "scheduler/plan/sent_along.hpp"
 
 namespace weft {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "scheduler/plan/problem.hpp"
+#include "scheduler/order/problem.hpp"
 
 namespace weft {
 

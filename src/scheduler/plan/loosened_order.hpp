@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "scheduler/plan/problem.hpp"
+#include "scheduler/order/problem.hpp"
 #include "scheduler/plan/run_tasks.hpp"
 
 namespace weft {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "scheduler/order/problem.hpp"
 #include "scheduler/plan/exposed_sending.hpp"
-#include "scheduler/plan/problem.hpp"
 
 namespace weft {
 

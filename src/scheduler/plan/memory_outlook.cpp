@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "scheduler/graph/at.hpp"
-#include "scheduler/plan/serial_order.hpp"
+#include "scheduler/order/serial_order.hpp"
 
 namespace weft {
 

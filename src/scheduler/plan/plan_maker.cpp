@@ -8,10 +8,10 @@
 
 #include "scheduler/graph/at.hpp"
 #include "scheduler/order/memory_order.hpp"
+#include "scheduler/order/serial_order.hpp"
 #include "scheduler/plan/bounds.hpp"
 #include "scheduler/plan/loosened_order.hpp"
 #include "scheduler/plan/policies.hpp"
-#include "scheduler/plan/serial_order.hpp"
 #include "weft/error.hpp"
 
 namespace weft {

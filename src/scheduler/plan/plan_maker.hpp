@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "scheduler/order/problem.hpp"
 #include "scheduler/plan/merge_collectives.hpp"
-#include "scheduler/plan/problem.hpp"
 #include "scheduler/plan/run_tasks.hpp"
 #include "scheduler/plan/send_when_ready.hpp"
 #include "weft/schedule.hpp"

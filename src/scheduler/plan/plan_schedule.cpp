@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "scheduler/graph/at.hpp"
+#include "scheduler/order/problem.hpp"
+#include "scheduler/order/serial_order.hpp"
 #include "scheduler/plan/plan_maker.hpp"
 #include "scheduler/plan/plan_search.hpp"
-#include "scheduler/plan/problem.hpp"
-#include "scheduler/plan/serial_order.hpp"
 #include "scheduler/plan/shortest_plan.hpp"
 #include "weft/error.hpp"
 #include "weft/schedule.hpp"

@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "scheduler/order/problem.hpp"
 #include "scheduler/plan/merge_collectives.hpp"
-#include "scheduler/plan/problem.hpp"
 #include "scheduler/plan/run_tasks.hpp"
 
 namespace weft {

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "scheduler/order/problem.hpp"
 #include "scheduler/plan/cut_sides.hpp"
 #include "scheduler/plan/launch_growth.hpp"
-#include "scheduler/plan/problem.hpp"
 
 namespace weft {
 

@@ -5,11 +5,11 @@
 #include <random>
 
 #include "scheduler/graph/at.hpp"
+#include "scheduler/order/problem.hpp"
+#include "scheduler/order/serial_order.hpp"
 #include "scheduler/plan/policies.hpp"
-#include "scheduler/plan/problem.hpp"
 #include "scheduler/plan/replay_tasks.hpp"
 #include "scheduler/plan/run_tasks.hpp"
-#include "scheduler/plan/serial_order.hpp"
 #include "weft/error.hpp"
 #include "weft/schedule.hpp"
 

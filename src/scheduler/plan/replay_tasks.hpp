@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "scheduler/plan/problem.hpp"
+#include "scheduler/order/problem.hpp"
 #include "weft/schedule.hpp"
 
 namespace weft {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "scheduler/plan/problem.hpp"
+#include "scheduler/order/problem.hpp"
 
 namespace weft {
 

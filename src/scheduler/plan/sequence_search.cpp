@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "scheduler/graph/at.hpp"
+#include "scheduler/order/serial_order.hpp"
 #include "scheduler/plan/compute_orders.hpp"
 #include "scheduler/plan/launch_sequence.hpp"
 #include "scheduler/plan/send_chain.hpp"
-#include "scheduler/plan/serial_order.hpp"
 
 namespace weft {
 

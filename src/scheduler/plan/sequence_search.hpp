@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "scheduler/order/problem.hpp"
 #include "scheduler/plan/merge_collectives.hpp"
-#include "scheduler/plan/problem.hpp"
 
 namespace weft {
 

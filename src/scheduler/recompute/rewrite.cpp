@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "scheduler/graph/at.hpp"
-#include "scheduler/plan/serial_order.hpp"
+#include "scheduler/order/serial_order.hpp"
 
 namespace weft {
 

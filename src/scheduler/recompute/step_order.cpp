@@ -4,7 +4,7 @@
 #include <map>
 #include <tuple>
 
-#include "scheduler/plan/serial_order.hpp"
+#include "scheduler/order/serial_order.hpp"
 
 namespace weft {
 

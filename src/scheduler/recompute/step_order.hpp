@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "scheduler/plan/problem.hpp"
+#include "scheduler/order/problem.hpp"
 #include "scheduler/recompute/repeatable.hpp"
 
 namespace weft {

@@ -1,4 +1,4 @@
-#include "scheduler/plan/serial_order.hpp"
+#include "scheduler/order/serial_order.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "scheduler/graph/at.hpp"
-#include "scheduler/plan/exact_order.hpp"
+#include "scheduler/order/exact_order.hpp"
 
 namespace weft {
 

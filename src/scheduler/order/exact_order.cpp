@@ -1,4 +1,4 @@
-#include "scheduler/plan/exact_order.hpp"
+#include "scheduler/order/exact_order.hpp"
 
 #include <algorithm>
 #include <queue>

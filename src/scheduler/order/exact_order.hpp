@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "scheduler/plan/problem.hpp"
+#include "scheduler/order/problem.hpp"
 
 namespace weft {
 

@@ -1,4 +1,4 @@
-#include "scheduler/plan/problem.hpp"
+#include "scheduler/order/problem.hpp"
 
 #include <fmt/format.h>
 
