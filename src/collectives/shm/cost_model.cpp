@@ -39,12 +39,19 @@ void tune_levels(Rules& rules, CostModel const& model, Collective collective) {
   }
 }
 
+/// Whether the loop around calls would pay much more for `one`: what is derived is not given up for that.
+bool is_dear(Cost const& one, Cost const& other, std::size_t bytes) {
+  constexpr double kMost = 1.25;
+  return one.loop.at(bytes) > kMost * other.loop.at(bytes);
+}
+
 /// Where `limit`, up to which `below` is taken and then `above`, should be.
 std::size_t shifted(std::size_t limit, Cost const& below, Cost const& above) {
   auto const start = limit;
   for (int shift = 0; shift < kMostUp && pays(below, above, 2 * limit); ++shift) limit *= 2;
   if (limit != start) return limit;
-  for (int shift = 0; shift < kMostDown && pays(above, below, limit); ++shift) limit /= 2;
+  for (int shift = 0; shift < kMostDown && pays(above, below, limit) && !is_dear(above, below, limit); ++shift)
+    limit /= 2;
   return limit;
 }
 
