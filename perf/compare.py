@@ -199,7 +199,8 @@ def summary(lines):
         result.append({key: first[key] for key in ("library", "version", "op", "memory", "ranks", "bytes")}
                       | {"time_us": best(group, "call_us"), "cost_us": best(group, "cost_us"), "rounds": len(group),
                          "barrier_us": barrier, "counted": any(first is line for line in counted)}
-                      | ({"limit_us": best(group, "limit_us")} if "limit_us" in first else {}))
+                      | ({"limit_us": best([line for line in lines if line["bytes"] == first["bytes"]], "limit_us")}
+                         if "limit_us" in first else {}))
     return result
 
 
