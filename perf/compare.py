@@ -11,8 +11,9 @@ disturbance. Barriers tell how far apart the cores lie, which changes while a vi
 barriers are within 1.3 times of one another, at the distance at which most libraries and sizes were met, and rounds go
 on, up to four times as many, until all were met twice there. The best of what counts is the library's figure; sizes of
 a library that never counted are marked with * and judged by the round that comes nearest.
---bars judges Weft against the best other library of each size, and says what the ratios would be were every call as
-fast as the machine's limit (the column of --limit): a bar above that is out of anybody's reach.
+--bars judges Weft against the best other library of each size, and says what the ratios would be if every call took as
+long as the limit that the programs' --limit measures, in symmetric memory, the best of all rounds. Calls in which ranks
+divide the work or run ahead can be faster than that.
 Exit code: 0; 1 when a bar is missed; 2 when nothing could be measured.
 """
 import argparse
@@ -245,7 +246,7 @@ def print_limit(rows):
     ratios = ratios_of(limits + [row for row in rows if not row["library"].startswith("weft")], "weft limit", "time_us")
     if ratios:
         lowest = min(ratios, key=ratios.get)
-        print(f"AT THE LIMIT: {rows[0]['op']}, {rows[0]['ranks']} ranks, call: lowest ratio ({lowest} bytes) "
+        print(f"AT THE LIMIT: {rows[0]['op']}, {rows[0]['ranks']} ranks, symmetric, call: lowest ratio ({lowest} bytes) "
               f"{ratios[lowest]:.2f}, geometric mean {geometric_mean(list(ratios.values())):.2f}")
 
 

@@ -65,8 +65,8 @@ bool MergedCall::merges(Call const& call) noexcept {
   }
 }
 
-bool MergedCall::accepts(Call const& next) const noexcept {
-  return merges(next) && same_kind(call_, next) && has_room(next.bytes());
+bool MergedCall::is_open_to(Call const& next) const noexcept {
+  return merges(next) && same_kind(call_, next) && pieces_.front().bytes <= limits_.each;
 }
 
 void MergedCall::add(Call const& next, std::uint32_t number) {

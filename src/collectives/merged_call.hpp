@@ -39,13 +39,14 @@ class MergedCall {
 
   /// Whether calls like this one merge at all.
   [[nodiscard]] static bool merges(Call const& call) noexcept;
+  /// Whether calls of `next`'s kind may join, as far as there is room.
+  [[nodiscard]] bool is_open_to(Call const& next) const noexcept;
   /// Whether `next` may join; then add() it.
-  [[nodiscard]] bool accepts(Call const& next) const noexcept;
+  [[nodiscard]] bool accepts(Call const& next) const noexcept { return is_open_to(next) && has_room(next.bytes()); }
   void add(Call const& next, std::uint32_t number = 0);
   /// Whether there is room for one more call of its kind, of `bytes`, whose buffers and elements are then to be added.
   [[nodiscard]] bool has_room(std::size_t bytes) const noexcept {
-    return pieces_.size() < Contract::Group::kMostCalls && bytes <= limits_.each &&
-           pieces_.front().bytes <= limits_.each && bytes_ + bytes <= limits_.together;
+    return pieces_.size() < Contract::Group::kMostCalls && bytes <= limits_.each && bytes_ + bytes <= limits_.together;
   }
   void add(void const* send, void* recv, std::size_t count, std::uint32_t number) {
     auto const bytes = count * element_;

@@ -35,18 +35,22 @@ Work OpenGroup::add(Call&& call, MergedCall::Run run, CollectiveOptions const& h
     return Work{state_};
   }
   auto const number = buffers_.count();
+  // Of each kind the newest alone is open, be there room in it or not. So what joins what follows from kinds and
+  // lengths in their order, which ranks have in common, and not from who takes the short way, which they may not.
   constexpr std::size_t kKinds = 8;  // that may alternate and still merge
-  auto const recent = calls_.end() - static_cast<std::ptrdiff_t>(std::min(calls_.size(), kKinds));
-  auto joined = std::find_if(recent, calls_.end(), [&](MergedCall const& merged) { return merged.accepts(call); });
-  if (joined != calls_.end()) {
+  auto const recent = calls_.rbegin() + static_cast<std::ptrdiff_t>(std::min(calls_.size(), kKinds));
+  auto const open =
+      std::find_if(calls_.rbegin(), recent, [&](MergedCall const& merged) { return merged.is_open_to(call); });
+  MergedCall* joined = nullptr;
+  if (open != recent && open->has_room(call.bytes())) {
+    joined = &*open;
     joined->add(call, number);
   } else {
     call.own_parts();
-    calls_.emplace_back(std::move(call), run, limits_, number);
+    joined = &calls_.emplace_back(std::move(call), run, limits_, number);
     if (calls_.size() == 1) calls_.front().reserve(expected_);  // most groups are of one kind
-    joined = calls_.end() - 1;
   }
-  if (!has_options(how) && MergedCall::merges(joined->call())) last_ = &*joined;
+  if (!has_options(how) && joined->is_open_to(joined->call())) last_ = joined;
   return Work{state_};
 }
 

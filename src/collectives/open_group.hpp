@@ -15,7 +15,8 @@
 
 namespace weft {
 
-/// The calls of a Group, as they come in. Calls of one kind merge, whatever came between them.
+/// The calls of a Group, as they come in. Calls of one kind merge, whatever came between them. What merges must follow
+/// from what ranks have in common: kinds and lengths, in their order.
 class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this<OpenGroup> {
  public:
   /// `expected`: about how many calls will come.
@@ -80,7 +81,7 @@ class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this
   GroupBuffers buffers_;
   std::vector<Call> device_calls_;
   std::vector<MergedCall> calls_;
-  MergedCall* last_ = nullptr;  // the last call joined it, on host memory and with no options of its own
+  MergedCall* last_ = nullptr;  // open, and joined by the last call, which had no options of its own
   std::vector<Message> messages_;
   std::vector<Message> own_sends_;  // to the rank itself
   std::vector<Message> own_recvs_;

@@ -1,9 +1,12 @@
 // Groups give, bit for bit, what the same calls give by themselves.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <random>
+#include <span>
 #include <vector>
 
 #include "collectives/planned_calls.hpp"
@@ -70,6 +73,59 @@ TEST(Group, ManySymmetricReduceScatters) {
       for (std::size_t i = 0; i < kCalls * count; ++i) {
         auto const source = i / count * 2 * count + static_cast<std::size_t>(world.rank()) * count + i % count;
         ASSERT_EQ(sums[i], static_cast<float>(2 * (source % 1000) + 1));
+      }
+    }
+  });
+}
+
+/// In place or not, and how long to wait, is each rank's own affair: what merges with what must not follow from it.
+TEST(Group, RanksMayDifferInWhatIsTheirOwn) {
+  constexpr std::size_t kSizes[] = {512, 500, 256, 200, 200, 1, 513};  // around what merges, and merges together
+  constexpr int kGroups = 30;
+  run_thread_ranks(3, [&](Communicator& world) {
+    auto const ranks = static_cast<std::size_t>(world.size());
+    auto const me = static_cast<std::size_t>(world.rank());
+    std::mt19937_64 alike(7);
+    std::mt19937_64 own(100 + me);
+    for (int i = 0; i < kGroups; ++i) {
+      struct One {
+        std::size_t count;
+        bool gathers;
+        std::vector<float> whole;  // of all ranks' parts
+        std::vector<float> part;
+        bool in_place;
+      };
+      std::vector<One> calls(300);
+      for (auto& one : calls) {
+        one.count = kSizes[alike() % 7 % (alike() % 8 == 0 ? 7 : 4)];
+        one.gathers = alike() % 4 == 0;
+        one.in_place = own() % 2 == 0;
+        auto const value = static_cast<float>(alike() % 1000);
+        one.whole.assign(ranks * one.count, value);
+        one.part.assign(one.count, value + static_cast<float>(me));
+        if (one.gathers && one.in_place) std::copy(one.part.begin(), one.part.end(), &one.whole[me * one.count]);
+      }
+      std::vector<float> first(calls.size());
+      for (std::size_t k = 0; k < calls.size(); ++k) first[k] = calls[k].gathers ? 0 : calls[k].whole[0];
+      Group group(world);
+      for (auto& one : calls) {
+        CollectiveOptions how;
+        if (own() % 3 == 0) how.timeout = std::chrono::seconds(100);
+        auto* const place = &one.whole[me * one.count];
+        BufferView const part{one.in_place ? place : one.part.data(), one.count, DataType::f32};
+        BufferView const whole{std::span(one.whole)};
+        one.gathers ? world.all_gather(part, whole, how) : world.reduce_scatter(whole, part, ReduceOp::sum, how);
+      }
+      group.end();
+      for (std::size_t k = 0; k < calls.size(); ++k) {
+        auto const& one = calls[k];
+        SCOPED_TRACE(testing::Message() << "group " << i << ", call " << k + 1 << " of " << one.count);
+        if (one.gathers) {
+          auto const mine = one.part[0] - static_cast<float>(me);
+          for (std::size_t r = 0; r < ranks; ++r) ASSERT_EQ(one.whole[r * one.count], mine + static_cast<float>(r));
+        } else {
+          ASSERT_EQ(one.in_place ? one.whole[me * one.count] : one.part[0], 3 * first[k]);
+        }
       }
     }
   });

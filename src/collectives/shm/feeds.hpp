@@ -110,7 +110,8 @@ class Feeds {
     std::atomic<std::uint64_t> passed;
   };
   static_assert(sizeof(Head) == 2 * kLinePair);
-  /// Of a content that is given in steps, in place of the head.
+  /// Of a content that is given in steps, in place of the head. Words of contents 2^32 positions ago look like today's;
+  /// the fingerprint would not.
   struct alignas(kLinePair) Steps {
     std::atomic<std::uint64_t> flag;   ///< as Head's
     std::atomic<std::uint64_t> ready;  ///< low 32 bits of (position + 1) << 32 | bytes that are there

@@ -273,6 +273,7 @@ void Mailbox::transfer(Call const& call, std::span<Message const> messages) {
   while (!fronts.empty()) {
     if (fronts.advance(*this, call)) {
       wait.begin_again();
+      deadline.reset();  // the limit is of each wait, as in collectives
     } else if (wait.once(ready)) {
       if (!deadline) deadline = std::chrono::steady_clock::now() + call.timeout;
       fronts.for_each_peer([&](int peer) { channel_.examine(call, peer, ready, *deadline); });
