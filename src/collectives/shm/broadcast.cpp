@@ -27,13 +27,15 @@ void ShmBackend::broadcast(Call const& call) {
 void ShmBackend::broadcast_fed(Call const& call, bool announced) {
   auto const root = static_cast<int>(call.contract.root);
   auto const store = store_for(call, call.bytes(), false);
-  feed(call, announced, call.bytes(), Feeds::block_bytes(call.bytes()), [&](std::size_t first, std::size_t length) {
+  auto const block = Feeds::block_bytes(call.bytes());
+  auto const way = Feeds::way_of(call.bytes());
+  feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
     if (rank() == root) {
-      feeds_.give(Feeds::kEverybody, length, 1, [&](std::byte* place, ByteRange part) {
+      feeds_.give(Feeds::kEverybody, length, way, 1, [&](std::byte* place, ByteRange part) {
         kernels::copy(place + part.offset, at(call.send, first + part.offset), part.length);
       });
     } else {
-      feeds_.get(root, length, [&](std::byte const* place, ByteRange part) {
+      feeds_.get(root, length, way, [&](std::byte const* place, ByteRange part) {
         kernels::copy(at(call.recv, first + part.offset), place + part.offset, part.length, store);
       });
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -46,20 +47,25 @@ class Feeds {
   /// Zero-filled memory, bytes_per_rank() for each rank, is the initial state.
   Feeds(std::shared_ptr<Mapping> mapping, Channel& channel) noexcept;
 
-  /// Most that is given at once; longer contents are given in two steps, and a reader can work on the first while the
-  /// giver does on the second.
-  static constexpr std::size_t kWholeBytes = 2048;
+  /// In two steps a reader can work on the first while the giver does on the second. For a content of some length that
+  /// is alone: of several blocks one is read while the next one is given.
+  enum class Way { at_once, in_steps };
+  /// That of a call whose ranks each give or get `bytes`, in blocks of block_bytes().
+  [[nodiscard]] static constexpr Way way_of(std::size_t bytes) noexcept {
+    constexpr std::size_t kWorthwhile = 2048;
+    return bytes > kWorthwhile && bytes <= block_bytes(bytes) ? Way::in_steps : Way::at_once;
+  }
 
   /// Gives up to kMostBytes to `reader`, or kEverybody, once the place's readers have left it: fill(place, {offset,
   /// length}) puts those bytes of the content where it lies, step by step. Steps are whole grains of `grain` bytes.
   template <typename Fill>
-  void give(int reader, std::size_t bytes, std::size_t grain, Fill const& fill) {
+  void give(int reader, std::size_t bytes, Way way, std::size_t grain, Fill const& fill) {
     auto* const place = open(bytes);
-    if (bytes <= kWholeBytes) {
+    if (way == Way::at_once) {
       fill(place, ByteRange{0, bytes});
       return close_whole(reader, bytes);
     }
-    auto const step = first_step(bytes, grain);
+    auto const step = std::min(bytes, first_step(bytes, grain));
     fill(place, ByteRange{0, step});
     if (step < bytes) {
       tell(step);
@@ -71,8 +77,8 @@ class Feeds {
   /// take(place, {offset, length}) for all of the `bytes` that `giver` gives, as they come. @throws Error{mismatch}
   /// when it made other calls.
   template <typename Take>
-  void get(int giver, std::size_t bytes, Take const& take) {
-    if (bytes <= kWholeBytes) return take(get_whole(giver, bytes), ByteRange{0, bytes});
+  void get(int giver, std::size_t bytes, Way way, Take const& take) {
+    if (way == Way::at_once) return take(get_whole(giver, bytes), ByteRange{0, bytes});
     auto const* const place = find(giver, bytes);
     for (std::size_t known = 0; known < bytes;) {
       auto const there = await(giver, bytes, known);
@@ -81,11 +87,11 @@ class Feeds {
     }
   }
   // What get() does, for who waits for several givers. All is valid until pass().
-  /// Up to kWholeBytes.
+  /// What is given at once.
   [[nodiscard]] std::byte const* get_whole(int giver, std::size_t bytes);
-  /// Where longer contents lie.
+  /// Where what is given in steps lies.
   [[nodiscard]] std::byte const* find(int giver, std::size_t bytes);
-  /// Waits for more than `known` bytes of a longer content; how many are there.
+  /// Waits for more than `known` bytes of it; how many are there.
   [[nodiscard]] std::size_t await(int giver, std::size_t bytes, std::size_t known);
 
   /// On to the next content; all ranks, each of which has filled or read this one.

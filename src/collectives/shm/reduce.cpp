@@ -22,13 +22,14 @@ void ShmBackend::reduce_fed(Call const& call, bool announced) {
   auto const store = store_for(call, call.bytes(), call.send == call.recv);
   std::array<void const*, kMaxRanks> sources;
   auto const block = call.whole_grains(Feeds::block_bytes(call.bytes()));
+  auto const way = Feeds::way_of(call.bytes());
   feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
     if (rank() != root) {
-      return feeds_.give(root, length, call.grain(), [&](std::byte* place, ByteRange part) {
+      return feeds_.give(root, length, way, call.grain(), [&](std::byte* place, ByteRange part) {
         kernels::copy(place + part.offset, at(call.send, first + part.offset), part.length);
       });
     }
-    if (length <= Feeds::kWholeBytes) {
+    if (way == Feeds::Way::at_once) {
       for (int peer = 0; peer < size(); ++peer)
         sources[peer] = peer == root ? at(call.send, first) : feeds_.get_whole(peer, length);
       return reduce_to(call, length / call.grain(), sources, at(call.recv, first), store);

@@ -30,9 +30,11 @@ void ShmBackend::gather_fed(Call const& call, bool announced) {
   auto const root = static_cast<int>(call.contract.root);
   auto const store = store_for(call, call.bytes(), false);
   auto const part = [&](int of) { return at(call.recv, static_cast<std::size_t>(of) * call.bytes()); };
-  feed(call, announced, call.bytes(), Feeds::block_bytes(call.bytes()), [&](std::size_t first, std::size_t length) {
+  auto const block = Feeds::block_bytes(call.bytes());
+  auto const way = Feeds::way_of(call.bytes());
+  feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
     if (rank() != root) {
-      return feeds_.give(root, length, 1, [&](std::byte* place, ByteRange range) {
+      return feeds_.give(root, length, way, 1, [&](std::byte* place, ByteRange range) {
         kernels::copy(place + range.offset, at(call.send, first + range.offset), range.length);
       });
     }
@@ -41,7 +43,7 @@ void ShmBackend::gather_fed(Call const& call, bool announced) {
       kernels::copy(part(root) + first, own, length, store);
     for (int step = 1, peer = root + 1; step < size(); ++step, ++peer) {
       if (peer == size()) peer = 0;  // a division takes longer than a small part
-      feeds_.get(peer, length, [&](std::byte const* place, ByteRange range) {
+      feeds_.get(peer, length, way, [&](std::byte const* place, ByteRange range) {
         kernels::copy(part(peer) + first + range.offset, place + range.offset, range.length, store);
       });
     }
@@ -82,22 +84,23 @@ void ShmBackend::scatter_fed(Call const& call, bool announced) {
   auto const store = store_for(call, call.bytes(), false);
   // whole lines of a part
   auto const block = std::min(Feeds::block_bytes(call.bytes()), Feeds::kMostBytes / others / kLine * kLine);
+  // Pieces of several ranks are given at once: in steps, one rank would wait longer for the others to wait less.
+  auto const way = others > 1 ? Feeds::Way::at_once : Feeds::way_of(call.bytes());
   auto const index = [&](int rank) { return static_cast<std::size_t>(rank < root ? rank : rank - 1); };
   auto const part = [&](int of) { return at(call.send, static_cast<std::size_t>(of) * call.bytes()); };
   feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
-    // Pieces of several ranks are given at once: in steps, one rank would wait longer for the others to wait less.
-    auto const grain = others > 1 ? length * others : 1;
     auto const of_piece = [&](ByteRange range) { return others > 1 ? ByteRange{0, length} : range; };
     if (rank() != root) {
-      return feeds_.get(root, length * others, [&](std::byte const* pieces, ByteRange range) {
+      return feeds_.get(root, length * others, way, [&](std::byte const* pieces, ByteRange range) {
         auto const [offset, bytes] = of_piece(range);
         kernels::copy(at(call.recv, first + offset), pieces + index(rank()) * length + offset, bytes, store);
       });
     }
-    feeds_.give(Feeds::kEverybody, length * others, grain, [&](std::byte* pieces, ByteRange range) {
+    feeds_.give(Feeds::kEverybody, length * others, way, 1, [&](std::byte* pieces, ByteRange range) {
       auto const [offset, bytes] = of_piece(range);
       for (int peer = 0; peer < size(); ++peer) {
-        if (peer != root) kernels::copy(pieces + index(peer) * length + offset, part(peer) + first + offset, bytes);
+        if (peer == root) continue;
+        kernels::copy(pieces + index(peer) * length + offset, part(peer) + first + offset, bytes);
       }
     });
   });
