@@ -2,8 +2,8 @@
 // ranks is how many bytes of data go from whom to whom, not the types that say where they lie: Weft is told bytes.
 #include <atomic>
 #include <cstdint>
-#include <cstring>
 #include <optional>
+#include <type_traits>
 
 #include "preload/intercept.hpp"
 #include "preload/packing.hpp"
@@ -126,11 +126,12 @@ class SmallBroadcasts {
   static_assert(kBcastBytesForMpi <= kMost);
 
   /// Handles are numbers, or addresses of at most 48 bits.
-  [[nodiscard]] static std::uint64_t word(MPI_Datatype type) noexcept {
-    std::uint64_t bits = 0;
-    static_assert(sizeof type <= sizeof bits);
-    std::memcpy(&bits, &type, sizeof type);
-    return bits;
+  template <typename Handle>
+  [[nodiscard]] static std::uint64_t word(Handle type) noexcept {
+    if constexpr (std::is_pointer_v<Handle>)
+      return reinterpret_cast<std::uintptr_t>(type);
+    else
+      return static_cast<std::uint32_t>(type);
   }
 
   static constinit inline std::atomic<std::uint64_t> remembered{0};  ///< type and number, in one
