@@ -12,11 +12,6 @@
 namespace weft {
 namespace {
 
-/// To whole cache lines.
-std::size_t round_up(std::size_t bytes) noexcept {
-  return (bytes + kLine - 1) / kLine * kLine;
-}
-
 bool same_kind(Call const& a, Call const& b) noexcept {
   auto const& x = a.contract;
   auto const& y = b.contract;
@@ -96,7 +91,7 @@ void run_flat(Backend& backend, MergedCall const& merged, int rank, int size, st
   auto const& contract = outer.contract;
   auto const shape = merged.shape();
   auto const ranks = static_cast<std::size_t>(size);
-  auto const unit = round_up(merged.bytes());
+  auto const unit = round_up_to_lines(merged.bytes());
   auto const send_units = ranks_times(shape.send_parts, ranks);
   auto const recv_units = ranks_times(shape.recv_parts, ranks);
   auto const in_place = !shape.send_parts && !shape.recv_parts;

@@ -11,6 +11,10 @@
 
 namespace weft {
 
+[[nodiscard]] constexpr std::size_t round_up_to_lines(std::size_t bytes) noexcept {
+  return (bytes + kLine - 1) / kLine * kLine;
+}
+
 /// One call's buffers within a merged call, whose unit is what contracts count: the whole buffer, or one rank's part.
 struct Piece {
   void const* send = nullptr;
@@ -50,7 +54,7 @@ class MergedCall {
   }
   void add(void const* send, void* recv, std::size_t count, std::uint32_t number) {
     auto const bytes = count * element_;
-    auto const offset = (bytes_ + kLine - 1) / kLine * kLine;
+    auto const offset = round_up_to_lines(bytes_);
     pieces_.push_back({send, recv, bytes, offset, number});
     bytes_ = offset + bytes;
     elements_ += count;

@@ -30,7 +30,7 @@ class OpenGroup final : public WorkLauncher, public std::enable_shared_from_this
 
   /// The short way for what most calls of a group are, one more like the last one: takes the call if that is evident
   /// and so is that its arguments are good; false: it is to be checked and added as any other. all_reduce,
-  /// reduce_scatter and all_gather, which has no `op`.
+  /// reduce_scatter and all_gather, whose `op` is its contract's, sum.
   [[nodiscard]] bool extend(Operation operation, ConstBufferView const& send, BufferView const& recv, ReduceOp op,
                             CollectiveOptions const& how);
 

@@ -191,7 +191,7 @@ TYPED_TEST(ReduceTest, RangesAlikeAreReducedEachByItself) {
   for (std::int64_t const target : runnable_targets()) {
     UseTarget const use(target);
     for (ReduceOp const op : ops_of<TypeParam>()) {
-      std::size_t const ranges = 1 + this->random_() % 9;
+      std::size_t const ranges = 1 + this->random_() % 20;  // more than are read in turns
       std::size_t const sources = 1 + this->random_() % 4;
       std::size_t const destinations = 1 + this->random_() % 2;
       for (std::size_t const count : {std::size_t{0}, 1 + this->random_() % 150, 1000 + this->random_() % 2000}) {

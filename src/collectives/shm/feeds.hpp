@@ -138,9 +138,9 @@ class Feeds {
   [[nodiscard]] static std::size_t first_step(std::size_t bytes, std::size_t grain) noexcept;
   /// Where to put `bytes`, once readers have left the place.
   [[nodiscard]] std::byte* open(std::size_t bytes);
-  /// So many bytes are there, not yet all.
+  /// So many bytes are there.
   void tell(std::size_t ready) noexcept;
-  /// All are there.
+  /// All are there, after one step or two.
   void close_whole(int reader, std::size_t bytes);
   void close_steps(int reader, std::size_t bytes);
   [[nodiscard]] std::byte* place(int rank, std::size_t slot, std::size_t bytes) const noexcept;
