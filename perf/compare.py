@@ -9,8 +9,10 @@ output read after it. A round starts every library once, in an order that change
 canaries around it, a memcpy and a barrier of flags. A memcpy that takes 1.3 times the best one of the run is a
 disturbance. Barriers tell how far apart the cores lie, which changes while a virtual machine runs: figures count where
 barriers are within 1.3 times of one another, at the distance at which most libraries and sizes were met, and rounds go
-on, up to four times as many, until all were met twice there. The best of what counts is the library's figure; sizes of
-a library that never counted are marked with * and judged by the round that comes nearest.
+on, up to four times as many, until all were met twice there. With more ranks than cores a barrier tells how ranks take
+turns, and only disturbances are left out. The best of what counts is the library's figure; sizes of a library that
+never counted are marked with * and judged by the round that comes nearest. Sizes too small for an element of each
+rank's part are left out.
 --bars judges Weft against the best other library of each size, and says what the ratios would be if every call took as
 long as the limit that the programs' --limit measures, in symmetric memory, the best of all rounds. Calls in which ranks
 divide the work or run ahead can be faster than that.
@@ -23,7 +25,7 @@ import os
 import subprocess
 import sys
 
-from peers.catalogue import CATALOGUE, ROOT, Setup, Unavailable
+from peers.catalogue import CATALOGUE, ROOT, Setup, Unavailable, crowded
 
 DISTURBED = 1.3
 MOST_ROUNDS = 4  # times as many as asked for
@@ -106,6 +108,7 @@ def measure_once(library, op, ranks, options, sizes):
     lines = [json.loads(line) for out in outputs for line in out.splitlines() if line.startswith("{")]
     if not lines:
         raise Unavailable("printed no result")
+    lines = [line for line in lines if line["bytes"] > 0]  # parts of less than an element each
     for line in lines:
         line["library"] = library.name
         if line.get("wrong", 0):
@@ -130,7 +133,10 @@ def measure(libraries, op, ranks, options):
 
 
 def distance(line, barrier):
-    """How many times one of `barrier` and the line's is the other."""
+    """How many times one of `barrier` and the line's is the other; 1 where ranks take turns on the cores, which says
+    nothing of how far apart these lie."""
+    if crowded(line["ranks"]):
+        return 1
     return max(line["canary_barrier_us"] / barrier, barrier / line["canary_barrier_us"])
 
 
@@ -221,7 +227,7 @@ def print_table(rows, figure):
 
 def bar_of(op, ranks, memory):
     """(never below, geometric mean) of the best other library over Weft."""
-    if ranks > os.cpu_count() or op not in ("all_reduce", "reduce_scatter", "all_gather"):
+    if crowded(ranks) or op not in ("all_reduce", "reduce_scatter", "all_gather"):
         return 1.0, 1.5
     return (1.1, 2.0) if memory == "symmetric" else (1.0, 1.5)
 

@@ -36,7 +36,7 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
       ranks_share_cores ? small_ring : std::max(1024 * kKiB, std::min(3 * topology.l2_bytes, within_l3));
   tuning.ring_bytes = config.staging_bytes.value_or(ring_bytes);
   if (small_staging) tuning.ring_bytes = std::min(tuning.ring_bytes, small_ring);
-  auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
+  auto const largest_block = StagingRing::max_block(tuning.ring_bytes);
 
   // Each rank reads ranks × bytes in one phase, about 2 × bytes in two, at the price of one more synchronisation.
   tuning.one_phase_bytes = std::min(largest_block, 16 * kKiB);
