@@ -218,8 +218,8 @@ def text_of(value):
 def print_table(rows, figure):
     names = list(dict.fromkeys(row["library"] for row in rows))
     table = {(row["library"], row["bytes"]): text_of(row[figure]) + ("" if row["counted"] else "*") for row in rows}
-    print(f"\n# {rows[0]['op']}, {rows[0]['ranks']} ranks, f32; {'call' if figure == 'time_us' else 'cost'} in µs; "
-          f"a barrier of flags {rows[0]['barrier_us']:.3f}")
+    barrier = "" if crowded(rows[0]["ranks"]) else f"; a barrier of flags {rows[0]['barrier_us']:.3f}"
+    print(f"\n# {rows[0]['op']}, {rows[0]['ranks']} ranks, f32; {'call' if figure == 'time_us' else 'cost'} in µs{barrier}")
     print(f"# {'bytes':>10}" + "".join(f"  {name:>15}" for name in names))
     for size in sorted({row["bytes"] for row in rows}):
         print(f"{size:>12}" + "".join(f"  {table.get((name, size), 'n/a'):>15}" for name in names))

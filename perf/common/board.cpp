@@ -102,7 +102,9 @@ SharedArena::~SharedArena() {
 
 Board::Board(Meeting const& meeting) : meeting_(meeting), rank_(meeting.rank), ranks_(meeting.ranks) {
   if (meeting.one_host || std::getenv(kFolder) != nullptr) arena_.emplace(meeting, board_bytes(meeting.ranks));
-  crowded_ = ranks_ > processors();
+  auto const cores = processors();
+  crowded_ = ranks_ > cores;
+  late_ = Yielder::late_of(ranks_, cores);
 }
 
 /// That the ranks may run on, all together: each may be bound to its own, or all of them to one.
@@ -127,7 +129,7 @@ double* Board::values(int rank) const noexcept {
 }
 
 void Board::give_way() {
-  if (!yielder_.yield()) std::this_thread::sleep_for(kNap);
+  if (!yielder_.yield(late_)) std::this_thread::sleep_for(kNap);
 }
 
 void Board::wait_for(int rank) {

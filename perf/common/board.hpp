@@ -74,6 +74,7 @@ class Board {
   int rank_;
   int ranks_;
   bool crowded_ = true;
+  std::chrono::milliseconds late_ = Yielder::kLate;
   std::uint64_t epoch_ = 0;
   Yielder yielder_;
   std::optional<SharedArena> arena_;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "collectives/bad_calls_functions.hpp"
 #include "harness/ranks.hpp"
 
@@ -247,6 +249,35 @@ TEST(DifferentCalls, BroadcastsThatTakeOtherSlots) {
         for (auto const each : {usual, odd}) {
           auto const made = fmt::format("broadcast({} × f32, root 0)", each);
           EXPECT_NE(what.find(made), std::string::npos) << what << "\ndoes not say\n" << made;
+        }
+      }
+    }
+  });
+}
+
+/// Where ranks take turns on cores, amounts decide which ring they stage in: all rings begin anew on all ranks.
+TEST(DifferentCalls, AmountsThatOtherRingsStage) {
+  std::vector<std::size_t> const counts{100, 3000, 7000};
+  constexpr int kRanks = 4;
+  run_thread_ranks(kRanks, [&](Communicator& world) {
+    auto const send = Buffer::host(counts.back(), DataType::f32);
+    auto const recv = Buffer::host(kRanks * counts.back(), DataType::f32);
+    auto const gather = [&](std::size_t count) {
+      world.all_gather(send.view().slice(0, count), recv.view().slice(0, kRanks * count));
+    };
+    float round = 0;
+    for (auto const usual : counts) {
+      for (auto const odd : counts) {
+        if (usual == odd) continue;
+        EXPECT_THROW(gather(world.rank() == kOdd ? odd : usual), Error);
+        for (auto const count : counts) {
+          round += kRanks;
+          std::ranges::fill(send.as<float>(), round + static_cast<float>(world.rank()));
+          gather(count);
+          for (std::size_t i = 0; i < kRanks * count; ++i) {
+            ASSERT_EQ(round + static_cast<float>(i / count), recv.as<float>()[i])
+                << count << " after " << usual << ", " << odd;
+          }
         }
       }
     }

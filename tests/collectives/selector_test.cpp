@@ -60,7 +60,7 @@ TEST(Selector, SmallStagingIsLittleAndNeverMoreThanAskedFor) {
     EXPECT_EQ(128 * kKiB, tuning(2, share, true, little).ring_bytes);
     for (int const ranks : {2, 3, 64}) {
       auto const small = tuning(ranks, share, true);
-      auto const block = StagingRing::max_block(small.ring_bytes);
+      auto const block = StagingRing::max_block(small.ring_bytes, share);
       for (auto const bytes : {small.one_phase_bytes, small.chunk_bytes, small.pipeline_bytes}) EXPECT_LE(bytes, block);
     }
   }
@@ -118,6 +118,23 @@ TEST(Selector, FollowsRanksAndCores) {
   EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::gather, 512 * kKiB)->algorithm);
   EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::scatter, 256 * kKiB)->algorithm);
   EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::broadcast, 1024 * kKiB)->algorithm);
+  EXPECT_EQ(Algorithm::fed, crowded.by_memory(Collective::reduce, 1 << 30, Memory::other).algorithm)
+      << "the root combines while the other core's ranks give";
+  auto const long_reduce = [](Tuning const& of, int ranks) {
+    return Selector::derive(of, ranks).by_memory(Collective::reduce, 1 << 30, Memory::other).algorithm;
+  };
+  EXPECT_EQ(Algorithm::fed, long_reduce(tuning(8, true), 8));
+  EXPECT_EQ(Algorithm::claimed, long_reduce(tuning(9, true), 9)) << "one core alone could not keep up";
+  reading = tuning(4, true);
+  reading.cores = 3;
+  EXPECT_EQ(Algorithm::claimed, long_reduce(reading, 4)) << "three cores combine faster than one";
+  reading = tuning(4, true);
+  reading.reads_peers = true;
+  auto const crowded_readers = Selector::derive(reading, 4);
+  EXPECT_EQ(Algorithm::fed, crowded_readers.by_memory(Collective::broadcast, 1 << 30, Memory::other).algorithm);
+  EXPECT_EQ(Algorithm::fed, crowded_readers.by_memory(Collective::scatter, 1 << 20, Memory::other).algorithm);
+  EXPECT_EQ(Algorithm::fetched, crowded_readers.by_memory(Collective::scatter, (1 << 20) + 1, Memory::other).algorithm);
+  EXPECT_EQ(Algorithm::fed, crowded_readers.by_memory(Collective::gather, 2 << 20, Memory::other).algorithm);
 
   auto const packed = Selector::derive(tuning(64, true), 64);
   EXPECT_EQ(Algorithm::one_phase, packed.by_size(Collective::all_reduce, kKiB)->algorithm);
@@ -132,6 +149,15 @@ TEST(Selector, OnlyRanksThatShareCoresGlanceAtThoseElsewhere) {
   Config asleep;
   asleep.spin = std::chrono::microseconds(0);
   EXPECT_EQ(0, tuning(4, true, false, asleep).inline_patience.glances);
+}
+
+TEST(Selector, TheMoreRanksShareACoreTheLongerAYieldMayTake) {
+  EXPECT_EQ(Yielder::kLate, tuning(2, false).inline_patience.late);
+  EXPECT_EQ(Yielder::kLate, tuning(8, true).inline_patience.late) << "longer, and another program would go unnoticed";
+  EXPECT_EQ(8 * Yielder::kLate, tuning(64, true).inline_patience.late);
+  EXPECT_EQ(Yielder::kLate, Yielder::late_of(15, 2));
+  EXPECT_EQ(2 * Yielder::kLate, Yielder::late_of(16, 2));
+  EXPECT_EQ(Yielder::kLate, Yielder::late_of(4, 0)) << "of cores that nobody could count";
 }
 
 TEST(Selector, ChoicesBeginWhereSmallerOnesEnd) {

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 PERF = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "perf")
 
@@ -141,6 +142,7 @@ def peer_line(library, size, call, canary=1.0, **changes):
             "wrong": 0, **changes}
 
 
+@unittest.mock.patch("compare.crowded", lambda ranks: ranks > 2)
 class Compare(unittest.TestCase):
     def verdict(self, lines):
         with contextlib.redirect_stdout(io.StringIO()) as output:
@@ -169,6 +171,23 @@ class Compare(unittest.TestCase):
         self.assertTrue(compare.is_enough(2 * lines, libraries))
         far = [{**lines[0], "canary_barrier_us": 0.3}]
         self.assertFalse(compare.is_enough(lines + lines[1:] + far, libraries))
+
+    def test_where_ranks_take_turns_barriers_tell_no_distance(self):
+        crowd = {"ranks": 4}
+        lines = [peer_line("x", 8, 2.0, canary_barrier_us=3.0, **crowd), peer_line("x", 8, 1.0, canary_barrier_us=9.0, **crowd),
+                 peer_line("x", 32, 5.0, canary=2, canary_barrier_us=3.0, **crowd)]
+        rows = compare.summary(lines)
+        self.assertEqual([(row["time_us"], row["counted"]) for row in rows], [(1.0, True), (5.0, False)])
+        library = type("Library", (), {"name": "x"})
+        self.assertTrue(compare.is_enough(lines[:2], [library]))
+        self.assertFalse(compare.is_enough(lines, [library]), "32 bytes were only met disturbed")
+
+    def test_sizes_without_an_element_for_each_rank_are_left_out(self):
+        text = "\n".join(json.dumps(peer_line("", size, 1.0)) for size in (0, 32))
+        library = type("Library", (), {"name": "x", "launch": lambda *_: (["printf", "%s", text], dict(os.environ))})
+        options = type("Options", (), {"iters": 1, "timeout": 60})
+        lines = compare.measure_once(library, "all_gather", 4, options, [8, 32])
+        self.assertEqual([(line["library"], line["bytes"]) for line in lines], [("x", 32)])
 
     def test_the_best_library_of_each_size_counts(self):
         rows = compare.summary([peer_line("weft symmetric", 8, 1.0, memory="symmetric"), peer_line("a", 8, 3.0), peer_line("b", 8, 2.0)])

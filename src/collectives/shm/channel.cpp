@@ -21,6 +21,8 @@ namespace {
 constexpr int kSpinsPerProgress = 64;
 constexpr int kYieldsPerProgress = 8;
 constexpr auto kProgressNap = std::chrono::microseconds(100);
+// Nobody looks meanwhile whether the peer died.
+constexpr auto kLongestYielding = std::chrono::milliseconds(200);
 
 void pause() noexcept {
 #if defined(__x86_64__)
@@ -277,12 +279,13 @@ void Channel::await(int peer, Ready ready) {
 
 template <typename Ready>
 void Channel::await_slowly(int peer, Ready const& ready) {
+  auto const begin = std::chrono::steady_clock::now();
+  auto const deadline = begin + call_->timeout;
   for (int yield = 0; yield < patience_.yields; ++yield) {
     if (glance(peer, ready)) return;
     if (options_.progress && yield % kYieldsPerProgress == 0) options_.progress();
-    if (!yielder_.yield()) break;
+    if (!yielder_.yield(patience_.late) || std::chrono::steady_clock::now() - begin > kLongestYielding) break;
   }
-  auto const deadline = std::chrono::steady_clock::now() + call_->timeout;
   for (auto nap = kFirstNap; !ready(); nap = kNap) {
     if (options_.progress) options_.progress();
     sleep_on(control_->ranks[peer], ready, options_.progress ? kProgressNap : nap);

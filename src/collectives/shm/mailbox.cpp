@@ -246,7 +246,7 @@ class Mailbox::Wait {
   bool once(Ready const& ready) {
     if (++looks_ <= patience_.spins) return false;
     if (looks_ <= patience_.spins + patience_.yields) {
-      if (!mailbox_.yielder_.yield()) looks_ = patience_.spins + patience_.yields;
+      if (!mailbox_.yielder_.yield(patience_.late)) looks_ = patience_.spins + patience_.yields;
       return false;
     }
     auto& bell = mailbox_.bell(mailbox_.channel_.rank());

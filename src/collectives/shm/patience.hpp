@@ -1,5 +1,9 @@
 #pragma once
 
+#include <chrono>
+
+#include "core/yielder.hpp"
+
 namespace weft::shm {
 
 /// How a wait passes its time before it sleeps on a futex.
@@ -7,6 +11,7 @@ struct Patience {
   int spins = 0;    ///< polls with a pause instruction between them
   int glances = 0;  ///< where ranks share cores: polls between two yields, for a rank that runs on another core
   int yields = 0;   ///< polls with sched_yield() between them, fewer where other programs want the core
+  std::chrono::milliseconds late = Yielder::kLate;  ///< a yield that takes so long: others want it
 };
 
 /// Spins for a few microseconds at most: what a peer takes to answer that is at the same place.

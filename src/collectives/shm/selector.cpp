@@ -35,12 +35,16 @@ Rules derive_all_reduce(Tuning const& tuning, int ranks) {
   return rules;
 }
 
-/// The root alone combines what it is fed: all there is to do for two ranks, little with small calls.
+/// The root alone combines what it is fed: all there is to do for two ranks, little with small calls, and no more than
+/// what each of two cores does where their ranks stage for one another.
 Rules derive_reduce(Tuning const& tuning, int ranks) {
   auto rules = derive_all_reduce(tuning, ranks);
   rules.small.front().algorithm = Algorithm::fed;
   rules.small.front().chunk_bytes = Feeds::block_bytes(rules.small.front().up_to);
-  if (ranks == 2 && tuning.swap_bytes > 0) rules.other = always(Algorithm::fed, Feeds::block_bytes(kAll));
+  constexpr int kFewRanks = 8;
+  auto const root_keeps_up = tuning.share_work && tuning.cores <= 2 && ranks <= kFewRanks;
+  if ((ranks == 2 && tuning.swap_bytes > 0) || root_keeps_up)
+    rules.other = always(Algorithm::fed, Feeds::block_bytes(kAll));
   return rules;
 }
 
@@ -48,16 +52,23 @@ Rules derive_reduce(Tuning const& tuning, int ranks) {
 /// same time. What is too long for that each rank moves a share of. Limits as measured, docs/decisions/0003.
 void derive_rooted(Selector& selector, Tuning const& tuning, int ranks) {
   constexpr std::size_t kMostFed = std::size_t{2} << 20;
+  constexpr std::size_t kMostScattered = std::size_t{1} << 20;  // where ranks share cores
   auto const fed = [](std::size_t up_to) { return Choice{up_to, Feeds::block_bytes(up_to), Algorithm::fed}; };
   // The kernel pins pages before it copies, so that twice through the feeds is faster; but all the others copy at once.
   auto const fetches = tuning.reads_peers && ranks > 2;
-  auto const other = fetches ? Choices{fed(kMostFed), Choice{kAll, 0, Algorithm::fetched}} : Choices{fed(kAll)};
+  auto const other = [&](std::size_t most_fed) {
+    return fetches ? Choices{fed(most_fed), Choice{kAll, 0, Algorithm::fetched}} : Choices{fed(kAll)};
+  };
   Choice const direct{kAll, 0, Algorithm::direct};
   auto const parts = tuning.staged_bytes * static_cast<std::size_t>(ranks);
   auto const whole = ranks == 2 ? tuning.staged_bytes : tuning.chunk_bytes;
-  selector.rules(Collective::broadcast) = {.small = {fed(whole)}, .symmetric = {direct}, .other = other};
-  selector.rules(Collective::gather) = {.small = {fed(parts)}, .symmetric = {direct}, .other = other};
-  selector.rules(Collective::scatter) = {.small = {fed(parts)}, .symmetric = {direct}, .other = other};
+  selector.rules(Collective::broadcast) = {.small = {fed(whole)}, .symmetric = {direct}, .other = other(kMostFed)};
+  selector.rules(Collective::gather) = {.small = {fed(parts)}, .symmetric = {direct}, .other = other(kMostFed)};
+  selector.rules(Collective::scatter) = {.small = {fed(parts)}, .symmetric = {direct}, .other = other(kMostFed)};
+  if (!tuning.share_work) return;
+  // What a root gives to all is in the cores' caches when their ranks' turns come; a scatter's parts are read once.
+  selector.rules(Collective::broadcast).other = {fed(kAll)};
+  selector.rules(Collective::scatter).other = other(kMostScattered);
 }
 
 /// Ranks that share cores meet in a turn of every rank, which costs more than to copy twice: they meet once to stage,

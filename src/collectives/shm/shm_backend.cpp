@@ -69,7 +69,7 @@ void tune(Plan& plan, CostModel const& costs, int ranks) {
   auto const most = std::max(plan.tuning.streaming_bytes, plan.tuning.most_cached_bytes);
   if (costs.streaming_bytes > 0) plan.tuning.streaming_bytes = std::min(costs.streaming_bytes, most);
   auto const derived = Selector::derive(plan.tuning, ranks);
-  plan.selector = tune(derived, costs, StagingRing::max_block(plan.tuning.ring_bytes));
+  plan.selector = tune(derived, costs, StagingRing::max_block(plan.tuning.ring_bytes, plan.tuning.share_work));
 }
 
 /// The plan of rank 0.
@@ -181,7 +181,7 @@ std::unique_ptr<ShmBackend> ShmBackend::assemble(Bootstrap& bootstrap, Plan cons
   Exchange const exchange = [&](std::span<std::byte const> bytes) { return bootstrap.all_gather(bytes); };
   auto const control_bytes = sizeof(ControlBlock) + Mailbox::bytes(size) + Muster::bytes(size);
   auto control = create_segment(rank, size, control_bytes, sizeof(RankLines), exchange);
-  auto const ring_bytes = StagingRing::bytes_per_rank(plan.tuning.ring_bytes, plan.tuning.share_work);
+  auto const ring_bytes = plan.tuning.ring_bytes;
   auto staging = create_segment(rank, size, ring_bytes * static_cast<std::size_t>(size), ring_bytes, exchange);
   auto const swap_bytes = size == 2 ? plan.tuning.swap_bytes : 0;
   auto swap = swap_bytes > 0 ? create_segment(rank, size, 2 * swap_bytes, swap_bytes, exchange) : nullptr;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "collectives/shm/staging_ring.hpp"
+#include "core/cache_line.hpp"
 
 namespace weft::shm {
 
@@ -27,6 +28,7 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   constexpr std::size_t kKiB = 1024;
   Tuning tuning;
   tuning.share_work = ranks_share_cores;
+  tuning.cores = cores;
 
   // Rotate through more than L2, with all rings inside half of L3 (see StagingRing); never below what small jobs need.
   // Ranks that take turns on a core find one another's lines in its caches instead, as long as the rings stay there.
@@ -36,7 +38,8 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
       ranks_share_cores ? small_ring : std::max(1024 * kKiB, std::min(3 * topology.l2_bytes, within_l3));
   tuning.ring_bytes = config.staging_bytes.value_or(ring_bytes);
   if (small_staging) tuning.ring_bytes = std::min(tuning.ring_bytes, small_ring);
-  auto const largest_block = StagingRing::max_block(tuning.ring_bytes);
+  tuning.ring_bytes = tuning.ring_bytes / kLine * kLine;
+  auto const largest_block = StagingRing::max_block(tuning.ring_bytes, ranks_share_cores);
 
   // Each rank reads ranks × bytes in one phase, about 2 × bytes in two, at the price of one more synchronisation.
   tuning.one_phase_bytes = std::min(largest_block, 16 * kKiB);
@@ -68,7 +71,7 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   if (!ranks_share_cores)
     tuning.inline_patience = {.spins = kSpins, .yields = 20};
   else
-    tuning.inline_patience = {.glances = kGlances, .yields = 200};
+    tuning.inline_patience = {.glances = kGlances, .yields = 200, .late = Yielder::late_of(ranks, cores)};
   // A communication thread polls for long only on a core that computation leaves free. Elsewhere for as long as a peer
   // takes that is at the same call: calls that follow one another at once would each put both to sleep.
   if (!ranks_share_cores) tuning.stream_patience = {.spins = cores >= 2 * ranks ? kSpins : kFewSpins};
