@@ -255,8 +255,8 @@ TEST(DifferentCalls, BroadcastsThatTakeOtherSlots) {
   });
 }
 
-/// Where ranks take turns on cores, amounts decide which ring they stage in: all rings begin anew on all ranks.
-TEST(DifferentCalls, AmountsThatOtherRingsStage) {
+/// Ranks that staged different amounts are at different places of their rings: all begin anew.
+TEST(DifferentCalls, AmountsThatAreStaged) {
   std::vector<std::size_t> const counts{100, 3000, 7000};
   constexpr int kRanks = 4;
   run_thread_ranks(kRanks, [&](Communicator& world) {

@@ -60,7 +60,7 @@ TEST(Selector, SmallStagingIsLittleAndNeverMoreThanAskedFor) {
     EXPECT_EQ(128 * kKiB, tuning(2, share, true, little).ring_bytes);
     for (int const ranks : {2, 3, 64}) {
       auto const small = tuning(ranks, share, true);
-      auto const block = StagingRing::max_block(small.ring_bytes, share);
+      auto const block = StagingRing(nullptr, small.ring_bytes).max_block();
       for (auto const bytes : {small.one_phase_bytes, small.chunk_bytes, small.pipeline_bytes}) EXPECT_LE(bytes, block);
     }
   }

@@ -37,7 +37,7 @@ Plan plan_for(int ranks, bool share_work) {
 /// Limits, chunks and algorithms at random, of those that the memory allows.
 Selector random_table(Plan const& plan, int ranks, std::mt19937& random) {
   auto const below = [&](std::size_t limit) { return random() % limit; };
-  auto const block = StagingRing::max_block(kRing, plan.tuning.share_work);
+  auto const block = StagingRing(nullptr, kRing).max_block();
   auto selector = plan.selector;
   for (std::size_t c = 0; c < kCollectives; ++c) {
     auto const collective = static_cast<Collective>(c);

@@ -69,7 +69,7 @@ void tune(Plan& plan, CostModel const& costs, int ranks) {
   auto const most = std::max(plan.tuning.streaming_bytes, plan.tuning.most_cached_bytes);
   if (costs.streaming_bytes > 0) plan.tuning.streaming_bytes = std::min(costs.streaming_bytes, most);
   auto const derived = Selector::derive(plan.tuning, ranks);
-  plan.selector = tune(derived, costs, StagingRing::max_block(plan.tuning.ring_bytes, plan.tuning.share_work));
+  plan.selector = tune(derived, costs, StagingRing(nullptr, plan.tuning.ring_bytes).max_block());
 }
 
 /// The plan of rank 0.
@@ -204,7 +204,7 @@ ShmBackend::ShmBackend(Segments segments, int rank, int size, Plan const& plan, 
               [this](int peer) { return channel_.peer_state(peer); }),
       mailbox_(std::move(segments.control), sizeof(ControlBlock), channel_),
       feeds_(std::move(segments.feeds), channel_),
-      ring_(std::move(segments.staging), tuning_.ring_bytes, tuning_.share_work),
+      ring_(std::move(segments.staging), tuning_.ring_bytes),
       swap_(std::move(segments.swap), tuning_.swap_bytes),
       heap_(rank) {}
 

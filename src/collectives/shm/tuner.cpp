@@ -170,7 +170,7 @@ std::size_t choose_streaming(ShmBackend& scratch, Laboratory& laboratory, Select
 /// Times every experiment by turns until `until`, at most kMostRounds times.
 void run(std::vector<Experiment>& experiments, ShmBackend& scratch, Laboratory& laboratory, Selector const& derived,
          Tuning const& tuning, Clock::time_point until) {
-  auto const largest_block = StagingRing::max_block(tuning.ring_bytes, tuning.share_work);
+  auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
   for (std::size_t turn = 0; turn < kMostRounds * experiments.size(); ++turn) {
     if (!laboratory.agree(Clock::now() < until)) break;
     auto& one = experiments[turn % experiments.size()];
@@ -255,7 +255,7 @@ CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tu
   model.synchronisation_ns = synchronisation;
   model.polls_at_once = polls_at_once;
   add_costs(experiments, laboratory, model);
-  auto const largest_block = StagingRing::max_block(tuning.ring_bytes, tuning.share_work);
+  auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
   if (laboratory.agree(reaches_further(derived, tune(derived, model, largest_block), largest_block))) {
     auto longer = plan_long(derived, kDirect, Algorithm::direct, kLongBytes, Place::symmetric_long);
     run(longer, scratch, laboratory, derived, tuning, start + kLongTime);

@@ -39,7 +39,7 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   tuning.ring_bytes = config.staging_bytes.value_or(ring_bytes);
   if (small_staging) tuning.ring_bytes = std::min(tuning.ring_bytes, small_ring);
   tuning.ring_bytes = tuning.ring_bytes / kLine * kLine;
-  auto const largest_block = StagingRing::max_block(tuning.ring_bytes, ranks_share_cores);
+  auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
 
   // Each rank reads ranks × bytes in one phase, about 2 × bytes in two, at the price of one more synchronisation.
   tuning.one_phase_bytes = std::min(largest_block, 16 * kKiB);
