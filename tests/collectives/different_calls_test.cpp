@@ -275,7 +275,8 @@ TEST(DifferentCalls, AmountsThatAreStaged) {
           std::ranges::fill(send.as<float>(), round + static_cast<float>(world.rank()));
           gather(count);
           for (std::size_t i = 0; i < kRanks * count; ++i) {
-            ASSERT_EQ(round + static_cast<float>(i / count), recv.as<float>()[i])
+            auto const rank = i / count;
+            ASSERT_EQ(round + static_cast<float>(rank), recv.as<float>()[i])
                 << count << " after " << usual << ", " << odd;
           }
         }
