@@ -31,8 +31,8 @@ void ShmBackend::broadcast_fed(Call const& call, bool announced) {
   auto const way = Feeds::way_of(call.bytes());
   feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
     if (rank() == root) {
-      feeds_.give(Feeds::kEverybody, length, way, 1, [&](std::byte* place, ByteRange part) {
-        kernels::copy(place + part.offset, at(call.send, first + part.offset), part.length);
+      feeds_.give(Feeds::kEverybody, length, way, 1, [&](std::byte* place, ByteRange part, kernels::Store how) {
+        kernels::copy(place + part.offset, at(call.send, first + part.offset), part.length, how);
       });
     } else {
       feeds_.get(root, length, way, [&](std::byte const* place, ByteRange part) {

@@ -21,8 +21,6 @@ namespace {
 constexpr int kSpinsPerProgress = 64;
 constexpr int kYieldsPerProgress = 8;
 constexpr auto kProgressNap = std::chrono::microseconds(100);
-// Nobody looks meanwhile whether the peer died.
-constexpr auto kLongestYielding = std::chrono::milliseconds(200);
 
 void pause() noexcept {
 #if defined(__x86_64__)

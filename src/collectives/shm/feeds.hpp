@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "collectives/call.hpp"
 #include "collectives/shm/channel.hpp"
 #include "collectives/shm/segment.hpp"
+#include "collectives/shm/store_choice.hpp"
 #include "core/cache_line.hpp"
 
 namespace weft::shm {
@@ -57,21 +59,24 @@ class Feeds {
   }
 
   /// Gives up to kMostBytes to `reader`, or kEverybody, once the place's readers have left it: fill(place, {offset,
-  /// length}) puts those bytes of the content where it lies, step by step. Steps are whole grains of `grain` bytes.
+  /// length}, store) puts those bytes of the content where it lies, step by step. Steps are whole grains of `grain`
+  /// bytes.
   template <typename Fill>
   void give(int reader, std::size_t bytes, Way way, std::size_t grain, Fill const& fill) {
     auto* const place = open(bytes);
-    if (way == Way::at_once) {
-      fill(place, ByteRange{0, bytes});
-      return close_whole(reader, bytes);
-    }
-    auto const step = std::min(bytes, first_step(bytes, grain));
-    fill(place, ByteRange{0, step});
+    auto const is_long = bytes >= StoreChoice::kLeastBytes;
+    store_ = stores_.of(bytes);
+    if (is_long) start_clock(bytes);
+    auto const step = way == Way::at_once ? bytes : std::min(bytes, first_step(bytes, grain));
+    fill(place, ByteRange{0, step}, store_);
     if (step < bytes) {
+      finish_stores();
       tell(step);
-      fill(place, ByteRange{step, bytes - step});
+      fill(place, ByteRange{step, bytes - step}, store_);
     }
-    close_steps(reader, bytes);
+    finish_stores();
+    if (is_long && is_timed_) stop_clock(bytes);
+    way == Way::at_once ? close_whole(reader, bytes) : close_steps(reader, bytes);
   }
 
   /// take(place, {offset, length}) for all of the `bytes` that `giver` gives, as they come. @throws Error{mismatch}
@@ -138,6 +143,12 @@ class Feeds {
   [[nodiscard]] static std::size_t first_step(std::size_t bytes, std::size_t grain) noexcept;
   /// Where to put `bytes`, once readers have left the place.
   [[nodiscard]] std::byte* open(std::size_t bytes);
+  void start_clock(std::size_t bytes) noexcept;
+  void stop_clock(std::size_t bytes) noexcept;
+  /// Before a reader is told.
+  void finish_stores() const noexcept {
+    if (kernels::is_past_caches(store_)) kernels::fence();
+  }
   /// So many bytes are there.
   void tell(std::size_t ready) noexcept;
   /// All are there, after one step or two.
@@ -164,6 +175,10 @@ class Feeds {
   std::uint64_t all_passed_ = 0;  // what all others are known to have passed
   std::array<Given, kSlots> given_{};
   std::array<std::uint64_t, 2 * kSlots / kPublished> passed_{};  // what this rank's progress was
+  StoreChoice stores_;
+  kernels::Store store_ = kernels::Store::cached;  // of the current content
+  bool is_timed_ = false;                          // the current content
+  std::chrono::steady_clock::time_point filled_since_;
 };
 
 }  // namespace weft::shm

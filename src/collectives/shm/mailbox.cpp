@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstring>
 #include <new>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -240,13 +239,18 @@ class Mailbox::Wait {
   Wait(Mailbox& mailbox, Patience const& patience) : mailbox_(mailbox), patience_(patience) {}
 
   void begin_again() noexcept { looks_ = 0; }
+  /// When the polls ended; only once it slept.
+  [[nodiscard]] std::chrono::steady_clock::time_point slow_since() const noexcept { return slow_since_; }
 
   /// One turn; true when it slept, which it does unless `ready()`.
   template <typename Ready>
   bool once(Ready const& ready) {
+    auto const most_looks = patience_.spins + patience_.yields;
     if (++looks_ <= patience_.spins) return false;
-    if (looks_ <= patience_.spins + patience_.yields) {
-      if (!mailbox_.yielder_.yield(patience_.late)) looks_ = patience_.spins + patience_.yields;
+    if (looks_ == patience_.spins + 1) slow_since_ = std::chrono::steady_clock::now();
+    if (looks_ <= most_looks) {
+      auto const yielded = mailbox_.yielder_.yield(patience_.late);
+      if (!yielded || std::chrono::steady_clock::now() - slow_since_ > kLongestYielding) looks_ = most_looks;
       return false;
     }
     auto& bell = mailbox_.bell(mailbox_.channel_.rank());
@@ -262,6 +266,7 @@ class Mailbox::Wait {
   Mailbox& mailbox_;
   Patience const& patience_;
   std::chrono::nanoseconds nap_ = kFirstNap;
+  std::chrono::steady_clock::time_point slow_since_;
   int looks_ = 0;
 };
 
@@ -269,14 +274,12 @@ void Mailbox::transfer(Call const& call, std::span<Message const> messages) {
   Fronts fronts(messages, channel_.size());
   Wait wait(*this, channel_.patience(call));
   auto const ready = [&] { return fronts.can_advance(*this); };
-  std::optional<std::chrono::steady_clock::time_point> deadline;
   while (!fronts.empty()) {
     if (fronts.advance(*this, call)) {
       wait.begin_again();
-      deadline.reset();  // the limit is of each wait, as in collectives
     } else if (wait.once(ready)) {
-      if (!deadline) deadline = std::chrono::steady_clock::now() + call.timeout;
-      fronts.for_each_peer([&](int peer) { channel_.examine(call, peer, ready, *deadline); });
+      auto const deadline = wait.slow_since() + call.timeout;  // of each wait, as in collectives
+      fronts.for_each_peer([&](int peer) { channel_.examine(call, peer, ready, deadline); });
     }
   }
 }

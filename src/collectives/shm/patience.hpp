@@ -14,6 +14,9 @@ struct Patience {
   std::chrono::milliseconds late = Yielder::kLate;  ///< a yield that takes so long: others want it
 };
 
+/// A wait yields no longer than this: nobody looks meanwhile whether the peer died.
+inline constexpr std::chrono::milliseconds kLongestYielding{200};
+
 /// Spins for a few microseconds at most: what a peer takes to answer that is at the same place.
 inline constexpr int kFewSpins = 550;
 

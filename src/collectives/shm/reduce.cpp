@@ -25,8 +25,8 @@ void ShmBackend::reduce_fed(Call const& call, bool announced) {
   auto const way = Feeds::way_of(call.bytes());
   feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
     if (rank() != root) {
-      return feeds_.give(root, length, way, call.grain(), [&](std::byte* place, ByteRange part) {
-        kernels::copy(place + part.offset, at(call.send, first + part.offset), part.length);
+      return feeds_.give(root, length, way, call.grain(), [&](std::byte* place, ByteRange part, kernels::Store how) {
+        kernels::copy(place + part.offset, at(call.send, first + part.offset), part.length, how);
       });
     }
     if (way == Feeds::Way::at_once) {

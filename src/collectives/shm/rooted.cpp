@@ -34,8 +34,8 @@ void ShmBackend::gather_fed(Call const& call, bool announced) {
   auto const way = Feeds::way_of(call.bytes());
   feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
     if (rank() != root) {
-      return feeds_.give(root, length, way, 1, [&](std::byte* place, ByteRange range) {
-        kernels::copy(place + range.offset, at(call.send, first + range.offset), range.length);
+      return feeds_.give(root, length, way, 1, [&](std::byte* place, ByteRange range, kernels::Store how) {
+        kernels::copy(place + range.offset, at(call.send, first + range.offset), range.length, how);
       });
     }
     auto const own = at(call.send, first);
@@ -96,13 +96,14 @@ void ShmBackend::scatter_fed(Call const& call, bool announced) {
         kernels::copy(at(call.recv, first + offset), pieces + index(rank()) * length + offset, bytes, store);
       });
     }
-    feeds_.give(Feeds::kEverybody, length * others, way, 1, [&](std::byte* pieces, ByteRange range) {
-      auto const [offset, bytes] = of_piece(range);
-      for (int peer = 0; peer < size(); ++peer) {
-        if (peer == root) continue;
-        kernels::copy(pieces + index(peer) * length + offset, part(peer) + first + offset, bytes);
-      }
-    });
+    feeds_.give(Feeds::kEverybody, length * others, way, 1,
+                [&](std::byte* pieces, ByteRange range, kernels::Store how) {
+                  auto const [offset, bytes] = of_piece(range);
+                  for (int peer = 0; peer < size(); ++peer) {
+                    if (peer == root) continue;
+                    kernels::copy(pieces + index(peer) * length + offset, part(peer) + first + offset, bytes, how);
+                  }
+                });
   });
   if (rank() == root) copy_part(call, call.recv, part(root));
 }

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <limits>
+
+#include "kernels/cpu/reduce.hpp"
+
+namespace weft::shm {
+
+/// Whether what a rank gives goes past its caches. Lines that a reader has taken come back before they are written
+/// again: within one cache that is quick, between caches or chips it takes three times as long as to write them to
+/// memory, where the reader finds them sooner than in the giver's cache (docs/decisions/0003). How far apart ranks lie
+/// changes from one second to the next on virtual machines, so nobody is asked for it: a rank watches how long it takes
+/// to give, and tries the other way where that is long.
+///
+/// One thread at a time.
+class StoreChoice {
+ public:
+  /// Contents from here on; what is shorter waits for memory longer than it would for the lines.
+  static constexpr std::size_t kLeastBytes = 4096;
+
+  /// For contents of `bytes`. unfenced: fence() before a reader is told.
+  [[nodiscard]] kernels::Store of(std::size_t bytes) const noexcept {
+    return streams_ && bytes >= kLeastBytes ? kernels::Store::unfenced : kernels::Store::cached;
+  }
+
+  /// Whether the next content, of `bytes`, is to be timed; of short ones, which take about as long as a clock, one in
+  /// kShortOnes is.
+  [[nodiscard]] bool is_timed(std::size_t bytes) noexcept {
+    if (bytes < kLeastBytes) return false;
+    return bytes >= kLongBytes || ++short_ones_ % kShortOnes == 0;
+  }
+
+  /// That content, stored as of() said, took `ns` nanoseconds.
+  void took(std::size_t bytes, double ns) noexcept;
+
+ private:
+  static constexpr std::size_t kLongBytes = std::size_t{16} << 10;
+  static constexpr unsigned kShortOnes = 4;
+  /// Nanoseconds per byte of what comes from another cache; within one it is a third.
+  static constexpr double kDear = 0.12;
+  static constexpr double kLeastGain = 1.4;
+  /// Contents of a round, the fastest of which counts: others may have been interrupted.
+  static constexpr int kRound = 4;
+  static constexpr int kRoundsPerLook = 64;
+  static constexpr int kMostPause = 1024;
+  static constexpr double kUnknown = std::numeric_limits<double>::max();
+
+  void begin_round(bool streams) noexcept;
+  void end_round() noexcept;
+
+  bool streams_ = false;
+  bool looks_back_ = false;   ///< after rounds that were streamed: whether the caches have come closer
+  double cached_ = kUnknown;  ///< nanoseconds per byte of the last round through the caches
+  double best_ = kUnknown;    ///< of this round
+  int timed_ = 0;             ///< contents of this round
+  int rounds_ = 0;            ///< streamed in a row
+  int pause_ = 0;             ///< rounds until streaming is tried again
+  int next_pause_ = 1;        ///< doubles with each try that gains nothing
+  unsigned short_ones_ = 0;
+};
+
+}  // namespace weft::shm
