@@ -67,7 +67,7 @@ void ShmBackend::all_gather_staged(Call const& call, Choice const& choice, bool 
   auto const store = store_for(call, all, false);
   for (std::size_t first = 0; first < longest; first += choice.chunk_bytes) {
     auto const offset = ring_.take(std::min(choice.chunk_bytes, longest - first));
-    kernels::copy(ring_.at(rank(), offset), at(call.send, first), overlap(mine, first, choice.chunk_bytes));
+    stage(offset, at(call.send, first), overlap(mine, first, choice.chunk_bytes));
     exchange_block(call, announced || first > 0, [&] {
       auto* const own = at(call.recv, mine.offset + first);
       auto const* const source = at(call.send, first);

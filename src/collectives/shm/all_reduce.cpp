@@ -80,7 +80,7 @@ void ShmBackend::all_reduce_staged(Call const& call, Choice const& choice, bool 
   for (std::size_t index = 0; index * block < count; ++index) {
     auto const range = block_of(count, index, block);
     auto const offset = ring_.take(range.count * element);
-    kernels::copy(ring_.at(rank(), offset), at(call.send, range.first * element), range.count * element);
+    stage(offset, at(call.send, range.first * element), range.count * element);
     exchange_block(call, announced || index > 0);
     // What is left of a long call goes as a call of that size would.
     auto const* const small = selector_.by_size(Collective::all_reduce, range.count * element);

@@ -50,9 +50,9 @@ void ShmBackend::broadcast_in_two_levels(Call const& call, Choice const& choice,
   for (std::size_t first = 0; first < call.bytes(); first += choice.chunk_bytes) {
     auto const length = std::min(choice.chunk_bytes, call.bytes() - first);
     auto const offset = ring_.take(length);
-    if (rank() == root) kernels::copy(ring_.at(root, offset), at(call.send, first), length);
+    if (rank() == root) stage(offset, at(call.send, first), length);
     exchange_block(call, announced || first > 0);
-    if (rank() == leader && rank() != root) kernels::copy(ring_.at(rank(), offset), ring_.at(root, offset), length);
+    if (rank() == leader && rank() != root) stage(offset, ring_.at(root, offset), length);
     channel_.meet();
     if (rank() != root) kernels::copy(at(call.recv, first), ring_.at(leader, offset), length, store);
   }

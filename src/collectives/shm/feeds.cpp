@@ -68,16 +68,6 @@ std::byte* Feeds::open(std::size_t bytes) {
   return place(channel_.rank(), slot(), bytes);
 }
 
-void Feeds::start_clock(std::size_t bytes) noexcept {
-  is_timed_ = stores_.is_timed(bytes);
-  if (is_timed_) filled_since_ = std::chrono::steady_clock::now();
-}
-
-void Feeds::stop_clock(std::size_t bytes) noexcept {
-  auto const took = std::chrono::steady_clock::now() - filled_since_;
-  stores_.took(bytes, std::chrono::duration<double, std::nano>(took).count());
-}
-
 void Feeds::await_readers(Given const& given) {
   auto least = position_;
   for (int peer = 0; peer < channel_.size(); ++peer) {
@@ -109,13 +99,13 @@ void Feeds::tell(std::size_t ready) noexcept {
 void Feeds::close_whole(int reader, std::size_t bytes) {
   given_[slot()] = {position_ + 1, reader};
   channel_.post(head(channel_.rank()).flag, flag());
-  if (!kernels::is_past_caches(store_)) look_ahead(channel_.rank(), bytes, heads(channel_.rank()), kForWrite);
+  if (!stores_.streams(bytes)) look_ahead(channel_.rank(), bytes, heads(channel_.rank()), kForWrite);
 }
 
 void Feeds::close_steps(int reader, std::size_t bytes) {
   for (std::size_t i = 0; i < slots_; ++i) given_[slot() + i] = {position_ + 1, reader};
   tell(bytes);
-  if (!kernels::is_past_caches(store_)) look_ahead(channel_.rank(), bytes, steps(channel_.rank()), kForWrite);
+  if (!stores_.streams(bytes)) look_ahead(channel_.rank(), bytes, steps(channel_.rank()), kForWrite);
 }
 
 std::byte const* Feeds::find(int giver, std::size_t bytes) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -64,18 +63,14 @@ class Feeds {
   template <typename Fill>
   void give(int reader, std::size_t bytes, Way way, std::size_t grain, Fill const& fill) {
     auto* const place = open(bytes);
-    auto const is_long = bytes >= StoreChoice::kLeastBytes;
-    store_ = stores_.of(bytes);
-    if (is_long) start_clock(bytes);
     auto const step = way == Way::at_once ? bytes : std::min(bytes, first_step(bytes, grain));
-    fill(place, ByteRange{0, step}, store_);
-    if (step < bytes) {
-      finish_stores();
+    stores_.fill(bytes, [&](kernels::Store store) {
+      fill(place, ByteRange{0, step}, store);
+      if (step == bytes) return;
+      StoreChoice::finish(store);
       tell(step);
-      fill(place, ByteRange{step, bytes - step}, store_);
-    }
-    finish_stores();
-    if (is_long && is_timed_) stop_clock(bytes);
+      fill(place, ByteRange{step, bytes - step}, store);
+    });
     way == Way::at_once ? close_whole(reader, bytes) : close_steps(reader, bytes);
   }
 
@@ -143,12 +138,6 @@ class Feeds {
   [[nodiscard]] static std::size_t first_step(std::size_t bytes, std::size_t grain) noexcept;
   /// Where to put `bytes`, once readers have left the place.
   [[nodiscard]] std::byte* open(std::size_t bytes);
-  void start_clock(std::size_t bytes) noexcept;
-  void stop_clock(std::size_t bytes) noexcept;
-  /// Before a reader is told.
-  void finish_stores() const noexcept {
-    if (kernels::is_past_caches(store_)) kernels::fence();
-  }
   /// So many bytes are there.
   void tell(std::size_t ready) noexcept;
   /// All are there, after one step or two.
@@ -176,9 +165,6 @@ class Feeds {
   std::array<Given, kSlots> given_{};
   std::array<std::uint64_t, 2 * kSlots / kPublished> passed_{};  // what this rank's progress was
   StoreChoice stores_;
-  kernels::Store store_ = kernels::Store::cached;  // of the current content
-  bool is_timed_ = false;                          // the current content
-  std::chrono::steady_clock::time_point filled_since_;
 };
 
 }  // namespace weft::shm

@@ -160,12 +160,14 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choic
   for (std::size_t first = 0; first < transfers.longest; first += block) {
     auto const piece = ceil_div(std::min(block, transfers.longest - first), kLine) * kLine;
     auto const offset = ring_.take(piece * ranks);
-    for (int peer = 0; peer < size(); ++peer) {
-      if (peer == rank()) continue;
-      auto const gives = transfers.gives[peer];
-      kernels::copy(ring_.at(rank(), offset + static_cast<std::size_t>(peer) * piece),
-                    at(call.send, gives.offset + first), overlap(gives, first, piece));
-    }
+    ring_stores_.fill(piece * (ranks - 1), [&](kernels::Store how) {
+      for (int peer = 0; peer < size(); ++peer) {
+        if (peer == rank()) continue;
+        auto const gives = transfers.gives[peer];
+        kernels::copy(ring_.at(rank(), offset + static_cast<std::size_t>(peer) * piece),
+                      at(call.send, gives.offset + first), overlap(gives, first, piece), how);
+      }
+    });
     exchange_block(call, announced || first > 0, [&] { keep(first, piece); });
     for (int step = 1; step < size(); ++step) {
       auto const peer = (rank() + step) % size();

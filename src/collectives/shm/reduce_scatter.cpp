@@ -71,11 +71,13 @@ void ShmBackend::reduce_scatter_staged(Call const& call, Choice const& choice, b
     auto const length = std::min(block, longest - first);
     auto const piece = ceil_div(length, kLine) * kLine;
     auto const offset = ring_.take(piece * ranks);
-    for (int shard = 0; shard < size(); ++shard) {
-      auto const part = call.part(call.send_parts, shard);
-      kernels::copy(ring_.at(rank(), offset + static_cast<std::size_t>(shard) * piece),
-                    at(call.send, part.offset + first), overlap(part, first, length));
-    }
+    ring_stores_.fill(piece * ranks, [&](kernels::Store how) {
+      for (int shard = 0; shard < size(); ++shard) {
+        auto const part = call.part(call.send_parts, shard);
+        kernels::copy(ring_.at(rank(), offset + static_cast<std::size_t>(shard) * piece),
+                      at(call.send, part.offset + first), overlap(part, first, length), how);
+      }
+    });
     exchange_block(call, announced || first > 0);
     std::array<void const*, kMaxRanks> sources;
     for (int peer = 0; peer < size(); ++peer)

@@ -30,7 +30,7 @@ void ShmBackend::scan(Call const& call) {
   for (std::size_t first = 0; first < call.bytes(); first += block) {
     auto const length = std::min(block, call.bytes() - first);
     auto const offset = ring_.take(length);
-    kernels::copy(ring_.at(rank(), offset), at(call.send, first), length);
+    stage(offset, at(call.send, first), length);
     exchange_block(call, first > 0);
     for (int peer = 0; peer <= rank(); ++peer) sources[peer] = ring_.at(peer, offset);
     if (contributors > 0) combine(at(call.recv, first), length);

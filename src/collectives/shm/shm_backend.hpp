@@ -288,6 +288,11 @@ class ShmBackend final : public Backend {
   void merged_swapped(MergedCall const& merged, bool announced);
   /// Whether bytes of `other` are for this rank.
   [[nodiscard]] bool gets_from(Call const& call, int other) const noexcept;
+  /// Copies to this rank's staging ring.
+  void stage(std::size_t offset, void const* from, std::size_t bytes) {
+    auto const copy = [&](kernels::Store store) { kernels::copy(ring_.at(rank(), offset), from, bytes, store); };
+    ring_stores_.fill(bytes, copy);
+  }
   /// Divides [0, bytes) among the ranks, in whole grains, and returns when all have worked.
   void share_out(std::size_t bytes, std::size_t grain, std::function<void(Range)> const& work);
 
@@ -300,6 +305,7 @@ class ShmBackend final : public Backend {
   Mailbox mailbox_;
   Feeds feeds_;
   StagingRing ring_;
+  StoreChoice ring_stores_;  // of what this rank stages there
   SwapBlocks swap_;
   SymmetricHeap heap_;
   PeerHeaps peer_heaps_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <limits>
 
@@ -19,10 +20,28 @@ class StoreChoice {
   /// Contents from here on; what is shorter waits for memory longer than it would for the lines.
   static constexpr std::size_t kLeastBytes = 4096;
 
+  /// fill(store) writes a content of `bytes` that another rank may read afterwards.
+  template <typename Fill>
+  void fill(std::size_t bytes, Fill const& fill) {
+    if (bytes < kLeastBytes) return fill(kernels::Store::cached);
+    auto const store = of(bytes);
+    auto const timed = is_timed(bytes);
+    auto const begin = timed ? Clock::now() : Clock::time_point();
+    fill(store);
+    finish(store);
+    if (timed) took(bytes, std::chrono::duration<double, std::nano>(Clock::now() - begin).count());
+  }
+  /// Before a reader is told of what was stored so; fill() does it at its end.
+  static void finish(kernels::Store store) noexcept {
+    if (kernels::is_past_caches(store)) kernels::fence();
+  }
+
+  // What fill() is made of.
   /// For contents of `bytes`. unfenced: fence() before a reader is told.
   [[nodiscard]] kernels::Store of(std::size_t bytes) const noexcept {
-    return streams_ && bytes >= kLeastBytes ? kernels::Store::unfenced : kernels::Store::cached;
+    return streams(bytes) ? kernels::Store::unfenced : kernels::Store::cached;
   }
+  [[nodiscard]] bool streams(std::size_t bytes) const noexcept { return streams_ && bytes >= kLeastBytes; }
 
   /// Whether the next content, of `bytes`, is to be timed; of short ones, which take about as long as a clock, one in
   /// kShortOnes is.
@@ -35,6 +54,8 @@ class StoreChoice {
   void took(std::size_t bytes, double ns) noexcept;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   static constexpr std::size_t kLongBytes = std::size_t{16} << 10;
   static constexpr unsigned kShortOnes = 4;
   /// Nanoseconds per byte of what comes from another cache; within one it is a third.
