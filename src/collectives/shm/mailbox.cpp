@@ -52,7 +52,8 @@ Mailbox::Mailbox(std::shared_ptr<Mapping> mapping, std::size_t offset, Channel& 
     : mapping_(std::move(mapping)),
       base_(mapping_->data() + offset),
       channel_(channel),
-      slot_bytes_(slot_bytes_for(channel.size())) {}
+      slot_bytes_(slot_bytes_for(channel.size())),
+      stores_(static_cast<std::size_t>(channel.size())) {}
 
 Mailbox::Bell& Mailbox::bell(int rank) const noexcept {
   return *std::launder(reinterpret_cast<Bell*>(base_) + rank);
@@ -104,7 +105,9 @@ bool Mailbox::push(Call const& /*call*/, Message const& message, Progress& progr
   auto* const slot = this->slot(channel_.rank(), message.peer, index);
   auto const length = std::min(slot_bytes_ - sizeof(Head), message.bytes - progress.moved);
   new (slot) Head{message.bytes, message.dtype};
-  if (length > 0) std::memcpy(slot + sizeof(Head), static_cast<std::byte*>(message.data) + progress.moved, length);
+  stores_[message.peer].fill(length, [&](kernels::Store store) {
+    kernels::copy(slot + sizeof(Head), static_cast<std::byte*>(message.data) + progress.moved, length, store);
+  });
   progress.moved += length;
   progress.done = progress.moved == message.bytes;
   lane.filled.store(index + 1, std::memory_order_release);

@@ -6,12 +6,14 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "collectives/call.hpp"
 #include "collectives/message.hpp"
 #include "collectives/shm/channel.hpp"
 #include "collectives/shm/patience.hpp"
 #include "collectives/shm/segment.hpp"
+#include "collectives/shm/store_choice.hpp"
 #include "collectives/transit.hpp"
 #include "core/cache_line.hpp"
 #include "core/yielder.hpp"
@@ -83,6 +85,7 @@ class Mailbox {
   Channel& channel_;
   std::size_t slot_bytes_;
   Yielder yielder_;
+  std::vector<StoreChoice> stores_;  ///< of what goes to each rank, for the thread whose turn it is on that lane
 };
 
 }  // namespace weft::shm
