@@ -370,6 +370,17 @@ Route ShmBackend::why_copied(Placements const& placements, Route::How private_ho
   return {};  // nobody has a buffer
 }
 
+void ShmBackend::copy_to_peer(void* to, void const* from, std::size_t bytes, kernels::Store store) {
+  if (kernels::is_past_caches(store)) return kernels::copy(to, from, bytes, store);
+  peer_stores_.fill(bytes, [&](kernels::Store how) {
+    kernels::copy(to, from, bytes, how == kernels::Store::cached ? kernels::Store::to_peer : how);
+  });
+}
+
+void ShmBackend::stage(std::size_t offset, void const* from, std::size_t bytes) {
+  ring_stores_.fill(bytes, [&](kernels::Store store) { kernels::copy(ring_.at(rank(), offset), from, bytes, store); });
+}
+
 void ShmBackend::reduce_to(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
                            void* destination, kernels::Store store) {
   kernels::reduce({&destination, 1}, {sources.data(), static_cast<std::size_t>(size())}, count, call.contract.dtype,
@@ -405,7 +416,7 @@ void ShmBackend::reduce_to_all(Call const& call, std::size_t count, std::array<v
     kernels::reduce({&mine, 1}, {from.data(), ranks}, n, call.contract.dtype, reducer(call), store);
     for (std::size_t r = 0; r < ranks; ++r) {
       if (destinations[r] == nullptr || static_cast<int>(r) == rank()) continue;
-      kernels::copy(at(destinations[r], offset), mine, n * element, kernels::Store::to_peer);
+      copy_to_peer(at(destinations[r], offset), mine, n * element, kernels::Store::cached);
     }
   }
 }

@@ -184,10 +184,8 @@ class ShmBackend final : public Backend {
   [[nodiscard]] kernels::Store store_for_long(Call const& call, void const* buffer, std::size_t bytes,
                                               bool in_place) noexcept;
 
-  /// The same for what lies in a peer's memory.
-  [[nodiscard]] static kernels::Store to_peer(kernels::Store store) noexcept {
-    return store == kernels::Store::cached ? kernels::Store::to_peer : store;
-  }
+  /// Copies to a peer's memory what it reads next; `store` as it would be in this rank's.
+  void copy_to_peer(void* to, void const* from, std::size_t bytes, kernels::Store store);
 
   /// destination[i] = op over sources[r][i], for i in [0, count).
   void reduce_to(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
@@ -289,10 +287,7 @@ class ShmBackend final : public Backend {
   /// Whether bytes of `other` are for this rank.
   [[nodiscard]] bool gets_from(Call const& call, int other) const noexcept;
   /// Copies to this rank's staging ring.
-  void stage(std::size_t offset, void const* from, std::size_t bytes) {
-    auto const copy = [&](kernels::Store store) { kernels::copy(ring_.at(rank(), offset), from, bytes, store); };
-    ring_stores_.fill(bytes, copy);
-  }
+  void stage(std::size_t offset, void const* from, std::size_t bytes);
   /// Divides [0, bytes) among the ranks, in whole grains, and returns when all have worked.
   void share_out(std::size_t bytes, std::size_t grain, std::function<void(Range)> const& work);
 
@@ -306,6 +301,7 @@ class ShmBackend final : public Backend {
   Feeds feeds_;
   StagingRing ring_;
   StoreChoice ring_stores_;  // of what this rank stages there
+  StoreChoice peer_stores_;  // of what it copies to its peers
   SwapBlocks swap_;
   SymmetricHeap heap_;
   PeerHeaps peer_heaps_;
