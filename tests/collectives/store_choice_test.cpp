@@ -2,12 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <random>
 
 namespace weft::shm {
 namespace {
 
-constexpr std::size_t kBytes = std::size_t{32} << 10;
+constexpr std::size_t kBytes = std::size_t{64} << 10;
 
 /// Nanoseconds per byte of the two ways.
 struct Rates {
@@ -18,6 +19,8 @@ constexpr Rates kNear{.cached = 0.05, .streamed = 0.08};
 constexpr Rates kFar{.cached = 0.25, .streamed = 0.08};
 /// Streaming is faster, but not by enough to make readers go to memory.
 constexpr Rates kSlowEitherWay{.cached = 0.25, .streamed = 0.20};
+/// As where sources come from memory: still dear, and streaming gains nothing.
+constexpr Rates kCold{.cached = 0.15, .streamed = 0.16};
 
 class StoreChoiceTest : public testing::Test {
  protected:
@@ -63,10 +66,35 @@ TEST_F(StoreChoiceTest, FollowsRanksThatAreMoved) {
   }
 }
 
+TEST_F(StoreChoiceTest, GivesUpWhatNoLongerGains) {
+  give(1000, kFar);
+  give(300, kCold);
+  EXPECT_LT(give(10000, kCold), 100);
+}
+
 TEST_F(StoreChoiceTest, InterruptionsDecideNothing) {
   EXPECT_EQ(0, give(10000, kNear, kBytes, 7));
   give(16, kFar, kBytes, 7);
   EXPECT_GE(give(10000, kFar, kBytes, 7), 9800);
+  give(2000, kNear, kBytes, 7);
+  EXPECT_LT(give(10000, kNear, kBytes, 7), 10);
+}
+
+TEST_F(StoreChoiceTest, SizesAreNotComparedWithOneAnother) {
+  // Long contents are as fast either way, and short ones dear: by turns of rounds streaming would look like a gain.
+  int streamed = 0;
+  for (int turn = 0; turn < 2000; ++turn) {
+    streamed += give(16, kSlowEitherWay, StoreChoice::kLeastBytes);
+    streamed += give(4, {.cached = 0.1, .streamed = 0.1});
+  }
+  EXPECT_LT(streamed, 400);  // of 40,000
+}
+
+TEST_F(StoreChoiceTest, ADearTimeWithoutGainIsForgottenOnceRanksLieNear) {
+  give(100000, kSlowEitherWay);
+  give(8, kNear);
+  give(8, kFar);
+  EXPECT_GE(give(1000, kFar), 980);
 }
 
 TEST_F(StoreChoiceTest, WhatGainsLittleIsTriedMoreAndMoreSeldom) {
@@ -82,13 +110,24 @@ TEST_F(StoreChoiceTest, VeryShortContentsStayInTheCaches) {
 }
 
 TEST_F(StoreChoiceTest, FillsOnceAndTimesIt) {
+  using namespace std::chrono_literals;
   int fills = 0;
-  for (int i = 0; i < 100; ++i) choice.fill(kBytes, [&](kernels::Store) { ++fills; });
+  auto const fill = [&](kernels::Store store) {
+    auto const end = std::chrono::steady_clock::now() + (store == kernels::Store::cached ? 400us : 20us);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+    ++fills;
+  };
+  // Until all contents of a round have been given without an interruption.
+  for (int i = 0; i < 1000 && !choice.streams(kBytes); ++i) choice.fill(kBytes, fill);
+  EXPECT_TRUE(choice.streams(kBytes));
+  fills = 0;
+  choice.fill(kBytes, fill);
   choice.fill(0, [&](kernels::Store store) {
     EXPECT_EQ(kernels::Store::cached, store);
     ++fills;
   });
-  EXPECT_EQ(101, fills);
+  EXPECT_EQ(2, fills);
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ void ShmBackend::all_reduce_staged(Call const& call, Choice const& choice, bool 
     all_reduce_block(call, small != nullptr ? small->algorithm : choice.algorithm, offset, range.first, range.count,
                      claimed);
   }
-  ring_.prefetch(rank(), std::min(call.bytes(), tuning_.prefetch_bytes));
+  if (!ring_stores_.streams(call.bytes())) ring_.prefetch(rank(), std::min(call.bytes(), tuning_.prefetch_bytes));
 }
 
 /// Every rank has staged elements [first, first + count) at `offset`.

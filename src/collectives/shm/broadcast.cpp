@@ -70,7 +70,7 @@ void ShmBackend::broadcast_direct(Call const& call, Symmetric const* buffers) {
   for (int peer = 0; peer < size() && rank() == root; ++peer) {
     if (peer == root) continue;
     buffers == nullptr ? push(call, peer, 0, call.send, pushed)
-                       : copy_to_peer(buffers->send[peer], call.send, pushed, store);
+                       : copy_to_peer(peer, buffers->send[peer], call.send, pushed, store);
   }
   channel_.report_with(root);
 }

@@ -160,7 +160,11 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choic
   for (std::size_t first = 0; first < transfers.longest; first += block) {
     auto const piece = ceil_div(std::min(block, transfers.longest - first), kLine) * kLine;
     auto const offset = ring_.take(piece * ranks);
-    ring_stores_.fill(piece * (ranks - 1), [&](kernels::Store how) {
+    std::size_t staged = 0;
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != rank()) staged += overlap(transfers.gives[peer], first, piece);
+    }
+    ring_stores_.fill(staged, [&](kernels::Store how) {
       for (int peer = 0; peer < size(); ++peer) {
         if (peer == rank()) continue;
         auto const gives = transfers.gives[peer];

@@ -71,11 +71,14 @@ void ShmBackend::reduce_scatter_staged(Call const& call, Choice const& choice, b
     auto const length = std::min(block, longest - first);
     auto const piece = ceil_div(length, kLine) * kLine;
     auto const offset = ring_.take(piece * ranks);
-    ring_stores_.fill(piece * ranks, [&](kernels::Store how) {
+    std::size_t staged = 0;
+    for (int shard = 0; shard < size(); ++shard) staged += overlap(call.part(call.send_parts, shard), first, length);
+    ring_stores_.fill(staged, [&](kernels::Store how) {
       for (int shard = 0; shard < size(); ++shard) {
         auto const part = call.part(call.send_parts, shard);
         kernels::copy(ring_.at(rank(), offset + static_cast<std::size_t>(shard) * piece),
-                      at(call.send, part.offset + first), overlap(part, first, length), how);
+                      at(call.send, part.offset + first), overlap(part, first, length),
+                      shard == rank() ? kernels::Store::cached : how);
       }
     });
     exchange_block(call, announced || first > 0);

@@ -54,7 +54,7 @@ void ShmBackend::gather_direct(Call const& call, Symmetric const* buffers) {
   auto const root = static_cast<int>(call.contract.root);
   auto const offset = static_cast<std::size_t>(rank()) * call.bytes();
   if (buffers != nullptr && rank() != root) {
-    copy_to_peer(at(buffers->recv[root], offset), call.send, call.bytes(), store_for(call, call.bytes(), false));
+    copy_to_peer(root, at(buffers->recv[root], offset), call.send, call.bytes(), store_for(call, call.bytes(), false));
   } else if (rank() == root) {
     copy_part(call, at(call.recv, offset), call.send);
   } else {

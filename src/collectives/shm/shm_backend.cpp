@@ -206,6 +206,7 @@ ShmBackend::ShmBackend(Segments segments, int rank, int size, Plan const& plan, 
       feeds_(std::move(segments.feeds), channel_),
       ring_(std::move(segments.staging), tuning_.ring_bytes),
       swap_(std::move(segments.swap), tuning_.swap_bytes),
+      peer_stores_(static_cast<std::size_t>(size)),
       heap_(rank) {}
 
 void ShmBackend::explain(Call const& call, Collective collective, Memory memory, std::size_t bytes,
@@ -370,9 +371,9 @@ Route ShmBackend::why_copied(Placements const& placements, Route::How private_ho
   return {};  // nobody has a buffer
 }
 
-void ShmBackend::copy_to_peer(void* to, void const* from, std::size_t bytes, kernels::Store store) {
+void ShmBackend::copy_to_peer(int peer, void* to, void const* from, std::size_t bytes, kernels::Store store) {
   if (kernels::is_past_caches(store)) return kernels::copy(to, from, bytes, store);
-  peer_stores_.fill(bytes, [&](kernels::Store how) {
+  peer_stores_[static_cast<std::size_t>(peer)].fill(bytes, [&](kernels::Store how) {
     kernels::copy(to, from, bytes, how == kernels::Store::cached ? kernels::Store::to_peer : how);
   });
 }
@@ -416,7 +417,7 @@ void ShmBackend::reduce_to_all(Call const& call, std::size_t count, std::array<v
     kernels::reduce({&mine, 1}, {from.data(), ranks}, n, call.contract.dtype, reducer(call), store);
     for (std::size_t r = 0; r < ranks; ++r) {
       if (destinations[r] == nullptr || static_cast<int>(r) == rank()) continue;
-      copy_to_peer(at(destinations[r], offset), mine, n * element, kernels::Store::cached);
+      copy_to_peer(static_cast<int>(r), at(destinations[r], offset), mine, n * element, kernels::Store::cached);
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "collectives/backend.hpp"
 #include "collectives/explainer.hpp"
@@ -185,7 +186,7 @@ class ShmBackend final : public Backend {
                                               bool in_place) noexcept;
 
   /// Copies to a peer's memory what it reads next; `store` as it would be in this rank's.
-  void copy_to_peer(void* to, void const* from, std::size_t bytes, kernels::Store store);
+  void copy_to_peer(int peer, void* to, void const* from, std::size_t bytes, kernels::Store store);
 
   /// destination[i] = op over sources[r][i], for i in [0, count).
   void reduce_to(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
@@ -301,8 +302,8 @@ class ShmBackend final : public Backend {
   Feeds feeds_;
   StagingRing ring_;
   StoreChoice ring_stores_;  // of what this rank stages there
-  StoreChoice peer_stores_;  // of what it copies to its peers
   SwapBlocks swap_;
+  std::vector<StoreChoice> peer_stores_;  // of what it copies to each of its peers
   SymmetricHeap heap_;
   PeerHeaps peer_heaps_;
   Reuse reuse_;

@@ -6,8 +6,19 @@
 namespace weft::shm {
 
 void StoreChoice::took(std::size_t bytes, double ns) noexcept {
+  if (!is_alike(bytes)) {
+    if (size_ != 0 && ++unlike_ < kMostUnlike) return;
+    size_ = bytes;
+    begin_round(false);
+    return;  // it was stored in the way of the round before
+  }
+  unlike_ = 0;
   auto const rate = ns / static_cast<double>(bytes);
-  if (std::exchange(looks_back_, false) && rate > kDear) return begin_round(true);
+  if (std::exchange(looks_back_, false) && rate > kDear) {
+    cached_ = std::min(cached_, rate);  // no more, as this one may have been interrupted
+    next_pause_ = 1;
+    return begin_round(true);
+  }
   best_ = std::min(best_, rate);
   if (++timed_ == kRound) end_round();
 }
@@ -19,19 +30,21 @@ void StoreChoice::begin_round(bool streams) noexcept {
 }
 
 void StoreChoice::end_round() noexcept {
-  if (!streams_) {
-    cached_ = best_;
-    rounds_ = 0;
-    auto const is_dear = cached_ > kDear;
-    return begin_round(is_dear && --pause_ < 0);
+  if (streams_) {
+    if (kLeastGain * best_ > cached_) {
+      pause_ = std::exchange(next_pause_, std::min(2 * next_pause_, kMostPause));
+      return begin_round(false);
+    }
+    rounds_ = (rounds_ + 1) % kRoundsPerLook;
+    looks_back_ = rounds_ == 0;
+    return begin_round(!looks_back_);
   }
-  if (kLeastGain * best_ > cached_) {
-    pause_ = std::exchange(next_pause_, std::min(2 * next_pause_, kMostPause));
-    return begin_round(false);
-  }
+  cached_ = best_;
+  rounds_ = 0;
+  if (cached_ > kDear) return begin_round(--pause_ < 0);
+  pause_ = 0;
   next_pause_ = 1;
-  looks_back_ = ++rounds_ % kRoundsPerLook == 0;
-  begin_round(!looks_back_);
+  begin_round(false);
 }
 
 }  // namespace weft::shm

@@ -28,12 +28,8 @@ class StoreChoice {
     auto const timed = is_timed(bytes);
     auto const begin = timed ? Clock::now() : Clock::time_point();
     fill(store);
-    finish(store);
-    if (timed) took(bytes, std::chrono::duration<double, std::nano>(Clock::now() - begin).count());
-  }
-  /// Before a reader is told of what was stored so; fill() does it at its end.
-  static void finish(kernels::Store store) noexcept {
     if (kernels::is_past_caches(store)) kernels::fence();
+    if (timed) took(bytes, std::chrono::duration<double, std::nano>(Clock::now() - begin).count());
   }
 
   // What fill() is made of.
@@ -43,7 +39,7 @@ class StoreChoice {
   }
   [[nodiscard]] bool streams(std::size_t bytes) const noexcept { return streams_ && bytes >= kLeastBytes; }
 
-  /// Whether the next content, of `bytes`, is to be timed; of short ones, which take about as long as a clock, one in
+  /// Whether the next content, of `bytes`, is to be timed; of those that a clock would hold up noticeably, one in
   /// kShortOnes is.
   [[nodiscard]] bool is_timed(std::size_t bytes) noexcept {
     if (bytes < kLeastBytes) return false;
@@ -56,17 +52,24 @@ class StoreChoice {
  private:
   using Clock = std::chrono::steady_clock;
 
-  static constexpr std::size_t kLongBytes = std::size_t{16} << 10;
+  static constexpr std::size_t kLongBytes = std::size_t{64} << 10;
   static constexpr unsigned kShortOnes = 4;
-  /// Nanoseconds per byte of what comes from another cache; within one it is a third.
+  /// Nanoseconds per byte above which lines come from another cache: from there it takes 0.2 and more, within one 0.05.
   static constexpr double kDear = 0.12;
   static constexpr double kLeastGain = 1.4;
   /// Contents of a round, the fastest of which counts: others may have been interrupted.
   static constexpr int kRound = 4;
   static constexpr int kRoundsPerLook = 64;
   static constexpr int kMostPause = 1024;
+  /// Contents of up to so many times another's size, or part of it, are alike: rates of others say nothing of one
+  /// another.
+  static constexpr std::size_t kAlike = 4;
+  static constexpr int kMostUnlike = 16;
   static constexpr double kUnknown = std::numeric_limits<double>::max();
 
+  [[nodiscard]] bool is_alike(std::size_t bytes) const noexcept {
+    return bytes <= kAlike * size_ && size_ <= kAlike * bytes;
+  }
   void begin_round(bool streams) noexcept;
   void end_round() noexcept;
 
@@ -74,9 +77,11 @@ class StoreChoice {
   bool looks_back_ = false;   ///< after rounds that were streamed: whether the caches have come closer
   double cached_ = kUnknown;  ///< nanoseconds per byte of the last round through the caches
   double best_ = kUnknown;    ///< of this round
+  std::size_t size_ = 0;      ///< that rounds are of
+  int unlike_ = 0;            ///< contents in a row of another size
   int timed_ = 0;             ///< contents of this round
-  int rounds_ = 0;            ///< streamed in a row
-  int pause_ = 0;             ///< rounds until streaming is tried again
+  int rounds_ = 0;            ///< streamed since the last look back
+  int pause_ = 0;             ///< dear rounds that go by before streaming is tried again
   int next_pause_ = 1;        ///< doubles with each try that gains nothing
   unsigned short_ones_ = 0;
 };
