@@ -66,6 +66,13 @@ TEST_F(StoreChoiceTest, FollowsRanksThatAreMoved) {
   }
 }
 
+/// As where the first contents find no pages yet.
+TEST_F(StoreChoiceTest, ABadBeginningIsSoonForgotten) {
+  give(5, {.cached = 2.0, .streamed = 0.08});
+  give(20, kNear);
+  EXPECT_EQ(0, give(1000, kNear));
+}
+
 TEST_F(StoreChoiceTest, GivesUpWhatNoLongerGains) {
   give(1000, kFar);
   give(300, kCold);

@@ -17,6 +17,7 @@ void StoreChoice::took(std::size_t bytes, double ns) noexcept {
   if (std::exchange(looks_back_, false) && rate > kDear) {
     cached_ = std::min(cached_, rate);  // no more, as this one may have been interrupted
     next_pause_ = 1;
+    look_after_ = std::min(2 * look_after_, kMostRounds);
     return begin_round(true);
   }
   best_ = std::min(best_, rate);
@@ -35,12 +36,13 @@ void StoreChoice::end_round() noexcept {
       pause_ = std::exchange(next_pause_, std::min(2 * next_pause_, kMostPause));
       return begin_round(false);
     }
-    rounds_ = (rounds_ + 1) % kRoundsPerLook;
-    looks_back_ = rounds_ == 0;
+    looks_back_ = ++rounds_ >= look_after_;
+    if (looks_back_) rounds_ = 0;
     return begin_round(!looks_back_);
   }
   cached_ = best_;
   rounds_ = 0;
+  look_after_ = 1;
   if (cached_ > kDear) return begin_round(--pause_ < 0);
   pause_ = 0;
   next_pause_ = 1;

@@ -59,7 +59,7 @@ class StoreChoice {
   static constexpr double kLeastGain = 1.4;
   /// Contents of a round, the fastest of which counts: others may have been interrupted.
   static constexpr int kRound = 4;
-  static constexpr int kRoundsPerLook = 64;
+  static constexpr int kMostRounds = 64;
   static constexpr int kMostPause = 1024;
   /// Contents of up to so many times another's size, or part of it, are alike: rates of others say nothing of one
   /// another.
@@ -81,6 +81,7 @@ class StoreChoice {
   int unlike_ = 0;            ///< contents in a row of another size
   int timed_ = 0;             ///< contents of this round
   int rounds_ = 0;            ///< streamed since the last look back
+  int look_after_ = 1;        ///< so many of them, which doubles with each look that changes nothing
   int pause_ = 0;             ///< dear rounds that go by before streaming is tried again
   int next_pause_ = 1;        ///< doubles with each try that gains nothing
   unsigned short_ones_ = 0;
