@@ -66,18 +66,24 @@ TEST_F(WeftSchedule, BytesLiveAreConfirmedWhereLaunchesBeginAndEndAtOneInstant) 
   }
 }
 
-TEST_F(WeftSchedule, PlansOfTransformersOfEveryStrategyAreConfirmed) {
-  for (auto const& strategy : unless_sanitized<std::vector<std::string>>(
-           {"ddp", "zero1", "zero2", "zero3", "hsdp --shard-ranks 8"}, {"zero2", "hsdp --shard-ranks 8"})) {
-    for (std::string const more : {"", " --contention 0.2 --micro-batches 2 --clipping --unmerged",
-                                   " --tensor-ranks 2 --pipeline-stages 2 --stage 1 --micro-batches 3"}) {
-      expect_checked(
-          "--model gpt2-small --data-ranks 32 --cluster a100-100g --memory 1.3x --policy weft --time-limit 2 "
-          "--strategy " +
-          strategy + more);
-    }
+/// A strategy and its options. A test each: all of them take longer than one test may on a busy machine.
+class PlansOfTransformers : public WeftSchedule, public testing::WithParamInterface<std::string> {};
+
+TEST_P(PlansOfTransformers, AreConfirmed) {
+  for (std::string const more : {"", " --contention 0.2 --micro-batches 2 --clipping --unmerged",
+                                 " --tensor-ranks 2 --pipeline-stages 2 --stage 1 --micro-batches 3"}) {
+    expect_checked(
+        "--model gpt2-small --data-ranks 32 --cluster a100-100g --memory 1.3x --policy weft --time-limit 2 "
+        "--strategy " +
+        GetParam() + more);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(EveryStrategy, PlansOfTransformers,
+                         testing::ValuesIn(unless_sanitized<std::vector<std::string>>(
+                             {"ddp", "zero1", "zero2", "zero3", "hsdp --shard-ranks 8"},
+                             {"zero2", "hsdp --shard-ranks 8"})),
+                         [](auto const& strategy) { return strategy.param.substr(0, strategy.param.find(' ')); });
 
 TEST_F(WeftSchedule, BrokenPlansAreRefused) {
   auto const made =
