@@ -64,10 +64,12 @@ class Feeds {
   void give(int reader, std::size_t bytes, Way way, std::size_t grain, Fill const& fill) {
     auto* const place = open(bytes);
     auto const step = way == Way::at_once ? bytes : std::min(bytes, first_step(bytes, grain));
-    stores_.fill(step, [&](kernels::Store store) { fill(place, ByteRange{0, step}, store); });
+    stores_.fill(step, bytes, [&](kernels::Store store) { fill(place, ByteRange{0, step}, store); });
     if (step < bytes) {
       tell(step);
-      stores_.fill(bytes - step, [&](kernels::Store store) { fill(place, ByteRange{step, bytes - step}, store); });
+      stores_.fill(bytes - step, bytes, [&](kernels::Store store) {
+        fill(place, ByteRange{step, bytes - step}, store);
+      });
     }
     way == Way::at_once ? close_whole(reader, bytes) : close_steps(reader, bytes);
   }

@@ -20,12 +20,16 @@ class StoreChoice {
   /// Contents from here on; what is shorter waits for memory longer than it would for the lines.
   static constexpr std::size_t kLeastBytes = 4096;
 
-  /// fill(store) writes a content of `bytes` that another rank may read afterwards.
+  /// fill(store) writes a content of `bytes`, or so much of one of `whole`, that another rank may read afterwards.
   template <typename Fill>
   void fill(std::size_t bytes, Fill const& fill) {
-    if (bytes < kLeastBytes) return fill(kernels::Store::cached);
-    auto const store = of(bytes);
-    auto const timed = is_timed(bytes);
+    this->fill(bytes, bytes, fill);
+  }
+  template <typename Fill>
+  void fill(std::size_t bytes, std::size_t whole, Fill const& fill) {
+    if (whole < kLeastBytes) return fill(kernels::Store::cached);
+    auto const store = of(whole);
+    auto const timed = is_timed(whole);
     auto const begin = timed ? Clock::now() : Clock::time_point();
     fill(store);
     if (kernels::is_past_caches(store)) kernels::fence();
