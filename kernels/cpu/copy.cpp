@@ -41,6 +41,23 @@ void copy_streaming(std::uint8_t* dst, std::uint8_t const* src, std::size_t byte
   std::memcpy(dst + i, src + i, bytes - i);
 }
 
+void copy_by_vectors(std::uint8_t* dst, std::uint8_t const* src, std::size_t bytes) {
+  hn::ScalableTag<std::uint8_t> const d;
+  std::size_t const n = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + 4 * n <= bytes; i += 4 * n) {
+    auto const a = hn::LoadU(d, src + i);
+    auto const b = hn::LoadU(d, src + i + n);
+    auto const c = hn::LoadU(d, src + i + 2 * n);
+    auto const e = hn::LoadU(d, src + i + 3 * n);
+    hn::StoreU(a, d, dst + i);
+    hn::StoreU(b, d, dst + i + n);
+    hn::StoreU(c, d, dst + i + 2 * n);
+    hn::StoreU(e, d, dst + i + 3 * n);
+  }
+  std::memcpy(dst + i, src + i, bytes - i);
+}
+
 void zero_streaming(std::uint8_t* dst, std::size_t bytes) {
   hn::ScalableTag<std::uint8_t> const d;
   std::size_t const n = hn::Lanes(d);
@@ -58,6 +75,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace weft::kernels {
 
+HWY_EXPORT(copy_by_vectors);
 HWY_EXPORT(copy_streaming);
 HWY_EXPORT(zero_streaming);
 
@@ -107,15 +125,29 @@ bool copy_to_peer(void*, void const*, std::size_t) noexcept {
 }
 #endif
 
+/// String moves, which glibc's memcpy before 2.39 takes as well, go at 2 to 3 GB/s instead of 30 to 90 on Zen 3 where
+/// the destination lies a few bytes behind the source's place in a page: as from a page of a ring to a std::vector,
+/// whose long buffers begin 16 bytes into one.
+bool are_slow_to_move(void const* dst, void const* src, std::size_t bytes) noexcept {
+  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kLine = 64;
+  constexpr std::size_t kLeast = 1024;  // below glibc's string moves
+  auto const behind = (reinterpret_cast<std::uintptr_t>(dst) - reinterpret_cast<std::uintptr_t>(src)) % kPage;
+  return bytes >= kLeast && behind > 0 && behind < kLine;
+}
+
 }  // namespace
 
 void copy(void* dst, void const* src, std::size_t bytes, Store store) {
-  if (bytes == 0 || (store == Store::to_peer && copy_to_peer(dst, src, bytes))) return;
+  if (bytes == 0) return;
+  auto* const to = static_cast<std::uint8_t*>(dst);
+  auto const* const from = static_cast<std::uint8_t const*>(src);
   if (!is_past_caches(store)) {
-    std::memcpy(dst, src, bytes);
+    if (are_slow_to_move(dst, src, bytes)) return HWY_DYNAMIC_DISPATCH(copy_by_vectors)(to, from, bytes);
+    if (store != Store::to_peer || !copy_to_peer(dst, src, bytes)) std::memcpy(dst, src, bytes);
     return;
   }
-  HWY_DYNAMIC_DISPATCH(copy_streaming)(static_cast<std::uint8_t*>(dst), static_cast<std::uint8_t const*>(src), bytes);
+  HWY_DYNAMIC_DISPATCH(copy_streaming)(to, from, bytes);
   if (store == Store::streaming) fence();
 }
 

@@ -37,5 +37,33 @@ TEST(CopyTest, MovesExactlyTheBytesAskedFor) {
   }
 }
 
+/// Where string moves are avoided: the destination a little behind the source's place in a page.
+TEST(CopyTest, MovesExactlyTheBytesAskedForAtAnyPlaceInAPage) {
+  constexpr std::size_t kPage = 4096;
+  std::mt19937_64 random(8);
+  std::vector<unsigned char> src(24 * kPage);
+  std::generate(src.begin(), src.end(), [&] { return static_cast<unsigned char>(random()); });
+  std::vector<unsigned char> memory(26 * kPage);
+  for (std::int64_t const target : runnable_targets()) {
+    UseTarget const use(target);
+    for (std::size_t const bytes : {1023, 1024, 1025, 2048, 4099, 65537}) {
+      for (std::size_t const behind : {0, 1, 16, 32, 63, 64, 4095}) {
+        for (auto const store : {kernels::Store::cached, kernels::Store::to_peer}) {
+          std::size_t const from = random() % 64;
+          auto const place = reinterpret_cast<std::uintptr_t>(src.data() + from) % kPage;
+          auto const base = reinterpret_cast<std::uintptr_t>(memory.data()) % kPage;
+          std::size_t const to = (place + behind + kPage - base) % kPage;
+          std::fill(memory.begin(), memory.end(), 0xA5);
+          auto want = memory;
+          std::copy_n(src.begin() + static_cast<std::ptrdiff_t>(from), bytes,
+                      want.begin() + static_cast<std::ptrdiff_t>(to));
+          kernels::copy(memory.data() + to, src.data() + from, bytes, store);
+          ASSERT_EQ(memory, want) << bytes << " bytes, " << behind << " behind";
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft::test

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -20,8 +22,8 @@ TEST_F(WeftSchedule, EveryPolicysPlanOfRandomGraphsIsConfirmed) {
       auto const name = std::string(to_string(static_cast<SchedulePolicy>(policy)));
       std::string const contention = seed % 2 == 0 ? "0.3" : "0";
       std::string const memory = seed % 3 == 0 ? "1x" : "1.5x";
-      expect_checked(file("random.json") + " --cluster " + file("unit.json") + " --memory " + memory + " --policy " +
-                     name + " --contention " + contention);
+      expect_checked(fmt::format("{} --cluster {} --memory {} --policy {} --contention {}", file("random.json"),
+                                 file("unit.json"), memory, name, contention));
       if (HasFailure()) return;
     }
   }

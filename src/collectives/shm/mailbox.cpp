@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstring>
 #include <new>
 #include <utility>
 #include <vector>
@@ -140,7 +139,7 @@ bool Mailbox::pull(Call const& call, Message const& message, Progress& progress)
   if (!progress.started) progress.total = head.bytes;
   progress.started = true;
   auto const length = std::min(slot_bytes_ - sizeof(Head), progress.total - progress.moved);
-  if (length > 0) std::memcpy(static_cast<std::byte*>(message.data) + progress.moved, slot + sizeof(Head), length);
+  kernels::copy(static_cast<std::byte*>(message.data) + progress.moved, slot + sizeof(Head), length);
   progress.moved += length;
   progress.done = progress.moved == progress.total;
   lane.emptied.store(index + 1, std::memory_order_release);
