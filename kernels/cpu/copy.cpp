@@ -22,40 +22,40 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr std::size_t kLineBytes = 64;
 
-void copy_streaming(std::uint8_t* dst, std::uint8_t const* src, std::size_t bytes) {
+/// Bytes [i, bytes), past the caches or not; `dst + i` is aligned to a line if so.
+template <bool kStreams>
+void copy_from(std::size_t i, std::uint8_t* dst, std::uint8_t const* src, std::size_t bytes) {
   hn::ScalableTag<std::uint8_t> const d;
   std::size_t const n = hn::Lanes(d);
-  std::size_t const misaligned = reinterpret_cast<std::uintptr_t>(dst) % kLineBytes;
-  std::size_t i = std::min(bytes, (kLineBytes - misaligned) % kLineBytes);
-  std::memcpy(dst, src, i);
   for (; i + 4 * n <= bytes; i += 4 * n) {
     auto const a = hn::LoadU(d, src + i);
     auto const b = hn::LoadU(d, src + i + n);
     auto const c = hn::LoadU(d, src + i + 2 * n);
     auto const e = hn::LoadU(d, src + i + 3 * n);
-    hn::Stream(a, d, dst + i);
-    hn::Stream(b, d, dst + i + n);
-    hn::Stream(c, d, dst + i + 2 * n);
-    hn::Stream(e, d, dst + i + 3 * n);
+    if constexpr (kStreams) {
+      hn::Stream(a, d, dst + i);
+      hn::Stream(b, d, dst + i + n);
+      hn::Stream(c, d, dst + i + 2 * n);
+      hn::Stream(e, d, dst + i + 3 * n);
+    } else {
+      hn::StoreU(a, d, dst + i);
+      hn::StoreU(b, d, dst + i + n);
+      hn::StoreU(c, d, dst + i + 2 * n);
+      hn::StoreU(e, d, dst + i + 3 * n);
+    }
   }
   std::memcpy(dst + i, src + i, bytes - i);
 }
 
+void copy_streaming(std::uint8_t* dst, std::uint8_t const* src, std::size_t bytes) {
+  std::size_t const misaligned = reinterpret_cast<std::uintptr_t>(dst) % kLineBytes;
+  std::size_t const head = std::min(bytes, (kLineBytes - misaligned) % kLineBytes);
+  std::memcpy(dst, src, head);
+  copy_from<true>(head, dst, src, bytes);
+}
+
 void copy_by_vectors(std::uint8_t* dst, std::uint8_t const* src, std::size_t bytes) {
-  hn::ScalableTag<std::uint8_t> const d;
-  std::size_t const n = hn::Lanes(d);
-  std::size_t i = 0;
-  for (; i + 4 * n <= bytes; i += 4 * n) {
-    auto const a = hn::LoadU(d, src + i);
-    auto const b = hn::LoadU(d, src + i + n);
-    auto const c = hn::LoadU(d, src + i + 2 * n);
-    auto const e = hn::LoadU(d, src + i + 3 * n);
-    hn::StoreU(a, d, dst + i);
-    hn::StoreU(b, d, dst + i + n);
-    hn::StoreU(c, d, dst + i + 2 * n);
-    hn::StoreU(e, d, dst + i + 3 * n);
-  }
-  std::memcpy(dst + i, src + i, bytes - i);
+  copy_from<false>(0, dst, src, bytes);
 }
 
 void zero_streaming(std::uint8_t* dst, std::size_t bytes) {
