@@ -57,8 +57,9 @@ void reduce(std::span<void* const> dsts, std::span<void const* const> srcs, std:
 void reduce_alike(std::size_t ranges, std::span<void* const> dsts, std::span<void const* const> srcs, std::size_t count,
                   DataType dtype, Reducer const& how, Store store = Store::cached);
 
-/// memcpy, or the same past the caches. `dst` and `src` do not overlap. To a peer, whole lines are taken
-/// over without their contents where the processor has fast string moves: vector stores wait for each.
+/// memcpy, or the same past the caches, or by vectors where string moves would be slow. `dst` and `src` do not overlap.
+/// To a peer, whole lines are taken over without their contents where the processor has fast string moves: vector
+/// stores wait for each.
 void copy(void* dst, void const* src, std::size_t bytes, Store store = Store::cached);
 
 /// Orders what was stored unfenced before what this thread stores next.

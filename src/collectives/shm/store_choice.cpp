@@ -9,6 +9,7 @@ void StoreChoice::took(std::size_t bytes, double ns) noexcept {
   if (!is_alike(bytes)) {
     if (size_ != 0 && ++unlike_ < kMostUnlike) return;
     size_ = bytes;
+    looks_back_ = false;
     begin_round(false);
     return;  // it was stored in the way of the round before
   }

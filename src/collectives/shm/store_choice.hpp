@@ -9,10 +9,10 @@
 namespace weft::shm {
 
 /// Whether what a rank gives goes past its caches. Lines that a reader has taken come back before they are written
-/// again: within one cache that is quick, between caches or chips it takes three times as long as to write them to
-/// memory, where the reader finds them sooner than in the giver's cache (docs/decisions/0003). How far apart ranks lie
-/// changes from one second to the next on virtual machines, so nobody is asked for it: a rank watches how long it takes
-/// to give, and tries the other way where that is long.
+/// again: within one cache that is quick, between caches or chips it can take several times as long as to write
+/// them to memory, where the reader finds them sooner than in the giver's cache (docs/decisions/0003). How far apart
+/// ranks lie changes from one second to the next on virtual machines, so nobody is asked for it: a rank watches how
+/// long it takes to give, and tries the other way where that is long.
 ///
 /// One thread at a time.
 class StoreChoice {
