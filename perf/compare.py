@@ -8,8 +8,8 @@ Every library is timed by the same code on the same cores (perf/peers/loop.cpp):
 output read after it. A round starts every library once, in an order that changes from round to round. Each size has
 canaries around it, a memcpy and a barrier of flags. A memcpy that takes 1.3 times the best one of the run is a
 disturbance. Barriers tell how far apart the cores lie, which changes while a virtual machine runs: figures count where
-barriers are within 1.3 times of one another, at the distance at which most libraries and sizes were met, and rounds go
-on, up to four times as many, until all were met twice there. With more ranks than cores a barrier tells how ranks take
+all barriers around them are within 1.3 times of one another, at the distance at which most libraries and sizes were
+met, and rounds go on, up to four times as many, until all were met twice there. With more ranks than cores a barrier tells how ranks take
 turns, and only disturbances are left out. The best of what counts is the library's figure; sizes of a library that
 never counted are marked with * and judged by the round that comes nearest. Sizes too small for an element of each
 rank's part are left out.
@@ -133,11 +133,11 @@ def measure(libraries, op, ranks, options):
 
 
 def distance(line, barrier):
-    """How many times one of `barrier` and the line's is the other; 1 where ranks take turns on the cores, which says
-    nothing of how far apart these lie."""
+    """How many times one of `barrier` and the line's barriers is the other; 1 where ranks take turns on the cores, which
+    says nothing of how far apart these lie."""
     if crowded(line["ranks"]):
         return 1
-    return max(line["canary_barrier_us"] / barrier, barrier / line["canary_barrier_us"])
+    return max(line["canary_barrier_us"] / barrier, barrier / line["canary_barrier_least_us"])
 
 
 def is_quiet(line, best_copy):

@@ -123,6 +123,7 @@ Detail HostSweep::detail_of(SizeRounds const& rounds, Entry const& entry, Canary
   Detail detail;
   detail.call = figures.call;
   detail.canary = rounds.worst_canary(best);
+  detail.least_canary = rounds.least_canary(best);
   detail.rounds_kept = rounds.kept(best);
   detail.rounds = rounds.measured();
   if (options_.loop.cost) detail.cost = figures.cost;

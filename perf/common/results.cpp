@@ -65,6 +65,7 @@ void set_detail(nlohmann::json& line, Detail const& detail) {
   line["rounds"] = detail.rounds;
   line["canary_copy_us"] = detail.canary.copy * kMicroseconds;
   line["canary_barrier_us"] = detail.canary.barrier * kMicroseconds;
+  line["canary_barrier_least_us"] = detail.least_canary.barrier * kMicroseconds;
   set_us(line, "cost_us", detail.cost);
   set_us(line, "limit_us", detail.limit);
   set_us(line, "peer_call_us", detail.peer_call);

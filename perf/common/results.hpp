@@ -20,6 +20,7 @@ struct Detail {
   std::optional<double> peer_cost;
   std::optional<double> overlap;  ///< percent
   Canary canary;                  ///< the worst of the rounds that count
+  Canary least_canary;            ///< the best of them
   std::size_t rounds_kept = 0;
   std::size_t rounds = 0;
 };

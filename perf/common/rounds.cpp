@@ -73,6 +73,12 @@ Canary SizeRounds::worst_canary(Canary best) const {
   return worst;
 }
 
+Canary SizeRounds::least_canary(Canary best) const {
+  Canary least{kInfinite, kInfinite};
+  for (auto const round : counted_rounds(best)) least = better(least, best_canaries_[round]);
+  return least;
+}
+
 Figures SizeRounds::figures(std::size_t side, Canary best) const {
   Sample least{kInfinite, kInfinite, kInfinite, kInfinite};
   for (auto const round : counted_rounds(best)) {

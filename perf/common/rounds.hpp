@@ -33,8 +33,10 @@ class SizeRounds {
   [[nodiscard]] std::size_t measured() const noexcept { return canaries_.size(); }
   /// Side `side`'s best over the counted rounds.
   [[nodiscard]] Figures figures(std::size_t side, Canary best) const;
-  /// The worst canaries of the rounds that figures() are of.
+  /// The worst and the best canaries of the rounds that figures() are of: far from one another where these were
+  /// disturbed or moved between cores.
   [[nodiscard]] Canary worst_canary(Canary best) const;
+  [[nodiscard]] Canary least_canary(Canary best) const;
 
  private:
   [[nodiscard]] std::vector<std::size_t> kept_rounds(Canary best) const;

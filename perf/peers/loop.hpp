@@ -25,9 +25,10 @@ struct LoopResult {
   std::size_t bytes = 0;
   double call_us = 0;
   double cost_us = 0;
-  double canary_copy_us = 0;     ///< the worst of the kept rounds is within 1.3 × this
-  double canary_barrier_us = 0;  ///< likewise
-  double wrong = 0;              ///< elements, on all ranks
+  double canary_copy_us = 0;           ///< the worst of the rounds that count
+  double canary_barrier_us = 0;        ///< likewise
+  double canary_barrier_least_us = 0;  ///< the best of them
+  double wrong = 0;                    ///< elements, on all ranks
 };
 
 /// The peer's call on given operands.

@@ -139,7 +139,11 @@ class CheckOverlap(unittest.TestCase):
 def peer_line(library, size, call, canary=1.0, **changes):
     return {"library": library, "version": "1", "op": "all_reduce", "memory": "private", "ranks": 2, "bytes": size,
             "time_us": call, "call_us": call, "cost_us": call, "canary_copy_us": 30 * canary, "canary_barrier_us": 0.1,
-            "wrong": 0, **changes}
+            "canary_barrier_least_us": 0.1, "wrong": 0, **changes}
+
+
+def barriers(least, most):
+    return {"canary_barrier_least_us": least, "canary_barrier_us": most}
 
 
 @unittest.mock.patch("compare.crowded", lambda ranks: ranks > 2)
@@ -154,7 +158,7 @@ class Compare(unittest.TestCase):
         self.assertEqual([(row["bytes"], row["time_us"]) for row in rows], [(8, 2.0), (32, 5.0)])
 
     def test_figures_count_where_most_were_met_equally_far_apart(self):
-        near, far = {"canary_barrier_us": 0.1}, {"canary_barrier_us": 0.3}
+        near, far = barriers(0.1, 0.1), barriers(0.3, 0.3)
         lines = [peer_line("x", 8, 1.0, **near), peer_line("x", 8, 3.0, **far), peer_line("y", 8, 4.0, **far)]
         rows = compare.summary(lines)
         self.assertEqual([(row["library"], row["time_us"], row["counted"]) for row in rows],
@@ -164,12 +168,17 @@ class Compare(unittest.TestCase):
         rows = compare.summary(lines[:1] + [peer_line("x", 32, 5.0, **near), peer_line("y", 8, 4.0, **far)])
         self.assertEqual([(row["time_us"], row["counted"]) for row in rows], [(1.0, True), (5.0, True), (4.0, False)])
 
+    def test_rounds_that_were_moved_count_at_neither_distance(self):
+        lines = [peer_line("x", 8, 3.0, **barriers(0.3, 0.3)), peer_line("x", 8, 1.0, **barriers(0.1, 0.3)),
+                 peer_line("y", 8, 4.0, **barriers(0.3, 0.3))]
+        self.assertEqual([row["time_us"] for row in compare.summary(lines)], [3.0, 4.0])
+
     def test_rounds_are_enough_when_every_library_counted_twice_at_every_size(self):
         libraries = [type("Library", (), {"name": name}) for name in ("x", "y")]
         lines = [peer_line(name, size, 1.0) for name in ("x", "y") for size in (8, 32)]
         self.assertFalse(compare.is_enough(lines, libraries))
         self.assertTrue(compare.is_enough(2 * lines, libraries))
-        far = [{**lines[0], "canary_barrier_us": 0.3}]
+        far = [{**lines[0], **barriers(0.3, 0.3)}]
         self.assertFalse(compare.is_enough(lines + lines[1:] + far, libraries))
 
     def test_where_ranks_take_turns_barriers_tell_no_distance(self):
