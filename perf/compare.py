@@ -7,12 +7,12 @@ and a picture.
 Every library is timed by the same code on the same cores (perf/peers/loop.cpp): all input written before a call, all
 output read after it. A round starts every library once, in an order that changes from round to round. Each size has
 canaries around it, a memcpy and a barrier of flags. A memcpy that takes 1.3 times the best one of the run is a
-disturbance. Barriers tell how far apart the cores lie, which changes while a virtual machine runs: figures count where
-all barriers around them are within 1.3 times of one another, at the distance at which most libraries and sizes were
-met, and rounds go on, up to four times as many, until all were met twice there. With more ranks than cores a barrier tells how ranks take
-turns, and only disturbances are left out. The best of what counts is the library's figure; sizes of a library that
-never counted are marked with * and judged by the round that comes nearest. Sizes too small for an element of each
-rank's part are left out.
+disturbance. Barriers tell how far apart the cores lie, which changes while a virtual machine runs: the shortest one at
+which a fifth of the first round was measured is the one that counts, within 1.3 times. From then on launches wait for it
+(WEFT_PERF_BARRIER_US), and rounds go on, up to four times as many, until all libraries and sizes were met twice there.
+With more ranks than cores a barrier tells how ranks take turns, and only disturbances are left out. The best of what
+counts is the library's figure; sizes of a library that never counted are marked with * and judged by the round that
+comes nearest. Sizes too small for an element of each rank's part are left out.
 --bars judges Weft against the best other library of each size, and says what the ratios would be if every call took as
 long as the limit that the programs' --limit measures, in symmetric memory, the best of all rounds. Calls in which ranks
 divide the work or run ahead can be faster than that.
@@ -22,6 +22,7 @@ import argparse
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 
@@ -30,6 +31,8 @@ from peers.catalogue import CATALOGUE, ROOT, Setup, Unavailable, crowded
 DISTURBED = 1.3
 MOST_ROUNDS = 4  # times as many as asked for
 WANTED = 2  # figures of each library and size that count
+COMMON = 0.2  # of the first round's figures: at a distance that is worth waiting for
+BARRIER = "WEFT_PERF_BARRIER_US"  # see perf/common/rounds.hpp
 TOLERANCE = 0.95  # never-below bars allow 5 %
 
 
@@ -117,11 +120,16 @@ def measure_once(library, op, ranks, options, sizes):
 
 
 def measure(libraries, op, ranks, options):
-    """All lines of all rounds. A library that fails is named, and left out from then on."""
-    sizes, lines, alive = sizes_of(options), [], list(libraries)
+    """(all lines of all rounds, the barrier at which they count). A library that fails is named, and left out from then
+    on."""
+    sizes, lines, alive, barrier = sizes_of(options), [], list(libraries), None
+    os.environ.pop(BARRIER, None)
     for turn in range(MOST_ROUNDS * options.rounds):
-        if turn >= options.rounds and is_enough(lines, alive):
+        if turn >= options.rounds and is_enough(lines, alive, barrier):
             break
+        if turn == 1 and lines and not crowded(ranks):
+            barrier = common_barrier(lines)
+            os.environ[BARRIER] = f"{barrier:.4f}"
         for library in alive[turn % len(alive):] + alive[:turn % len(alive)] if alive else []:
             try:
                 lines += [{**line, "round": turn} for line in measure_once(library, op, ranks, options, sizes)]
@@ -129,7 +137,8 @@ def measure(libraries, op, ranks, options):
                 print(f"# {op}, {ranks} ranks: {library.name} left out: {reason}", flush=True)
                 alive = [other for other in alive if other is not library]
                 lines = [line for line in lines if line["library"] != library.name]
-    return lines
+    os.environ.pop(BARRIER, None)
+    return lines, barrier or (common_barrier(lines) if lines else None)
 
 
 def distance(line, barrier):
@@ -140,31 +149,25 @@ def distance(line, barrier):
     return max(line["canary_barrier_us"] / barrier, barrier / line["canary_barrier_least_us"])
 
 
-def is_quiet(line, best_copy):
-    return line["canary_copy_us"] <= DISTURBED * best_copy
+def common_barrier(lines):
+    """The shortest barrier at which the share COMMON of `lines` was measured, or as many as at any other."""
+    met = [[line for line in lines if distance(line, barrier) <= DISTURBED]
+           for barrier in sorted(line["canary_barrier_us"] for line in lines)]
+    enough = min(COMMON * len(lines), max(map(len, met)))
+    return statistics.median(line["canary_barrier_us"] for line in next(group for group in met if len(group) >= enough))
 
 
-def counting(lines):
-    """(barrier, lines): those at the distance, told by its barrier, at which most libraries and sizes were met."""
+def counting(lines, barrier):
+    """The lines that were disturbed by nothing, and measured where a barrier takes `barrier`."""
     best_copy = min(line["canary_copy_us"] for line in lines)
-    quiet = [line for line in lines if is_quiet(line, best_copy)]
-
-    def near(barrier):
-        return [line for line in quiet if distance(line, barrier) <= math.sqrt(DISTURBED)]
-
-    def met(barrier):
-        return len({(line["library"], line["bytes"]) for line in near(barrier)})
-
-    barriers = sorted({line["canary_barrier_us"] for line in quiet})
-    chosen = max(barriers, key=lambda barrier: (met(barrier), -barrier))
-    return chosen, near(chosen)
+    return [line for line in lines
+            if line["canary_copy_us"] <= DISTURBED * best_copy and distance(line, barrier) <= DISTURBED]
 
 
-def is_enough(lines, libraries):
+def is_enough(lines, libraries, barrier=None):
     """Whether every library was met WANTED times at every size that it has."""
     if not lines:
         return True
-    counted = counting(lines)[1]
 
     def times(of):
         result = {}
@@ -173,23 +176,22 @@ def is_enough(lines, libraries):
             result[key] = result.get(key, 0) + 1
         return result
 
-    counts = times(counted)
+    counts = times(counting(lines, barrier or common_barrier(lines)))
     alive = {library.name for library in libraries}
     return all(counts.get(key, 0) >= WANTED for key in times(lines) if key[0] in alive)
 
 
-def undisturbed(lines):
-    """Per library and size the lines that count, or the nearest one where none does."""
+def undisturbed(lines, barrier):
+    """Per library and size (the lines that count, True), or (the nearest one, False) where none does."""
     best_copy = min(line["canary_copy_us"] for line in lines)
-    barrier, counted = counting(lines)
+    counted = {id(line) for line in counting(lines, barrier)}
     groups = {}
     for line in lines:
         groups.setdefault((line["library"], line["bytes"]), []).append(line)
-    kept = {}
-    for key, group in groups.items():
-        near = [line for line in group if any(line is other for other in counted)]
-        kept[key] = near or [min(group, key=lambda line: max(line["canary_copy_us"] / best_copy, distance(line, barrier)))]
-    return kept, barrier, counted
+    for group in groups.values():
+        near = [line for line in group if id(line) in counted]
+        nearest = min(group, key=lambda line: max(line["canary_copy_us"] / best_copy, distance(line, barrier)))
+        yield (near, True) if near else ([nearest], False)
 
 
 def best(lines, key):
@@ -197,15 +199,14 @@ def best(lines, key):
     return min(values) if values else math.nan
 
 
-def summary(lines):
+def summary(lines, barrier):
     """One line per library and size: its best figures, of how many rounds, and whether any of them counted."""
     result = []
-    groups, barrier, counted = undisturbed(lines)
-    for group in groups.values():
+    for group, counts in undisturbed(lines, barrier):
         first = group[0]
         result.append({key: first[key] for key in ("library", "version", "op", "memory", "ranks", "bytes")}
                       | {"time_us": best(group, "call_us"), "cost_us": best(group, "cost_us"), "rounds": len(group),
-                         "barrier_us": barrier, "counted": any(first is line for line in counted)}
+                         "barrier_us": barrier, "counted": counts}
                       | ({"limit_us": best([line for line in lines if line["bytes"] == first["bytes"]], "limit_us")}
                          if "limit_us" in first else {}))
     return result
@@ -301,10 +302,10 @@ def main():
     everything, good = [], True
     for op in options.ops:
         for ranks in options.ranks:
-            lines = measure(libraries, op, ranks, options)
+            lines, barrier = measure(libraries, op, ranks, options)
             if not lines:
                 continue
-            rows = summary(lines)
+            rows = summary(lines, barrier)
             everything += rows
             print_table(rows, "time_us")
             print_table(rows, "cost_us")

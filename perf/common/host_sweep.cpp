@@ -98,9 +98,9 @@ SizeRounds HostSweep::sides_of(std::size_t bytes, Choice const& choice, Entry& e
   return {std::max(entry.counts.send, entry.counts.recv) * size_of(choice.dtype), std::move(sides)};
 }
 
-Timing HostSweep::side_timing(SizeRounds const& rounds, std::size_t side, Entry const& entry, Canary best,
+Timing HostSweep::side_timing(SizeRounds const& rounds, std::size_t side, Entry const& entry, Quiet const& quiet,
                               Choice const& choice, bool checked) {
-  Timing timing = timing_of(std::max(0.0, rounds.figures(side, best).call), entry.counts, choice.dtype);
+  Timing timing = timing_of(std::max(0.0, rounds.figures(side, quiet).call), entry.counts, choice.dtype);
   if (checked && options_.checks > 0) {
     auto const& on = rounds.sides()[side].on;
     note_wrong(timing, count_wrong(board_, case_, on, entry.counts, place(choice.root), choice.op, options_.checks,
@@ -118,13 +118,13 @@ double HostSweep::overlap_of(Side const& side, Choice const& choice, std::size_t
   return overlap_->measure(start, iterations, std::min(options_.rounds, 3));
 }
 
-Detail HostSweep::detail_of(SizeRounds const& rounds, Entry const& entry, Canary best, Choice const& choice) {
-  auto const figures = rounds.figures(entry.out_of_place, best);
+Detail HostSweep::detail_of(SizeRounds const& rounds, Entry const& entry, Quiet const& quiet, Choice const& choice) {
+  auto const figures = rounds.figures(entry.out_of_place, quiet);
   Detail detail;
   detail.call = figures.call;
-  detail.canary = rounds.worst_canary(best);
-  detail.least_canary = rounds.least_canary(best);
-  detail.rounds_kept = rounds.kept(best);
+  detail.canary = rounds.worst_canary(quiet);
+  detail.least_canary = rounds.least_canary(quiet);
+  detail.rounds_kept = rounds.kept(quiet);
   detail.rounds = rounds.measured();
   if (options_.loop.cost) detail.cost = figures.cost;
   if (limit_) {
@@ -132,7 +132,7 @@ Detail HostSweep::detail_of(SizeRounds const& rounds, Entry const& entry, Canary
     limit_ratios_.push_back(ratio(detail.call, *detail.limit));
   }
   if (entry.peer) {
-    auto const peer = rounds.figures(*entry.peer, best);
+    auto const peer = rounds.figures(*entry.peer, quiet);
     detail.peer_call = peer.call;
     call_ratios_.push_back(ratio(peer.call, detail.call));
     if (options_.loop.cost) detail.peer_cost = peer.cost;
@@ -142,13 +142,13 @@ Detail HostSweep::detail_of(SizeRounds const& rounds, Entry const& entry, Canary
   return detail;
 }
 
-void HostSweep::finish_line(SizeRounds const& rounds, Entry const& entry, Canary best, Choice const& choice) {
+void HostSweep::finish_line(SizeRounds const& rounds, Entry const& entry, Quiet const& quiet, Choice const& choice) {
   Line line = line_of(rounds.bytes(), entry.counts, choice);
-  line.out_of_place = side_timing(rounds, entry.out_of_place, entry, best, choice, true);
+  line.out_of_place = side_timing(rounds, entry.out_of_place, entry, quiet, choice, true);
   if (entry.in_place) {
-    line.in_place = side_timing(rounds, *entry.in_place, entry, best, choice, case_.checks_in_place());
+    line.in_place = side_timing(rounds, *entry.in_place, entry, quiet, choice, case_.checks_in_place());
   }
-  print_line(line, detail_of(rounds, entry, best, choice));
+  print_line(line, detail_of(rounds, entry, quiet, choice));
 }
 
 void HostSweep::run_choice(Choice const& choice) {
@@ -159,8 +159,8 @@ void HostSweep::run_choice(Choice const& choice) {
     rounds.push_back(sides_of(bytes, choice, entries.emplace_back()));
     if (options_.warmup > 0) rounds.back().warm_up(watch, options_.warmup);
   }
-  auto const best = run_rounds(rounds, watch, options_.rounds);
-  for (std::size_t i = 0; i < rounds.size(); ++i) finish_line(rounds[i], entries[i], best, choice);
+  auto const quiet = run_rounds(rounds, watch, options_.rounds);
+  for (std::size_t i = 0; i < rounds.size(); ++i) finish_line(rounds[i], entries[i], quiet, choice);
 }
 
 }  // namespace weft::perf

@@ -41,11 +41,12 @@ class HostSweep final : public Sweep {
   [[nodiscard]] Side peer_side(Counts counts, Choice const& choice);
   [[nodiscard]] SizeRounds sides_of(std::size_t bytes, Choice const& choice, Entry& entry);
 
-  [[nodiscard]] Timing side_timing(SizeRounds const& rounds, std::size_t side, Entry const& entry, Canary best,
+  [[nodiscard]] Timing side_timing(SizeRounds const& rounds, std::size_t side, Entry const& entry, Quiet const& quiet,
                                    Choice const& choice, bool checked);
-  [[nodiscard]] Detail detail_of(SizeRounds const& rounds, Entry const& entry, Canary best, Choice const& choice);
+  [[nodiscard]] Detail detail_of(SizeRounds const& rounds, Entry const& entry, Quiet const& quiet,
+                                 Choice const& choice);
   [[nodiscard]] double overlap_of(Side const& side, Choice const& choice, std::size_t bytes);
-  void finish_line(SizeRounds const& rounds, Entry const& entry, Canary best, Choice const& choice);
+  void finish_line(SizeRounds const& rounds, Entry const& entry, Quiet const& quiet, Choice const& choice);
 
   MpiPeer const* peer_;
   Memory own_;

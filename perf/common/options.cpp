@@ -1,6 +1,7 @@
 #include "common/options.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -360,8 +361,8 @@ ParsedOptions parse_options(Case const& what, int argc, char const* const* argv)
     note_inapplicable(app, options);
   } catch (CLI::Success const& done) {
     parsed.exit_code = tool_output::exit_code(program.c_str(), app.exit(done));
-  } catch (CLI::ExtrasError const& error) {
-    report_failure(fmt::format("{}: {}\n{}", program, error.what(), app.help()));
+  } catch (CLI::ExtrasError const&) {  // whose text names the last argument first
+    report_failure(fmt::format("{}: not known: {}\n{}", program, fmt::join(app.remaining(), " "), app.help()));
     parsed.exit_code = 2;
   } catch (CLI::Error const& error) {
     report_failure(fmt::format("{}: {}", program, error.what()));

@@ -1,20 +1,49 @@
 #include "common/rounds.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
+#include <optional>
+
+#include "weft/error.hpp"
 
 namespace weft::perf {
 namespace {
 
 constexpr double kDisturbed = 1.3;
+constexpr char const* kBarrier = "WEFT_PERF_BARRIER_US";
+constexpr double kLongestBarrier = 1e6;  // microseconds
+constexpr int kMostCanaries = 20'000;    // half a millisecond each
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 Canary worse(Canary a, Canary b) {
   return {std::max(a.copy, b.copy), std::max(a.barrier, b.barrier)};
 }
 
-double badness(Canary canary, Canary best) {
-  return std::max(canary.copy / best.copy, canary.barrier / best.barrier);
+/// How many times one is the other.
+double apart(double a, double b) {
+  return std::max(a / b, b / a);
+}
+
+/// Of WEFT_PERF_BARRIER_US, in seconds.
+std::optional<double> wanted_barrier() {
+  char const* const text = std::getenv(kBarrier);
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  char* end = nullptr;
+  double const us = std::strtod(text, &end);
+  if (*end != '\0' || !(us > 0) || us > kLongestBarrier) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}='{}' is no number of microseconds above 0 and up to {}",
+                                                         kBarrier, text, kLongestBarrier));
+  }
+  return us * 1e-6;
+}
+
+/// Makes canaries until a barrier takes as long as wanted; of `left`, those that are still to be made. Cores that sleep
+/// instead are woken far apart.
+void await_barrier(Stopwatch& watch, double wanted, int& left) {
+  while (left > 0 && apart(watch.canary().barrier, wanted) > kDisturbed) --left;
 }
 
 }  // namespace
@@ -47,41 +76,49 @@ Canary SizeRounds::best_canary() const {
   return best;
 }
 
-std::vector<std::size_t> SizeRounds::kept_rounds(Canary best) const {
+double SizeRounds::badness(std::size_t round, Quiet const& quiet) const {
+  auto const& worst = canaries_[round];
+  auto const result = std::max(worst.copy / quiet.canary.copy, worst.barrier / quiet.canary.barrier);
+  return quiet.barrier_is_given ? std::max(result, quiet.canary.barrier / best_canaries_[round].barrier) : result;
+}
+
+std::vector<std::size_t> SizeRounds::kept_rounds(Quiet const& quiet) const {
   std::vector<std::size_t> result;
   for (std::size_t round = 0; round < canaries_.size(); ++round) {
-    if (badness(canaries_[round], best) <= kDisturbed) result.push_back(round);
+    if (badness(round, quiet) <= kDisturbed) result.push_back(round);
   }
   return result;
 }
 
-std::size_t SizeRounds::kept(Canary best) const {
-  return kept_rounds(best).size();
+std::size_t SizeRounds::kept(Quiet const& quiet) const {
+  return kept_rounds(quiet).size();
 }
 
-std::vector<std::size_t> SizeRounds::counted_rounds(Canary best) const {
-  auto rounds = kept_rounds(best);
+std::vector<std::size_t> SizeRounds::counted_rounds(Quiet const& quiet) const {
+  auto rounds = kept_rounds(quiet);
   if (!rounds.empty()) return rounds;
-  auto const least = std::min_element(canaries_.begin(), canaries_.end(),
-                                      [&](Canary a, Canary b) { return badness(a, best) < badness(b, best); });
-  return {static_cast<std::size_t>(least - canaries_.begin())};
+  std::size_t least = 0;
+  for (std::size_t round = 1; round < canaries_.size(); ++round) {
+    if (badness(round, quiet) < badness(least, quiet)) least = round;
+  }
+  return {least};
 }
 
-Canary SizeRounds::worst_canary(Canary best) const {
+Canary SizeRounds::worst_canary(Quiet const& quiet) const {
   Canary worst;
-  for (auto const round : counted_rounds(best)) worst = worse(worst, canaries_[round]);
+  for (auto const round : counted_rounds(quiet)) worst = worse(worst, canaries_[round]);
   return worst;
 }
 
-Canary SizeRounds::least_canary(Canary best) const {
+Canary SizeRounds::least_canary(Quiet const& quiet) const {
   Canary least{kInfinite, kInfinite};
-  for (auto const round : counted_rounds(best)) least = better(least, best_canaries_[round]);
+  for (auto const round : counted_rounds(quiet)) least = better(least, best_canaries_[round]);
   return least;
 }
 
-Figures SizeRounds::figures(std::size_t side, Canary best) const {
+Figures SizeRounds::figures(std::size_t side, Quiet const& quiet) const {
   Sample least{kInfinite, kInfinite, kInfinite, kInfinite};
-  for (auto const round : counted_rounds(best)) {
+  for (auto const round : counted_rounds(quiet)) {
     auto const& sample = samples_[side][round];
     least.call_loop = std::min(least.call_loop, sample.call_loop);
     least.call_base = std::min(least.call_base, sample.call_base);
@@ -92,20 +129,24 @@ Figures SizeRounds::figures(std::size_t side, Canary best) const {
   return {least.call_loop - least.call_base, least.cost_loop - least.cost_base};
 }
 
-Canary run_rounds(std::vector<SizeRounds>& sizes, Stopwatch& watch, int wanted) {
-  Canary best{kInfinite, kInfinite};
+Quiet run_rounds(std::vector<SizeRounds>& sizes, Stopwatch& watch, int wanted) {
+  auto const barrier = wanted_barrier();
+  Quiet quiet{{kInfinite, barrier.value_or(kInfinite)}, barrier.has_value()};
   auto const enough = static_cast<std::size_t>(wanted);
+  int canaries_left = kMostCanaries;
   for (std::size_t round = 0; round < 3 * enough; ++round) {
     bool missing = false;
     for (auto& size : sizes) {
-      if (round >= enough && size.kept(best) >= enough) continue;
+      if (round >= enough && size.kept(quiet) >= enough) continue;
       missing = true;
+      if (barrier) await_barrier(watch, *barrier, canaries_left);
       size.measure(watch);
-      best = better(best, size.best_canary());
+      quiet.canary = better(quiet.canary, size.best_canary());
+      if (barrier) quiet.canary.barrier = *barrier;
     }
     if (!missing) break;
   }
-  return best;
+  return quiet;
 }
 
 }  // namespace weft::perf

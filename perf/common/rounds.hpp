@@ -13,6 +13,12 @@ struct Figures {
   double cost = 0;
 };
 
+/// What rounds are held against: those whose canaries are all within 1.3 × of it count.
+struct Quiet {
+  Canary canary;                  ///< the best copy of all, and the barrier that is wanted or the best of all
+  bool barrier_is_given = false;  ///< a faster one is as wrong as a slower one
+};
+
 /// One message size: its sides, measured in turn in every round.
 class SizeRounds {
  public:
@@ -28,20 +34,21 @@ class SizeRounds {
 
   /// The best canaries seen here (infinite before the first round).
   [[nodiscard]] Canary best_canary() const;
-  /// Rounds whose canaries are within 1.3 × `best`.
-  [[nodiscard]] std::size_t kept(Canary best) const;
+  /// Rounds that count.
+  [[nodiscard]] std::size_t kept(Quiet const& quiet) const;
   [[nodiscard]] std::size_t measured() const noexcept { return canaries_.size(); }
   /// Side `side`'s best over the counted rounds.
-  [[nodiscard]] Figures figures(std::size_t side, Canary best) const;
+  [[nodiscard]] Figures figures(std::size_t side, Quiet const& quiet) const;
   /// The worst and the best canaries of the rounds that figures() are of: far from one another where these were
   /// disturbed or moved between cores.
-  [[nodiscard]] Canary worst_canary(Canary best) const;
-  [[nodiscard]] Canary least_canary(Canary best) const;
+  [[nodiscard]] Canary worst_canary(Quiet const& quiet) const;
+  [[nodiscard]] Canary least_canary(Quiet const& quiet) const;
 
  private:
-  [[nodiscard]] std::vector<std::size_t> kept_rounds(Canary best) const;
+  [[nodiscard]] double badness(std::size_t round, Quiet const& quiet) const;
+  [[nodiscard]] std::vector<std::size_t> kept_rounds(Quiet const& quiet) const;
   /// The kept rounds, or the least disturbed one when none is kept.
-  [[nodiscard]] std::vector<std::size_t> counted_rounds(Canary best) const;
+  [[nodiscard]] std::vector<std::size_t> counted_rounds(Quiet const& quiet) const;
 
   std::size_t bytes_;
   std::vector<Side> sides_;
@@ -55,7 +62,13 @@ class SizeRounds {
 
 /// Measures `sizes` until each has `wanted` undisturbed rounds, at most three times as many in all. A round visits
 /// every size before the next begins, so that a disturbance of seconds meets different sizes in different rounds.
-/// @returns the best canaries of the whole run, which decide what is kept.
-Canary run_rounds(std::vector<SizeRounds>& sizes, Stopwatch& watch, int wanted);
+///
+/// A virtual machine's cores may be moved nearer to one another or farther apart at any time. The environment variable
+/// WEFT_PERF_BARRIER_US gives the barrier of flags that rounds are wanted at: each first makes barriers until they take
+/// that long, for up to about ten seconds a run. Cores that work together come to lie together after a while; such that
+/// sleep do not.
+/// @returns what decides which rounds count.
+/// @throws Error{invalid_argument} when the variable is no positive number.
+Quiet run_rounds(std::vector<SizeRounds>& sizes, Stopwatch& watch, int wanted);
 
 }  // namespace weft::perf

@@ -33,18 +33,18 @@ std::vector<LoopResult> run_loop(Meeting const& meeting, LoopJob const& job, Mak
     rounds.push_back({bytes, {Side{"peer", on, make_call(what->op(), on, place), 1}}});
     rounds.back().warm_up(watch, job.warmup);
   }
-  auto const best = run_rounds(rounds, watch, job.rounds);
+  auto const quiet = run_rounds(rounds, watch, job.rounds);
   std::vector<LoopResult> results;
   for (std::size_t i = 0; i < rounds.size(); ++i) {
-    auto const figures = rounds[i].figures(0, best);
+    auto const figures = rounds[i].figures(0, quiet);
     auto const& side = rounds[i].sides().front();
     double const wrong = job.check
                              ? count_wrong(board, *what, side.on, what->counts(job.sizes[i] / kSize, meeting.ranks),
                                            place, ReduceOp::sum, 1, side.call)
                              : 0;
-    auto const canary = rounds[i].worst_canary(best);
+    auto const canary = rounds[i].worst_canary(quiet);
     results.push_back({rounds[i].bytes(), figures.call * 1e6, figures.cost * 1e6, canary.copy * 1e6,
-                       canary.barrier * 1e6, rounds[i].least_canary(best).barrier * 1e6, wrong});
+                       canary.barrier * 1e6, rounds[i].least_canary(quiet).barrier * 1e6, wrong});
   }
   return results;
 }
