@@ -6,7 +6,7 @@ and a picture.
 
 Every library is timed by the same code on the same cores (perf/peers/loop.cpp): all input written before a call, all
 output read after it. A round starts every library once, in an order that changes from round to round. Each size has
-canaries around it, a memcpy and a barrier of flags. A memcpy that takes 1.3 times the best one of the run is a
+canaries around it, a memcpy and a barrier of flags. A memcpy that takes 1.3 times the median of those of its size is a
 disturbance. Barriers tell how far apart the cores lie, which changes while a virtual machine runs: the shortest one at
 which a fifth of the first round was measured is the one that counts, within 1.3 times. From then on launches wait for it
 (WEFT_PERF_BARRIER_US), and rounds go on, up to four times as many, until all libraries and sizes were met twice there.
@@ -157,11 +157,19 @@ def common_barrier(lines):
     return statistics.median(line["canary_barrier_us"] for line in next(group for group in met if len(group) >= enough))
 
 
+def usual_copies(lines):
+    """bytes → the median of the copies around that size: what a size leaves in the caches is part of it."""
+    copies = {}
+    for line in lines:
+        copies.setdefault(line["bytes"], []).append(line["canary_copy_us"])
+    return {size: statistics.median_low(of) for size, of in copies.items()}
+
+
 def counting(lines, barrier):
     """The lines that were disturbed by nothing, and measured where a barrier takes `barrier`."""
-    best_copy = min(line["canary_copy_us"] for line in lines)
+    copies = usual_copies(lines)
     return [line for line in lines
-            if line["canary_copy_us"] <= DISTURBED * best_copy and distance(line, barrier) <= DISTURBED]
+            if line["canary_copy_us"] <= DISTURBED * copies[line["bytes"]] and distance(line, barrier) <= DISTURBED]
 
 
 def is_enough(lines, libraries, barrier=None):
@@ -183,14 +191,14 @@ def is_enough(lines, libraries, barrier=None):
 
 def undisturbed(lines, barrier):
     """Per library and size (the lines that count, True), or (the nearest one, False) where none does."""
-    best_copy = min(line["canary_copy_us"] for line in lines)
+    copies = usual_copies(lines)
     counted = {id(line) for line in counting(lines, barrier)}
     groups = {}
     for line in lines:
         groups.setdefault((line["library"], line["bytes"]), []).append(line)
     for group in groups.values():
         near = [line for line in group if id(line) in counted]
-        nearest = min(group, key=lambda line: max(line["canary_copy_us"] / best_copy, distance(line, barrier)))
+        nearest = min(group, key=lambda line: max(line["canary_copy_us"] / copies[line["bytes"]], distance(line, barrier)))
         yield (near, True) if near else ([nearest], False)
 
 

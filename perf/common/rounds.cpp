@@ -78,8 +78,8 @@ Canary SizeRounds::best_canary() const {
 
 double SizeRounds::badness(std::size_t round, Quiet const& quiet) const {
   auto const& worst = canaries_[round];
-  auto const result = std::max(worst.copy / quiet.canary.copy, worst.barrier / quiet.canary.barrier);
-  return quiet.barrier_is_given ? std::max(result, quiet.canary.barrier / best_canaries_[round].barrier) : result;
+  auto const result = std::max(worst.copy / best_canary().copy, worst.barrier / quiet.barrier);
+  return quiet.is_given ? std::max(result, quiet.barrier / best_canaries_[round].barrier) : result;
 }
 
 std::vector<std::size_t> SizeRounds::kept_rounds(Quiet const& quiet) const {
@@ -131,7 +131,7 @@ Figures SizeRounds::figures(std::size_t side, Quiet const& quiet) const {
 
 Quiet run_rounds(std::vector<SizeRounds>& sizes, Stopwatch& watch, int wanted) {
   auto const barrier = wanted_barrier();
-  Quiet quiet{{kInfinite, barrier.value_or(kInfinite)}, barrier.has_value()};
+  Quiet quiet{barrier.value_or(kInfinite), barrier.has_value()};
   auto const enough = static_cast<std::size_t>(wanted);
   int canaries_left = kMostCanaries;
   for (std::size_t round = 0; round < 3 * enough; ++round) {
@@ -141,8 +141,7 @@ Quiet run_rounds(std::vector<SizeRounds>& sizes, Stopwatch& watch, int wanted) {
       missing = true;
       if (barrier) await_barrier(watch, *barrier, canaries_left);
       size.measure(watch);
-      quiet.canary = better(quiet.canary, size.best_canary());
-      if (barrier) quiet.canary.barrier = *barrier;
+      if (!barrier) quiet.barrier = std::min(quiet.barrier, size.best_canary().barrier);
     }
     if (!missing) break;
   }

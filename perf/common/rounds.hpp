@@ -13,10 +13,11 @@ struct Figures {
   double cost = 0;
 };
 
-/// What rounds are held against: those whose canaries are all within 1.3 × of it count.
+/// What rounds are held against, beside the best copy of their size: those whose canaries are all within 1.3 × of both
+/// count. How long a copy takes depends on what the sizes leave in the caches.
 struct Quiet {
-  Canary canary;                  ///< the best copy of all, and the barrier that is wanted or the best of all
-  bool barrier_is_given = false;  ///< a faster one is as wrong as a slower one
+  double barrier = 0;     ///< seconds; the best one of the run, or what is wanted
+  bool is_given = false;  ///< a faster barrier is as wrong as a slower one
 };
 
 /// One message size: its sides, measured in turn in every round.

@@ -159,7 +159,8 @@ class Compare(unittest.TestCase):
 
     def test_disturbed_rounds_do_not_count(self):
         rows = summary([peer_line("x", 8, 2.0), peer_line("x", 8, 1.0, canary=1.4), peer_line("x", 32, 5.0, canary=2)])
-        self.assertEqual([(row["bytes"], row["time_us"]) for row in rows], [(8, 2.0), (32, 5.0)])
+        self.assertEqual([(row["bytes"], row["time_us"], row["counted"]) for row in rows], [(8, 2.0, True), (32, 5.0, True)],
+                         "copies compare with those of their size")
 
     def test_figures_count_at_the_nearest_distance_at_which_a_fifth_was_met(self):
         near, far = barriers(0.1, 0.1), barriers(0.3, 0.3)
@@ -205,9 +206,9 @@ class Compare(unittest.TestCase):
     def test_where_ranks_take_turns_barriers_tell_no_distance(self):
         crowd = {"ranks": 4}
         lines = [peer_line("x", 8, 2.0, canary_barrier_us=3.0, **crowd), peer_line("x", 8, 1.0, canary_barrier_us=9.0, **crowd),
-                 peer_line("x", 32, 5.0, canary=2, canary_barrier_us=3.0, **crowd)]
+                 peer_line("y", 32, 7.0, **crowd), peer_line("x", 32, 5.0, canary=2, canary_barrier_us=3.0, **crowd)]
         rows = summary(lines)
-        self.assertEqual([(row["time_us"], row["counted"]) for row in rows], [(1.0, True), (5.0, False)])
+        self.assertEqual([(row["time_us"], row["counted"]) for row in rows], [(1.0, True), (7.0, True), (5.0, False)])
         library = type("Library", (), {"name": "x"})
         self.assertTrue(compare.is_enough(lines[:2], [library]))
         self.assertFalse(compare.is_enough(lines, [library]), "32 bytes were only met disturbed")
