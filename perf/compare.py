@@ -8,8 +8,9 @@ Every library is timed by the same code on the same cores (perf/peers/loop.cpp):
 output read after it. A round starts every library once, in an order that changes from round to round. Each size has
 canaries around it, a memcpy and a barrier of flags. A memcpy that takes 1.3 times the median of those of its size is a
 disturbance. Barriers tell how far apart the cores lie, which changes while a virtual machine runs: the shortest one at
-which a fifth of the first round was measured is the one that counts, within 1.3 times. From then on launches wait for it
-(WEFT_PERF_BARRIER_US), and rounds go on, up to four times as many, until all libraries and sizes were met twice there.
+which a third of the figures were measured is the one that counts, within 1.3 times. From the second round on launches
+wait for it (WEFT_PERF_BARRIER_US), and rounds go on, up to four times as many, until all libraries and sizes were met
+twice there.
 With more ranks than cores a barrier tells how ranks take turns, and only disturbances are left out. The best of what
 counts is the library's figure; sizes of a library that never counted are marked with * and judged by the round that
 comes nearest. Sizes too small for an element of each rank's part are left out.
@@ -31,7 +32,7 @@ from peers.catalogue import CATALOGUE, ROOT, Setup, Unavailable, crowded
 DISTURBED = 1.3
 MOST_ROUNDS = 4  # times as many as asked for
 WANTED = 2  # figures of each library and size that count
-COMMON = 0.2  # of the first round's figures: at a distance that is worth waiting for
+COMMON = 1 / 3  # of the figures so far: at a distance that is worth waiting for
 BARRIER = "WEFT_PERF_BARRIER_US"  # see perf/common/rounds.hpp
 TOLERANCE = 0.95  # never-below bars allow 5 %
 
@@ -120,16 +121,14 @@ def measure_once(library, op, ranks, options, sizes):
 
 
 def measure(libraries, op, ranks, options):
-    """(all lines of all rounds, the barrier at which they count). A library that fails is named, and left out from then
-    on."""
-    sizes, lines, alive, barrier = sizes_of(options), [], list(libraries), None
+    """All lines of all rounds. A library that fails is named, and left out from then on."""
+    sizes, lines, alive = sizes_of(options), [], list(libraries)
     os.environ.pop(BARRIER, None)
     for turn in range(MOST_ROUNDS * options.rounds):
-        if turn >= options.rounds and is_enough(lines, alive, barrier):
+        if turn >= options.rounds and is_enough(lines, alive):
             break
-        if turn == 1 and lines and not crowded(ranks):
-            barrier = common_barrier(lines)
-            os.environ[BARRIER] = f"{barrier:.4f}"
+        if lines and not crowded(ranks):
+            os.environ[BARRIER] = f"{common_barrier(lines):.4f}"
         for library in alive[turn % len(alive):] + alive[:turn % len(alive)] if alive else []:
             try:
                 lines += [{**line, "round": turn} for line in measure_once(library, op, ranks, options, sizes)]
@@ -138,7 +137,7 @@ def measure(libraries, op, ranks, options):
                 alive = [other for other in alive if other is not library]
                 lines = [line for line in lines if line["library"] != library.name]
     os.environ.pop(BARRIER, None)
-    return lines, barrier or (common_barrier(lines) if lines else None)
+    return lines
 
 
 def distance(line, barrier):
@@ -165,14 +164,14 @@ def usual_copies(lines):
     return {size: statistics.median_low(of) for size, of in copies.items()}
 
 
-def counting(lines, barrier):
-    """The lines that were disturbed by nothing, and measured where a barrier takes `barrier`."""
-    copies = usual_copies(lines)
+def counting(lines):
+    """The lines that were disturbed by nothing, and measured where a barrier takes as long as in many others."""
+    copies, barrier = usual_copies(lines), common_barrier(lines)
     return [line for line in lines
             if line["canary_copy_us"] <= DISTURBED * copies[line["bytes"]] and distance(line, barrier) <= DISTURBED]
 
 
-def is_enough(lines, libraries, barrier=None):
+def is_enough(lines, libraries):
     """Whether every library was met WANTED times at every size that it has."""
     if not lines:
         return True
@@ -184,15 +183,15 @@ def is_enough(lines, libraries, barrier=None):
             result[key] = result.get(key, 0) + 1
         return result
 
-    counts = times(counting(lines, barrier or common_barrier(lines)))
+    counts = times(counting(lines))
     alive = {library.name for library in libraries}
     return all(counts.get(key, 0) >= WANTED for key in times(lines) if key[0] in alive)
 
 
-def undisturbed(lines, barrier):
+def undisturbed(lines):
     """Per library and size (the lines that count, True), or (the nearest one, False) where none does."""
-    copies = usual_copies(lines)
-    counted = {id(line) for line in counting(lines, barrier)}
+    copies, barrier = usual_copies(lines), common_barrier(lines)
+    counted = {id(line) for line in counting(lines)}
     groups = {}
     for line in lines:
         groups.setdefault((line["library"], line["bytes"]), []).append(line)
@@ -207,10 +206,10 @@ def best(lines, key):
     return min(values) if values else math.nan
 
 
-def summary(lines, barrier):
+def summary(lines):
     """One line per library and size: its best figures, of how many rounds, and whether any of them counted."""
-    result = []
-    for group, counts in undisturbed(lines, barrier):
+    result, barrier = [], common_barrier(lines)
+    for group, counts in undisturbed(lines):
         first = group[0]
         result.append({key: first[key] for key in ("library", "version", "op", "memory", "ranks", "bytes")}
                       | {"time_us": best(group, "call_us"), "cost_us": best(group, "cost_us"), "rounds": len(group),
@@ -310,10 +309,10 @@ def main():
     everything, good = [], True
     for op in options.ops:
         for ranks in options.ranks:
-            lines, barrier = measure(libraries, op, ranks, options)
+            lines = measure(libraries, op, ranks, options)
             if not lines:
                 continue
-            rows = summary(lines, barrier)
+            rows = summary(lines)
             everything += rows
             print_table(rows, "time_us")
             print_table(rows, "cost_us")
