@@ -11,6 +11,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+
 #include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 #include "weft/error.hpp"
@@ -29,40 +33,47 @@ struct Cell {
 
 void ShmBackend::gather_v(Call const& call) {
   auto const root = static_cast<int>(call.contract.root);
-  Transfers transfers;
+  auto transfers = no_transfers();
   transfers.send_bytes = call.own_bytes;
-  transfers.gives[root] = {0, call.own_bytes};
-  for (int peer = 0; peer < size() && rank() == root; ++peer) transfers.gets[peer] = call.part(call.recv_parts, peer);
+  transfers[root].gives = {0, call.own_bytes};
+  for (int peer = 0; peer < size() && rank() == root; ++peer) transfers[peer].gets = call.part(call.recv_parts, peer);
   pull_unequal(call, transfers);
 }
 
 void ShmBackend::scatter_v(Call const& call) {
   auto const root = static_cast<int>(call.contract.root);
-  Transfers transfers;
-  transfers.gets[root] = {0, call.own_bytes};
+  auto transfers = no_transfers();
+  transfers[root].gets = {0, call.own_bytes};
   for (int peer = 0; peer < size() && rank() == root; ++peer) {
-    transfers.gives[peer] = call.part(call.send_parts, peer);
-    transfers.send_bytes = std::max(transfers.send_bytes, transfers.gives[peer].offset + transfers.gives[peer].length);
+    transfers[peer].gives = call.part(call.send_parts, peer);
+    transfers.send_bytes = std::max(transfers.send_bytes, transfers[peer].gives.offset + transfers[peer].gives.length);
   }
   pull_unequal(call, transfers);
 }
 
+/// Between no rank and any other, yet.
+Transfers ShmBackend::no_transfers() {
+  std::fill(transfers_.begin(), transfers_.end(), Transfer{});
+  return {transfers_, 0, 0};
+}
+
 void ShmBackend::all_to_all(Call const& call) {
   auto const equal = call.contract.operation == Operation::all_to_all;
-  Transfers transfers;
+  auto const all_bytes = call.bytes() * static_cast<std::size_t>(size());
+  if (equal && all_bytes <= kInlineBytes) return all_to_all_inline(call, all_bytes);
+  auto transfers = no_transfers();
   for (int peer = 0; peer < size(); ++peer) {
-    transfers.gives[peer] = call.part(call.send_parts, peer);
-    transfers.gets[peer] = call.part(call.recv_parts, peer);
-    transfers.theirs[peer] = static_cast<std::size_t>(rank()) * call.bytes();
-    transfers.send_bytes = std::max(transfers.send_bytes, transfers.gives[peer].offset + transfers.gives[peer].length);
+    transfers[peer].gives = call.part(call.send_parts, peer);
+    transfers[peer].gets = call.part(call.recv_parts, peer);
+    transfers[peer].theirs = static_cast<std::size_t>(rank()) * call.bytes();
+    transfers.send_bytes = std::max(transfers.send_bytes, transfers[peer].gives.offset + transfers[peer].gives.length);
   }
   transfers.longest = call.bytes();
-  equal ? pull_known(call, transfers, call.bytes() * static_cast<std::size_t>(size())) : pull_unequal(call, transfers);
+  equal ? pull_known(call, transfers, all_bytes) : pull_unequal(call, transfers);
 }
 
 /// Every rank knows all lengths. `most_sent`: the largest send buffer of any rank.
 void ShmBackend::pull_known(Call const& call, Transfers const& transfers, std::size_t most_sent) {
-  if (most_sent <= kInlineBytes) return pull_inline(call, transfers);
   // In place, a direct pull would read what the peer has already replaced.
   auto const in_place = call.contract.operation == Operation::all_to_all && call.send == call.recv;
   select(
@@ -75,17 +86,17 @@ void ShmBackend::pull_known(Call const& call, Transfers const& transfers, std::s
       });
 }
 
-void ShmBackend::pull_inline(Call const& call, Transfers const& transfers) {
+void ShmBackend::all_to_all_inline(Call const& call, std::size_t all_bytes) {
   if (explainer_) explain_inline(call, kInlineBytes);
   alignas(kLine) std::array<std::byte, kInlineBytes> mine{};
-  if (transfers.send_bytes > 0) std::memcpy(mine.data(), call.send, transfers.send_bytes);
-  announce(call, mine.data(), transfers.send_bytes);
+  if (all_bytes > 0) std::memcpy(mine.data(), call.send, all_bytes);
+  announce(call, mine.data(), all_bytes);
   await_announcements();
+  if (all_bytes == 0) return;
+  auto const place = [&](int rank) { return static_cast<std::size_t>(rank) * call.bytes(); };
   for (int peer = 0; peer < size(); ++peer) {
     auto const* const source = peer == rank() ? mine.data() : channel_.payload(peer);
-    auto const gets = transfers.gets[peer];
-    auto* const destination = at(call.recv, gets.offset);
-    if (gets.length > 0) std::memcpy(destination, at(source, transfers.theirs[peer]), gets.length);
+    std::memcpy(at(call.recv, place(peer)), at(source, place(rank())), call.bytes());
   }
 }
 
@@ -94,7 +105,7 @@ void ShmBackend::pull_unequal(Call const& call, Transfers& transfers) {
   auto const table = ring_.take(ranks * sizeof(Cell));  // rings rotate: all have read it before anybody stages over it
   auto const row_of = [&](int owner) { return reinterpret_cast<Cell*>(ring_.at(owner, table)); };
   for (int peer = 0; peer < size(); ++peer) {
-    row_of(rank())[peer] = {transfers.gives[peer].offset, transfers.gives[peer].length, transfers.gets[peer].length};
+    row_of(rank())[peer] = {transfers[peer].gives.offset, transfers[peer].gives.length, transfers[peer].gets.length};
   }
   auto const buffers = negotiate(call, transfers.send_bytes, 0, Needs::send);
 
@@ -111,7 +122,7 @@ void ShmBackend::pull_unequal(Call const& call, Transfers& transfers) {
       }
       transfers.longest = std::max(transfers.longest, gives);
     }
-    transfers.theirs[from] = row_of(from)[rank()].gives_from;
+    transfers[from].theirs = row_of(from)[rank()].gives_from;
   }
   auto const bytes = transfers.longest * ranks;
   auto const* const small = selector_.by_size(Collective::pull, bytes);
@@ -126,9 +137,9 @@ void ShmBackend::pull_unequal(Call const& call, Transfers& transfers) {
 
 void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choice const& choice, bool announced) {
   auto const ranks = static_cast<std::size_t>(size());
-  auto const own = transfers.gives[rank()];
+  auto const own = transfers[rank()].gives;
   auto const keep = [&](std::size_t first, std::size_t length) {
-    auto* const destination = at(call.recv, transfers.gets[rank()].offset + first);
+    auto* const destination = at(call.recv, transfers[rank()].gets.offset + first);
     auto const* const source = at(call.send, own.offset + first);
     auto const bytes = overlap(own, first, length);
     if (bytes > 0 && destination != source) std::memcpy(destination, source, bytes);
@@ -138,8 +149,8 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choic
     return;
   }
   if (choice.algorithm == Algorithm::swapped) {
-    auto const gives = transfers.gives[peer()];
-    auto const gets = transfers.gets[peer()];
+    auto const gives = transfers[peer()].gives;
+    auto const gets = transfers[peer()].gets;
     auto const gives_only = gets.length == 0;  // the peer waits for the next block, not for what this rank keeps
     auto const store = store_for(call, gets.length, false);
     swap_blocks(
@@ -162,12 +173,12 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choic
     auto const offset = ring_.take(piece * ranks);
     std::size_t staged = 0;
     for (int peer = 0; peer < size(); ++peer) {
-      if (peer != rank()) staged += overlap(transfers.gives[peer], first, piece);
+      if (peer != rank()) staged += overlap(transfers[peer].gives, first, piece);
     }
     ring_stores_.fill(staged, [&](kernels::Store how) {
       for (int peer = 0; peer < size(); ++peer) {
         if (peer == rank()) continue;
-        auto const gives = transfers.gives[peer];
+        auto const gives = transfers[peer].gives;
         kernels::copy(ring_.at(rank(), offset + static_cast<std::size_t>(peer) * piece),
                       at(call.send, gives.offset + first), overlap(gives, first, piece), how);
       }
@@ -175,7 +186,7 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choic
     exchange_block(call, announced || first > 0, [&] { keep(first, piece); });
     for (int step = 1; step < size(); ++step) {
       auto const peer = (rank() + step) % size();
-      auto const gets = transfers.gets[peer];
+      auto const gets = transfers[peer].gets;
       kernels::copy(at(call.recv, gets.offset + first),
                     ring_.at(peer, offset + static_cast<std::size_t>(rank()) * piece), overlap(gets, first, piece));
     }
@@ -185,8 +196,8 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choic
 void ShmBackend::pull_fetched(Call const& call, Transfers const& transfers) {
   for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
-    auto const gets = transfers.gets[peer];
-    fetch(call, peer, transfers.theirs[peer], at(call.recv, gets.offset), gets.length);
+    auto const gets = transfers[peer].gets;
+    fetch(call, peer, transfers[peer].theirs, at(call.recv, gets.offset), gets.length);
   }
   channel_.meet();  // the peers may write their send buffers once all have read them
 }
@@ -194,8 +205,8 @@ void ShmBackend::pull_fetched(Call const& call, Transfers const& transfers) {
 void ShmBackend::pull_direct(Call const& call, Transfers const& transfers, Symmetric const& buffers) {
   for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
-    auto const gets = transfers.gets[peer];
-    auto const* const source = at(buffers.send[peer], transfers.theirs[peer]);
+    auto const gets = transfers[peer].gets;
+    auto const* const source = at(buffers.send[peer], transfers[peer].theirs);
     auto* const destination = at(call.recv, gets.offset);
     if (gets.length > 0 && destination != source)
       kernels::copy(destination, source, gets.length, store_for(call, gets.length, false));

@@ -1,21 +1,27 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <span>
 
 #include "collectives/call.hpp"
-#include "collectives/shm/control_block.hpp"
 
 namespace weft::shm {
 
+/// What one rank gives to another and gets from it, bytes of its own buffers.
+struct Transfer {
+  ByteRange gives;         ///< of send
+  ByteRange gets;          ///< of recv
+  std::size_t theirs = 0;  ///< where in the other's send buffer this rank's bytes begin
+};
+
 /// What one rank gives and gets in a call that only moves bytes: gather, scatter, all_to_all and their forms with
-/// unequal parts. Ranges are bytes of this rank's buffers, except `theirs`.
+/// unequal parts.
 struct Transfers {
-  std::array<ByteRange, kMaxRanks> gives{};     ///< of send, to each rank
-  std::array<ByteRange, kMaxRanks> gets{};      ///< of recv, from each rank
-  std::array<std::size_t, kMaxRanks> theirs{};  ///< where in each rank's send buffer this rank's bytes begin
-  std::size_t longest = 0;                      ///< of all ranks' ranges; all know it
-  std::size_t send_bytes = 0;                   ///< span of this rank's send buffer that is read
+  std::span<Transfer> with;    ///< each rank
+  std::size_t longest = 0;     ///< of all ranks' ranges; all know it
+  std::size_t send_bytes = 0;  ///< span of this rank's send buffer that is read
+
+  [[nodiscard]] Transfer& operator[](int rank) const noexcept { return with[static_cast<std::size_t>(rank)]; }
 };
 
 }  // namespace weft::shm

@@ -207,7 +207,8 @@ ShmBackend::ShmBackend(Segments segments, int rank, int size, Plan const& plan, 
       ring_(std::move(segments.staging), tuning_.ring_bytes),
       swap_(std::move(segments.swap), tuning_.swap_bytes),
       peer_stores_(static_cast<std::size_t>(size)),
-      heap_(rank) {}
+      heap_(rank),
+      transfers_(static_cast<std::size_t>(size)) {}
 
 void ShmBackend::explain(Call const& call, Collective collective, Memory memory, std::size_t bytes,
                          Choice const& choice) const {

@@ -236,7 +236,8 @@ class ShmBackend final : public Backend {
   void all_gather_fetched(Call const& call);
   void pull_known(Call const& call, Transfers const& transfers, std::size_t most_sent);
   void pull_unequal(Call const& call, Transfers& transfers);
-  void pull_inline(Call const& call, Transfers const& transfers);
+  void all_to_all_inline(Call const& call, std::size_t all_bytes);
+  [[nodiscard]] Transfers no_transfers();
   void pull_staged(Call const& call, Transfers const& transfers, Choice const& choice, bool announced);
   void gather_v(Call const& call);
   void scatter_v(Call const& call);
@@ -312,6 +313,7 @@ class ShmBackend final : public Backend {
     std::size_t distance = 0;
   } stored_;                                     // by the current call
   std::array<double, kMaxRanks> scales_{};       // the current call's, of premul_sum
+  std::vector<Transfer> transfers_;              // the current call's, with each rank
   std::vector<Strides> strides_;                 // of the current merged call's pieces
   std::array<std::uint64_t, kMaxRanks> lent_{};  // private addresses, of the last call that negotiated
   std::vector<std::byte> flat_;                  // buffers of merged calls, side by side
