@@ -27,19 +27,6 @@ double apart(double a, double b) {
   return std::max(a / b, b / a);
 }
 
-/// Of WEFT_PERF_BARRIER_US, in seconds.
-std::optional<double> wanted_barrier() {
-  char const* const text = std::getenv(kBarrier);
-  if (text == nullptr || *text == '\0') return std::nullopt;
-  char* end = nullptr;
-  double const us = std::strtod(text, &end);
-  if (*end != '\0' || !(us > 0) || us > kLongestBarrier) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}='{}' is no number of microseconds above 0 and up to {}",
-                                                         kBarrier, text, kLongestBarrier));
-  }
-  return us * 1e-6;
-}
-
 /// Makes canaries until a barrier takes as long as wanted; of `left`, those that are still to be made. Cores that sleep
 /// instead are woken far apart.
 void await_barrier(Stopwatch& watch, double wanted, int& left) {
@@ -47,6 +34,18 @@ void await_barrier(Stopwatch& watch, double wanted, int& left) {
 }
 
 }  // namespace
+
+std::optional<double> wanted_barrier() {
+  char const* const text = std::getenv(kBarrier);
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  char* end = nullptr;
+  double const us = std::strtod(text, &end);
+  if (*end != '\0' || !(us > 0) || us > kLongestBarrier) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}={}: expected microseconds above 0 and up to {}", kBarrier, text, kLongestBarrier));
+  }
+  return us * 1e-6;
+}
 
 Canary better(Canary a, Canary b) {
   return {std::min(a.copy, b.copy), std::min(a.barrier, b.barrier)};

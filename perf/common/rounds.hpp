@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "common/measure.hpp"
@@ -61,15 +62,18 @@ class SizeRounds {
 /// The better of two canaries, each figure for itself.
 [[nodiscard]] Canary better(Canary a, Canary b);
 
+/// The barrier that rounds are wanted at, in seconds: the environment variable WEFT_PERF_BARRIER_US, which is in
+/// microseconds. @throws Error{invalid_argument} when it is no positive number.
+[[nodiscard]] std::optional<double> wanted_barrier();
+
 /// Measures `sizes` until each has `wanted` undisturbed rounds, at most three times as many in all. A round visits
 /// every size before the next begins, so that a disturbance of seconds meets different sizes in different rounds.
 ///
-/// A virtual machine's cores may be moved nearer to one another or farther apart at any time. The environment variable
-/// WEFT_PERF_BARRIER_US gives the barrier of flags that rounds are wanted at: each first makes barriers until they take
-/// that long, for up to about ten seconds a run. Cores that work together come to lie together after a while; such that
-/// sleep do not.
+/// A virtual machine's cores may be moved nearer to one another or farther apart at any time. Where wanted_barrier() is
+/// told, each round first makes barriers until they take that long, for up to about ten seconds a run. Cores that work
+/// together come to lie together after a while; such that sleep do not.
 /// @returns what decides which rounds count.
-/// @throws Error{invalid_argument} when the variable is no positive number.
+/// @throws Error{invalid_argument} as wanted_barrier() does.
 Quiet run_rounds(std::vector<SizeRounds>& sizes, Stopwatch& watch, int wanted);
 
 }  // namespace weft::perf

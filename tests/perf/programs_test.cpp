@@ -378,6 +378,17 @@ TEST(Programs, LeaveWithTwoForABadVariable) {
   EXPECT_EQ(outcome.output, "all_reduce_perf: WEFT_BIND=yes: expected 0 or 1\n");
 }
 
+TEST(Programs, RefuseABarrierThatIsNone) {
+  for (char const* const value : {"near", "0", "-1", "0.07us", "nan", "inf"}) {
+    setenv("WEFT_PERF_BARRIER_US", value, 1);
+    auto const outcome = run("all_reduce_perf -t 2 -b 8 -e 8", true);
+    unsetenv("WEFT_PERF_BARRIER_US");
+    EXPECT_EQ(outcome.code, 2) << value;
+    EXPECT_EQ(outcome.output, "all_reduce_perf: WEFT_PERF_BARRIER_US=" + std::string(value) +
+                                  ": expected microseconds above 0 and up to 1000000\n");
+  }
+}
+
 // What fits L2 is bound by arithmetic, so even an impossible bar is not held against it.
 TEST(AdamwPerf, JudgesWhatTheCachesCannotHold) {
   std::string const quick = "adamw_perf --round-ms 1 ";
@@ -401,6 +412,8 @@ TEST(Programs, AnswerUnknownOptionsWithTheirUsage) {
   EXPECT_EQ(outcome.code, 2);
   EXPECT_NE(outcome.output.find("--bogus"), std::string::npos) << outcome.output;
   EXPECT_NE(outcome.output.find("--stepfactor"), std::string::npos) << outcome.output;
+  auto const value = run("all_reduce_perf -Q 3", true);
+  EXPECT_EQ(value.output.rfind("all_reduce_perf: not known: -Q 3\n", 0), 0U) << value.output;
 }
 
 TEST(Programs, SayWhatTheyAre) {
