@@ -10,10 +10,9 @@ canaries around it, a memcpy and a barrier of flags. A memcpy that takes 1.3 tim
 disturbance. Barriers tell how far apart the cores lie, which changes while a virtual machine runs: the shortest one at
 which a third of the figures were measured is the one that counts, within 1.3 times. From the second round on launches
 wait for it (WEFT_PERF_BARRIER_US), and rounds go on, up to four times as many, until all libraries and sizes were met
-twice there.
-With more ranks than cores a barrier tells how ranks take turns, and only disturbances are left out. The best of what
-counts is the library's figure; sizes of a library that never counted are marked with * and judged by the round that
-comes nearest. Sizes too small for an element of each rank's part are left out.
+twice there. With more ranks than cores a barrier tells how ranks take turns, and only disturbances are left out. The
+best of what counts is the library's figure; sizes of a library that never counted are marked with * and judged by the
+round that comes nearest. Sizes too small for an element of each rank's part are left out.
 --bars judges Weft against the best other library of each size, and says what the ratios would be if every call took as
 long as the limit that the programs' --limit measures, in symmetric memory, the best of all rounds. Calls in which ranks
 divide the work or run ahead can be faster than that.

@@ -48,6 +48,8 @@ class Stopwatch {
   void warm_up(Side const& side, int iterations);
   [[nodiscard]] Sample measure(Side const& side, std::size_t bytes);
   [[nodiscard]] Canary canary();
+  /// Whether ranks take turns on the cores.
+  [[nodiscard]] bool crowded() const noexcept { return board_.crowded(); }
 
   /// Messages up to this size are timed in batches, as a clock read would be a good part of the call.
   static constexpr std::size_t kBatchedBytes = 16 << 10;

@@ -129,7 +129,7 @@ Figures SizeRounds::figures(std::size_t side, Quiet const& quiet) const {
 }
 
 Quiet run_rounds(std::vector<SizeRounds>& sizes, Stopwatch& watch, int wanted) {
-  auto const barrier = wanted_barrier();
+  auto const barrier = watch.crowded() ? std::nullopt : wanted_barrier();
   Quiet quiet{barrier.value_or(kInfinite), barrier.has_value()};
   auto const enough = static_cast<std::size_t>(wanted);
   int canaries_left = kMostCanaries;

@@ -71,7 +71,8 @@ class SizeRounds {
 ///
 /// A virtual machine's cores may be moved nearer to one another or farther apart at any time. Where wanted_barrier() is
 /// told, each round first makes barriers until they take that long, for up to about ten seconds a run. Cores that work
-/// together come to lie together after a while; such that sleep do not.
+/// together come to lie together after a while; such that sleep do not. Where ranks take turns on the cores a barrier
+/// says nothing of that, and none is waited for.
 /// @returns what decides which rounds count.
 /// @throws Error{invalid_argument} as wanted_barrier() does.
 Quiet run_rounds(std::vector<SizeRounds>& sizes, Stopwatch& watch, int wanted);
