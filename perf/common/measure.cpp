@@ -115,4 +115,12 @@ Canary Stopwatch::canary() {
   return {median(board_.combine(copies, Across::max)), median(board_.combine(barriers, Across::max))};
 }
 
+double Stopwatch::await_barrier(double wanted, double within, double patience) {
+  auto const is_met = [&](double barrier) { return std::max(barrier / wanted, wanted / barrier) <= within; };
+  auto const start = Clock::now();
+  double waited = 0;
+  while (waited < patience && !is_met(canary().barrier)) waited = board_.combine(seconds_since(start), Across::max);
+  return waited;
+}
+
 }  // namespace weft::perf

@@ -48,6 +48,9 @@ class Stopwatch {
   void warm_up(Side const& side, int iterations);
   [[nodiscard]] Sample measure(Side const& side, std::size_t bytes);
   [[nodiscard]] Canary canary();
+  /// Makes canaries until a barrier takes `wanted` seconds, `within` times, for up to about `patience` seconds; how
+  /// long it did.
+  double await_barrier(double wanted, double within, double patience);
   /// Whether ranks take turns on the cores.
   [[nodiscard]] bool crowded() const noexcept { return board_.crowded(); }
 

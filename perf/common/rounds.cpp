@@ -15,22 +15,11 @@ namespace {
 constexpr double kDisturbed = 1.3;
 constexpr char const* kBarrier = "WEFT_PERF_BARRIER_US";
 constexpr double kLongestBarrier = 1e6;  // microseconds
-constexpr int kMostCanaries = 20'000;    // half a millisecond each
+constexpr double kPatience = 10;         // seconds a run
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 Canary worse(Canary a, Canary b) {
   return {std::max(a.copy, b.copy), std::max(a.barrier, b.barrier)};
-}
-
-/// How many times one is the other.
-double apart(double a, double b) {
-  return std::max(a / b, b / a);
-}
-
-/// Makes canaries until a barrier takes as long as wanted; of `left`, those that are still to be made. Cores that sleep
-/// instead are woken far apart.
-void await_barrier(Stopwatch& watch, double wanted, int& left) {
-  while (left > 0 && apart(watch.canary().barrier, wanted) > kDisturbed) --left;
 }
 
 }  // namespace
@@ -132,13 +121,13 @@ Quiet run_rounds(std::vector<SizeRounds>& sizes, Stopwatch& watch, int wanted) {
   auto const barrier = watch.crowded() ? std::nullopt : wanted_barrier();
   Quiet quiet{barrier.value_or(kInfinite), barrier.has_value()};
   auto const enough = static_cast<std::size_t>(wanted);
-  int canaries_left = kMostCanaries;
+  double patience = kPatience;
   for (std::size_t round = 0; round < 3 * enough; ++round) {
     bool missing = false;
     for (auto& size : sizes) {
       if (round >= enough && size.kept(quiet) >= enough) continue;
       missing = true;
-      if (barrier) await_barrier(watch, *barrier, canaries_left);
+      if (barrier) patience -= watch.await_barrier(*barrier, kDisturbed, patience);
       size.measure(watch);
       if (!barrier) quiet.barrier = std::min(quiet.barrier, size.best_canary().barrier);
     }

@@ -11,6 +11,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -210,6 +211,16 @@ TEST(Programs, SayWhichFiguresAreOfDisturbedRounds) {
   EXPECT_EQ(document["disturbed"]["without_undisturbed_round"], disturbed);
   auto const said = outcome.output.find("# No undisturbed round for " + std::to_string(disturbed) + " of 3 lines: ");
   EXPECT_EQ(said != std::string::npos, disturbed > 0) << outcome.output;
+}
+
+TEST(Programs, CountNoRoundAtAnotherBarrierThanTheWantedOne) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "where ranks share a core no barrier is waited for";
+  auto const path = ::testing::TempDir() + "weft_perf_barrier.json";
+  setenv("WEFT_PERF_BARRIER_US", "0.001", 1);  // faster than any
+  auto const outcome = run("all_reduce_perf -t 2 -b 64 -e 64 -n 1 --rounds 1 -c 0 -J " + path);
+  unsetenv("WEFT_PERF_BARRIER_US");
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_EQ(document_at(path)["results"][0]["rounds_kept"], 0);
 }
 
 // Who multiplies processes, nThread and nGpus, as with nccl-tests, gets the number of ranks.

@@ -169,7 +169,7 @@ class Compare(unittest.TestCase):
         self.assertEqual([(row["time_us"], row["counted"]) for row in rows], [(3.0, True), (4.0, True)])
         self.assertAlmostEqual(compare.common_barrier([peer_line("x", 8, 1.0, **barriers(us, us)) for us in (0.1, 0.11, 0.12)]), 0.11)
 
-    def test_launches_wait_for_the_distance_of_the_first_round(self):
+    def test_launches_wait_for_the_distance_of_the_rounds_before(self):
         seen = []
 
         class Fake:
