@@ -88,6 +88,10 @@ struct CollectiveOptions {
   std::shared_ptr<WireFeedback> feedback{};
 };
 
+/// The options of a call that is given none: one object for all, as to make and destroy one takes a tenth of the
+/// smallest call.
+extern CollectiveOptions const kNoOptions;
+
 /// A group of ranks that communicate. Move-only.
 ///
 /// All ranks make the same calls in the same order. One thread at a time calls (a second one that does so during a
@@ -177,79 +181,81 @@ class Communicator {
 
   /// recv[i] = op over r of send_r[i], for i in [0, count). send.count == recv.count. Bits are the same on every rank.
   Work all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
-                  CollectiveOptions const& options = {});
+                  CollectiveOptions const& options = kNoOptions);
 
   /// recv[i] = op over r of send_r[rank·count + i], for i in [0, count), count = recv.count, send.count == size·count.
   /// In place when recv starts at send + rank·count.
   Work reduce_scatter(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
-                      CollectiveOptions const& options = {});
+                      CollectiveOptions const& options = kNoOptions);
 
   /// recv[r·count + i] = send_r[i], for i in [0, count), count = send.count, recv.count == size·count.
   /// In place when send starts at recv + rank·count.
-  Work all_gather(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options = {});
+  Work all_gather(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options = kNoOptions);
 
   /// Unequal shards: recv[i] = op over r of send_r[offset(rank) + i]. Every rank passes the same parts;
   /// recv.count == parts.counts[rank]. In place when recv starts at this rank's part of send.
   Work reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts, Reduction const& how,
-                      CollectiveOptions const& options = {});
+                      CollectiveOptions const& options = kNoOptions);
 
   /// Unequal shards: recv[offset(r) + i] = send_r[i]. Every rank passes the same counts; send.count ==
   /// parts.counts[rank]. In place when send starts at this rank's part of recv.
   Work all_gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts,
-                  CollectiveOptions const& options = {});
+                  CollectiveOptions const& options = kNoOptions);
 
   /// recv[i] on `root` = op over r of send_r[i]. Only `root` uses recv, of send.count elements; the others may pass an
   /// empty one of the same type.
   Work reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how, int root,
-              CollectiveOptions const& options = {});
+              CollectiveOptions const& options = kNoOptions);
 
   /// recv[r·count + i] on `root` = send_r[i], count = send.count. Only `root` uses recv, of size·count elements. In
   /// place on the root when send starts at its part of recv.
-  Work gather(ConstBufferView const& send, BufferView const& recv, int root, CollectiveOptions const& options = {});
+  Work gather(ConstBufferView const& send, BufferView const& recv, int root,
+              CollectiveOptions const& options = kNoOptions);
   /// Unequal parts: recv[offset(r) + i] on `root` = send_r[i]. Only `root` uses recv and parts; send_r.count ==
   /// parts.counts[r], or all ranks throw Error{mismatch}.
   Work gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts, int root,
-              CollectiveOptions const& options = {});
+              CollectiveOptions const& options = kNoOptions);
 
   /// recv[i] = send[rank·count + i] of `root`, count = recv.count. Only `root` uses send, of size·count elements. In
   /// place on the root when recv starts at its part of send.
-  Work scatter(ConstBufferView const& send, BufferView const& recv, int root, CollectiveOptions const& options = {});
+  Work scatter(ConstBufferView const& send, BufferView const& recv, int root,
+               CollectiveOptions const& options = kNoOptions);
   /// Unequal parts: recv[i] = send[offset(rank) + i] of `root`. Only `root` uses send and parts; recv_r.count ==
   /// parts.counts[r], or all ranks throw Error{mismatch}.
   Work scatter(ConstBufferView const& send, Parts const& parts, BufferView const& recv, int root,
-               CollectiveOptions const& options = {});
+               CollectiveOptions const& options = kNoOptions);
 
   /// recv[r·count + i] = send_r[rank·count + i], send.count == recv.count == size·count. May be in place.
-  Work all_to_all(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options = {});
+  Work all_to_all(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options = kNoOptions);
   /// Unequal parts: recv[offset(r) + i] = send_r[its offset(rank) + i]. What rank a sends to b must be what b receives
   /// from a, or all ranks throw Error{mismatch}. Not in place.
   Work all_to_all(ConstBufferView const& send, Parts const& send_parts, BufferView const& recv, Parts const& recv_parts,
-                  CollectiveOptions const& options = {});
+                  CollectiveOptions const& options = kNoOptions);
 
   /// recv[i] = op over r <= rank of send_r[i] (not avg). May be in place.
   Work scan(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
-            CollectiveOptions const& options = {});
+            CollectiveOptions const& options = kNoOptions);
   /// recv[i] = op over r < rank of send_r[i] (not avg); rank 0's recv is left as it is. May be in place.
   Work exscan(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
-              CollectiveOptions const& options = {});
+              CollectiveOptions const& options = kNoOptions);
 
   /// buffer on every rank = buffer on `root`.
-  Work broadcast(BufferView const& buffer, int root, CollectiveOptions const& options = {});
+  Work broadcast(BufferView const& buffer, int root, CollectiveOptions const& options = kNoOptions);
 
   /// Sends to rank `to`, which receives it with a recv (or send_recv) of the same count and type. Messages between two
   /// ranks match in the order both sides issued them; else point-to-point calls take no turns with other calls. Returns
   /// (completes) once the buffer may be reused: short messages do not wait for the receiver. A size or type that
   /// differs throws Error{mismatch} at the receiver, and at both from then on. To itself a rank sends only within a
   /// Group or by send_recv.
-  Work send(ConstBufferView const& buffer, int to, CollectiveOptions const& options = {});
+  Work send(ConstBufferView const& buffer, int to, CollectiveOptions const& options = kNoOptions);
   /// Receives from rank `from`.
-  Work recv(BufferView const& buffer, int from, CollectiveOptions const& options = {});
+  Work recv(BufferView const& buffer, int from, CollectiveOptions const& options = kNoOptions);
   /// Both at once, so that ranks may exchange messages of any size. The buffers do not overlap.
   Work send_recv(ConstBufferView const& send, int to, BufferView const& recv, int from,
-                 CollectiveOptions const& options = {});
+                 CollectiveOptions const& options = kNoOptions);
 
   /// Returns (completes) once every rank has entered.
-  Work barrier(CollectiveOptions const& options = {});
+  Work barrier(CollectiveOptions const& options = kNoOptions);
 
   /// From now on consecutive small all_reduces, reduce_scatters, all_gathers and broadcasts on `stream` merge: calls of
   /// one kind (operation, data type, operator, root) of less than `bytes` each are held back, and run as one flat

@@ -138,7 +138,7 @@ bool are_slow_to_move(void const* dst, void const* src, std::size_t bytes) noexc
 
 }  // namespace
 
-void copy(void* dst, void const* src, std::size_t bytes, Store store) {
+void copy_long(void* dst, void const* src, std::size_t bytes, Store store) {
   if (bytes == 0) return;
   auto* const to = static_cast<std::uint8_t*>(dst);
   auto const* const from = static_cast<std::uint8_t const*>(src);

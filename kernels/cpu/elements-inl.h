@@ -33,6 +33,17 @@ struct Plain {
   static HWY_INLINE V load(T const* from) { return hn::LoadU(D(), from); }
   static HWY_INLINE void store(V value, T* to) { hn::StoreU(value, D(), to); }
   static HWY_INLINE void stream(V value, T* to) { hn::Stream(value, D(), to); }
+
+  /// Whether a load of some lanes touches no others.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  static constexpr bool kLoadsSome = sizeof(T) >= 4;
+#else
+  static constexpr bool kLoadsSome = false;
+#endif
+  /// The first `count` lanes, the others zero.
+  static HWY_INLINE V load_some(T const* from, std::size_t count) {
+    return hn::MaskedLoad(hn::FirstN(D(), count), D(), from);
+  }
 };
 
 using DF = hn::ScalableTag<float>;

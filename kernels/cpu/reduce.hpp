@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <span>
 
+#include "kernels/cpu/short_copy.hpp"
 #include "weft/data_type.hpp"
 #include "weft/reduce_op.hpp"
 #include "weft/reduction.hpp"
@@ -48,8 +49,8 @@ struct Reducer {
 /// - min and max of floats: NaN if any contribution is NaN; of values that compare equal (+0, −0) the earlier source's.
 /// - Logical results, and all of boolean, are 0 or 1, of a single source too.
 /// - Same bits for any split of [0, count), alignment and kind of store; only which NaN a NaN is remains unspecified.
-void reduce(std::span<void* const> dsts, std::span<void const* const> srcs, std::size_t count, DataType dtype,
-            Reducer const& how, Store store = Store::cached);
+[[gnu::hot]] void reduce(std::span<void* const> dsts, std::span<void const* const> srcs, std::size_t count,
+                         DataType dtype, Reducer const& how, Store store = Store::cached);
 
 /// The same of several ranges of `count` elements: `dsts` and `srcs` hold those of the first range, then as many of the
 /// second, and so on; what one range writes is in no other. Several at a time are read in turns, as a long range's
@@ -60,7 +61,10 @@ void reduce_alike(std::size_t ranges, std::span<void* const> dsts, std::span<voi
 /// memcpy, or the same past the caches, or by vectors where string moves would be slow. `dst` and `src` do not overlap.
 /// To a peer, whole lines are taken over without their contents where the processor has fast string moves: vector
 /// stores wait for each.
-void copy(void* dst, void const* src, std::size_t bytes, Store store = Store::cached);
+void copy_long(void* dst, void const* src, std::size_t bytes, Store store);
+inline void copy(void* dst, void const* src, std::size_t bytes, Store store = Store::cached) {
+  bytes <= kShortBytes && !is_past_caches(store) ? copy_short(dst, src, bytes) : copy_long(dst, src, bytes, store);
+}
 
 /// Orders what was stored unfenced before what this thread stores next.
 void fence() noexcept;

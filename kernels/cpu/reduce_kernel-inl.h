@@ -15,6 +15,7 @@
 #include "kernels/cpu/elements-inl.h"
 #include "kernels/cpu/operations-inl.h"
 #include "kernels/cpu/reduce_task.hpp"
+#include "kernels/cpu/short_copy.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
@@ -36,6 +37,11 @@ HWY_INLINE T* at(void* base, std::size_t index) {
 enum class Effort {
   lean,   ///< one loop, by vectors
   tuned,  ///< blocks, prefetching pages, streaming stores
+};
+
+template <typename Element>
+constexpr bool loads_some = requires {
+  requires Element::kLoadsSome;
 };
 
 /// One kernel per element type and operation. kSources, kDestinations: known numbers, or 0 for any.
@@ -168,19 +174,38 @@ class Kernel {
     for (std::size_t k = 0; k < destinations(); ++k) Element::store(a, at<T>(range.dsts[k], i));
   }
 
+  /// Room for a vector, and for what copy_short() may think of.
+  struct alignas(64) Line {
+    T lanes[std::max<std::size_t>(hn::MaxLanes(D()), kShortBytes / sizeof(T))];
+  };
+
+  static HWY_INLINE void copy_some(T* to, T const* from, std::size_t count) {
+    if constexpr (sizeof(Line) <= kShortBytes) {
+      copy_short(to, from, count * sizeof(T));
+    } else {
+      std::memcpy(to, from, count * sizeof(T));
+    }
+  }
+
+  /// The first `count` lanes, the others zero.
+  static HWY_INLINE V load_some(T const* from, std::size_t count) {
+    if constexpr (loads_some<Element>) {
+      return Element::load_some(from, count);
+    } else {
+      Line line{};
+      copy_some(line.lanes, from, count);
+      return Element::load(line.lanes);
+    }
+  }
+
   /// Fewer elements than a vector has lanes, through the same arithmetic, so that bits cannot depend on where a range
   /// is split.
   void partial(Range range, std::size_t i, std::size_t count) const {
-    HWY_ALIGN T lanes_of[hn::MaxLanes(D())] = {};
-    std::size_t const bytes = count * sizeof(T);
-    std::memcpy(lanes_of, at<T>(range.srcs[0], i), bytes);
-    V a = operation_.begin(Element::load(lanes_of));
-    for (std::size_t r = 1; r < sources(); ++r) {
-      std::memcpy(lanes_of, at<T>(range.srcs[r], i), bytes);
-      a = operation_.combine(a, Element::load(lanes_of), r);
-    }
-    Element::store(operation_.finish(a), lanes_of);
-    for (std::size_t k = 0; k < destinations(); ++k) std::memcpy(at<T>(range.dsts[k], i), lanes_of, bytes);
+    V a = operation_.begin(load_some(at<T>(range.srcs[0], i), count));
+    for (std::size_t r = 1; r < sources(); ++r) a = operation_.combine(a, load_some(at<T>(range.srcs[r], i), count), r);
+    Line line{};
+    Element::store(operation_.finish(a), line.lanes);
+    for (std::size_t k = 0; k < destinations(); ++k) copy_some(at<T>(range.dsts[k], i), line.lanes, count);
   }
 
   void* const* dsts_;

@@ -167,8 +167,9 @@ struct Call {
   std::chrono::milliseconds timeout{};
   std::chrono::steady_clock::time_point* met = nullptr;  ///< where to note when every rank had come; null: nowhere
   mutable Route route{};                                 ///< what the backend tells of how it ran
-  Device device{};                                       ///< where its buffers are
-  bool on_stream = false;                                ///< runs on a communication thread, beside computation
+  mutable bool brief = false;    ///< the backend: neither its work nor a wait took longer than a coarse clock tells
+  Device device{};               ///< where its buffers are
+  bool on_stream = false;        ///< runs on a communication thread, beside computation
   bool waited_for = false;       ///< from a stream, but run by the thread that made it, which would only wait
   Call const* within = nullptr;  ///< the program's call that this one is a step of, for reports; null: it is one itself
 

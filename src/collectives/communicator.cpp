@@ -21,6 +21,20 @@
 
 namespace weft {
 
+CollectiveOptions const kNoOptions{};
+
+namespace {
+
+[[noreturn]] void refuse_moved_from(char const* function) {
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("{}: this Communicator was moved from: it has no rank and makes no calls; use the one that it "
+                  "was moved to",
+                  function));
+}
+
+}  // namespace
+
 Communicator Communicator::create(std::shared_ptr<Bootstrap> bootstrap, CommunicatorOptions const& options) {
   if (!bootstrap) throw Error(ErrorCode::invalid_argument, "Communicator::create: bootstrap is null");
   auto resolved = options;
@@ -83,15 +97,10 @@ Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
 Communicator::Impl& Communicator::live(char const* function) const {
-  if (impl_) [[likely]] {
-    impl_->check_process(function);
-    return *impl_;
-  }
-  throw Error(
-      ErrorCode::invalid_argument,
-      fmt::format("{}: this Communicator was moved from: it has no rank and makes no calls; use the one that it "
-                  "was moved to",
-                  function));
+  if (!impl_) [[unlikely]]
+    refuse_moved_from(function);
+  impl_->check_process(function);
+  return *impl_;
 }
 
 int Communicator::rank() const noexcept {
@@ -112,21 +121,22 @@ Buffer Communicator::allocate(std::size_t count, DataType dtype, Device device) 
   return live("allocate").allocate(impl_->validator.allocate(count, dtype, device));
 }
 
-Work Communicator::all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
-                              CollectiveOptions const& options) {
+[[gnu::hot]] Work Communicator::all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
+                                           CollectiveOptions const& options) {
   auto& impl = live("all_reduce");
   if (impl.extends_group(Operation::all_reduce, send, recv, how.op(), options)) return impl.group_work();
   return impl.run(impl.validator.all_reduce(send, recv, how), &Backend::all_reduce, options);
 }
 
-Work Communicator::reduce_scatter(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
-                                  CollectiveOptions const& options) {
+[[gnu::hot]] Work Communicator::reduce_scatter(ConstBufferView const& send, BufferView const& recv,
+                                               Reduction const& how, CollectiveOptions const& options) {
   auto& impl = live("reduce_scatter");
   if (impl.extends_group(Operation::reduce_scatter, send, recv, how.op(), options)) return impl.group_work();
   return impl.run(impl.validator.reduce_scatter(send, recv, how), &Backend::reduce_scatter, options);
 }
 
-Work Communicator::all_gather(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options) {
+[[gnu::hot]] Work Communicator::all_gather(ConstBufferView const& send, BufferView const& recv,
+                                           CollectiveOptions const& options) {
   auto& impl = live("all_gather");
   if (impl.extends_group(Operation::all_gather, send, recv, ReduceOp::sum, options)) return impl.group_work();
   return impl.run(impl.validator.all_gather(send, recv), &Backend::all_gather, options);
@@ -143,13 +153,13 @@ Work Communicator::all_gather(ConstBufferView const& send, BufferView const& rec
   return live("all_gather").run(impl_->validator.all_gather(send, recv, parts), &Backend::all_gather, options);
 }
 
-Work Communicator::reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how, int root,
-                          CollectiveOptions const& options) {
+[[gnu::hot]] Work Communicator::reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
+                                       int root, CollectiveOptions const& options) {
   return live("reduce").run(impl_->validator.reduce(send, recv, how, root), &Backend::reduce, options);
 }
 
-Work Communicator::gather(ConstBufferView const& send, BufferView const& recv, int root,
-                          CollectiveOptions const& options) {
+[[gnu::hot]] Work Communicator::gather(ConstBufferView const& send, BufferView const& recv, int root,
+                                       CollectiveOptions const& options) {
   return live("gather").run(impl_->validator.gather(send, recv, root), &Backend::gather, options);
 }
 
@@ -158,8 +168,8 @@ Work Communicator::gather(ConstBufferView const& send, BufferView const& recv, P
   return live("gather").run(impl_->validator.gather(send, recv, parts, root), &Backend::gather, options);
 }
 
-Work Communicator::scatter(ConstBufferView const& send, BufferView const& recv, int root,
-                           CollectiveOptions const& options) {
+[[gnu::hot]] Work Communicator::scatter(ConstBufferView const& send, BufferView const& recv, int root,
+                                        CollectiveOptions const& options) {
   return live("scatter").run(impl_->validator.scatter(send, recv, root), &Backend::scatter, options);
 }
 
@@ -168,7 +178,8 @@ Work Communicator::scatter(ConstBufferView const& send, Parts const& parts, Buff
   return live("scatter").run(impl_->validator.scatter(send, parts, recv, root), &Backend::scatter, options);
 }
 
-Work Communicator::all_to_all(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options) {
+[[gnu::hot]] Work Communicator::all_to_all(ConstBufferView const& send, BufferView const& recv,
+                                           CollectiveOptions const& options) {
   return live("all_to_all").run(impl_->validator.all_to_all(send, recv), &Backend::all_to_all, options);
 }
 
@@ -188,7 +199,7 @@ Work Communicator::exscan(ConstBufferView const& send, BufferView const& recv, R
   return live("exscan").run(impl_->validator.scan(send, recv, how, false), &Backend::scan, options);
 }
 
-Work Communicator::broadcast(BufferView const& buffer, int root, CollectiveOptions const& options) {
+[[gnu::hot]] Work Communicator::broadcast(BufferView const& buffer, int root, CollectiveOptions const& options) {
   return live("broadcast").run(impl_->validator.broadcast(buffer, root), &Backend::broadcast, options);
 }
 
@@ -226,7 +237,7 @@ Work Communicator::send_recv(ConstBufferView const& send, int to, BufferView con
       .transfer(impl_->validator.send_recv(send, to, recv, from), outgoing(send, to), incoming(recv, from), options);
 }
 
-Work Communicator::barrier(CollectiveOptions const& options) {
+[[gnu::hot]] Work Communicator::barrier(CollectiveOptions const& options) {
   return live("barrier").run(Call{}, &Backend::barrier, options);
 }
 

@@ -59,6 +59,13 @@ void Communicator::Impl::refuse_child(char const* function) const {
       "with their own; make one of its own for it");
 }
 
+void Communicator::Impl::set_options(Call& call, CollectiveOptions const& how) const {
+  validator.check_options(call, how);
+  if (how.tag != 0) validator.set_tag(call, how.tag);
+  call.feedback = how.feedback;
+  call.timeout = timeout_of(how);
+}
+
 Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveOptions const& how) {
   if (busy_.load(std::memory_order_relaxed)) refuse_second_thread(call.contract.operation);
   // A barrier has no buffers: it is where its stream is.
@@ -66,10 +73,7 @@ Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveO
     auto const& stream = how.stream ? how.stream : group_ ? group_->options().stream : how.stream;
     if (stream) call.device = stream->device();
   }
-  validator.check_options(call, how);
-  if (how.tag != 0) validator.set_tag(call, how.tag);
-  call.feedback = how.feedback;
-  call.timeout = timeout_of(how);
+  set_options(call, how);
   if (group_) {
     check_in_group(call, how);
     return group_->add(std::move(call), operation, how);

@@ -38,15 +38,12 @@ class Communicator::Impl {
 
   using Operation = MergedCall::Run;
 
-  Work run(Call&& call, Operation operation, CollectiveOptions const& how) {
+  [[gnu::hot]] Work run(Call&& call, Operation operation, CollectiveOptions const& how) {
     if (merging_ || how.stream || !call.is_on_host()) [[unlikely]]
       return run_later(std::move(call), operation, how);
-    validator.check_options(call, how);
-    if (how.tag != 0) [[unlikely]]
-      validator.set_tag(call, how.tag);
-    if (how.feedback) [[unlikely]]
-      call.feedback = how.feedback;
-    call.timeout = how.timeout.value_or(options.config->timeout);
+    call.timeout = options.config->timeout;
+    if (how.timeout || how.tag != 0 || how.feedback) [[unlikely]]
+      set_options(call, how);
     CallingThread const here(*this, call.contract.operation);
     call.sequence = next_call();
     run_here(call, operation);
@@ -176,10 +173,13 @@ class Communicator::Impl {
   Work end_device_group(OpenGroup& group);
   [[nodiscard]] static Message numbered(Message message, std::vector<std::uint64_t>& counts);
 
+  /// But for the stream.
+  void set_options(Call& call, CollectiveOptions const& how) const;
   /// On a stream, or where calls merge.
   Work run_later(Call&& call, Operation operation, CollectiveOptions const& how);
   void run_here(Call const& call, Operation operation) {
-    if (turn_->asynchronous.load(std::memory_order_relaxed)) recorder_->enqueue(call);  // it may wait for its turn
+    if (turn_->asynchronous.load(std::memory_order_relaxed)) [[unlikely]]
+      recorder_->enqueue(call);  // it may wait for its turn
     execute(call, [&](Call const& timed) { (backend_.get()->*operation)(timed); });
   }
   void launch_fused(MergedCall&& calls, Stream::Impl& stream, std::shared_ptr<Work::State> state);
@@ -227,20 +227,24 @@ class Communicator::Impl {
 template <typename Body>
 void Communicator::Impl::execute(Call const& call, Body&& body) {
   in_turn(call, [&] {
-    if (!options.emulated_link) return body(call);
-    execute_on_link(call, body);
+    if (options.emulated_link) [[unlikely]]
+      return execute_on_link(call, body);
+    body(call);
   });
 }
 
 template <typename Body>
 void Communicator::Impl::in_turn(Call const& call, Body&& body) {
-  await_turn(call.sequence - 1);
+  // Without calls on streams each is made when the one before has returned.
+  if (turn_->asynchronous.load(std::memory_order_relaxed)) [[unlikely]]
+    await_turn(call.sequence - 1);
   struct Done {
     Turn& turn;
     std::uint64_t sequence;
     ~Done() {
       turn.finished.store(sequence, std::memory_order_release);
-      if (turn.asynchronous.load(std::memory_order_relaxed)) notify_all(turn.finished);
+      if (turn.asynchronous.load(std::memory_order_relaxed)) [[unlikely]]
+        notify_all(turn.finished);
     }
   } const done{*turn_, call.sequence};
   with_name([&] { recorder_->record(call, body); });
@@ -248,7 +252,8 @@ void Communicator::Impl::in_turn(Call const& call, Body&& body) {
 
 template <typename Body>
 void Communicator::Impl::with_name(Body&& body) const {
-  if (options.name.empty()) return body();
+  if (options.name.empty()) [[likely]]
+    return body();
   try {
     body();
   } catch (Error const& error) {

@@ -71,6 +71,15 @@ bool is_part_of(std::size_t part, std::size_t whole, int ranks) noexcept {
 
 }  // namespace
 
+inline void Validator::check_overlap(Operation operation, ConstBufferView const& send, ConstBufferView const& recv,
+                                     void const* in_place_send, void const* in_place_recv) const {
+  if (send.data >= end_of(recv) || recv.data >= end_of(send)) [[likely]]
+    return;
+  if (send.count == 0 || recv.count == 0 || in_place_send == in_place_recv) return;
+  reject(operation,
+         "send and recv overlap without being in place; use separate buffers or the documented in-place address");
+}
+
 std::string Validator::explain(std::string_view function, bool is_message, std::string const& why) const {
   std::uint64_t made = 0;
   if (is_message && transfers != nullptr) made = *transfers;
@@ -100,7 +109,7 @@ void Validator::check_color(int color, int none) const {
   reject("split", fmt::format("color {} is negative; kNoColor ({}) leaves a rank out", color, none));
 }
 
-void Validator::reject_view(Operation operation, char const* what, ConstBufferView const& view) const {
+void Validator::reject_view(Operation operation, char const* what, ConstBufferView view) const {
   if (!is_valid(view.dtype)) {
     reject(operation, fmt::format("{} has unsupported data type {}", what, static_cast<int>(view.dtype)));
   }
@@ -108,21 +117,11 @@ void Validator::reject_view(Operation operation, char const* what, ConstBufferVi
   reject(operation, fmt::format("{} has {} elements, more than memory can hold", what, view.count));
 }
 
-Device Validator::device_of_either(Operation operation, ConstBufferView const& send,
-                                   ConstBufferView const& recv) const {
+Device Validator::device_of_either(Operation operation, ConstBufferView send, ConstBufferView recv) const {
   if (send.count == 0) return recv.device;
   if (recv.count == 0) return send.device;
   reject(operation, fmt::format("send is on {}, recv on {}; use buffers of one device", to_string(send.device),
                                 to_string(recv.device)));
-}
-
-void Validator::check_overlap(Operation operation, ConstBufferView const& send, ConstBufferView const& recv,
-                              void const* in_place_send, void const* in_place_recv) const {
-  if (send.bytes() == 0 || recv.bytes() == 0 || in_place_send == in_place_recv) return;
-  if (send.data < end_of(recv) && recv.data < end_of(send)) {
-    reject(operation,
-           "send and recv overlap without being in place; use separate buffers or the documented in-place address");
-  }
 }
 
 void Validator::examine_reduction(Operation operation, Reduction const& how, ConstBufferView const& part) const {

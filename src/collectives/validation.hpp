@@ -25,23 +25,26 @@ struct Validator {
   std::atomic<std::uint64_t> const* collectives = nullptr;  ///< how many calls were made so far
   std::uint64_t const* transfers = nullptr;                 ///< point-to-point ones
 
-  [[nodiscard]] Call all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how) const;
-  [[nodiscard]] Call reduce_scatter(ConstBufferView const& send, BufferView const& recv, Reduction const& how) const;
-  [[nodiscard]] Call all_gather(ConstBufferView const& send, BufferView const& recv) const;
+  [[nodiscard, gnu::hot]] Call all_reduce(ConstBufferView const& send, BufferView const& recv,
+                                          Reduction const& how) const;
+  [[nodiscard, gnu::hot]] Call reduce_scatter(ConstBufferView const& send, BufferView const& recv,
+                                              Reduction const& how) const;
+  [[nodiscard, gnu::hot]] Call all_gather(ConstBufferView const& send, BufferView const& recv) const;
   [[nodiscard]] Call reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts,
                                     Reduction const& how) const;
   [[nodiscard]] Call all_gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts) const;
-  [[nodiscard]] Call reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how, int root) const;
-  [[nodiscard]] Call gather(ConstBufferView const& send, BufferView const& recv, int root) const;
+  [[nodiscard, gnu::hot]] Call reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
+                                      int root) const;
+  [[nodiscard, gnu::hot]] Call gather(ConstBufferView const& send, BufferView const& recv, int root) const;
   [[nodiscard]] Call gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts, int root) const;
-  [[nodiscard]] Call scatter(ConstBufferView const& send, BufferView const& recv, int root) const;
+  [[nodiscard, gnu::hot]] Call scatter(ConstBufferView const& send, BufferView const& recv, int root) const;
   [[nodiscard]] Call scatter(ConstBufferView const& send, Parts const& parts, BufferView const& recv, int root) const;
-  [[nodiscard]] Call all_to_all(ConstBufferView const& send, BufferView const& recv) const;
+  [[nodiscard, gnu::hot]] Call all_to_all(ConstBufferView const& send, BufferView const& recv) const;
   [[nodiscard]] Call all_to_all(ConstBufferView const& send, Parts const& send_parts, BufferView const& recv,
                                 Parts const& recv_parts) const;
   [[nodiscard]] Call scan(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
                           bool inclusive) const;
-  [[nodiscard]] Call broadcast(BufferView const& buffer, int root) const;
+  [[nodiscard, gnu::hot]] Call broadcast(BufferView const& buffer, int root) const;
   [[nodiscard]] Call send(ConstBufferView const& buffer, int to) const;
   [[nodiscard]] Call recv(BufferView const& buffer, int from) const;
   [[nodiscard]] Call send_recv(ConstBufferView const& send, int to, BufferView const& recv, int from) const;
@@ -88,9 +91,8 @@ struct Validator {
   [[nodiscard]] Device device_of(Operation operation, ConstBufferView const& send, ConstBufferView const& recv) const {
     return send.device == recv.device ? send.device : device_of_either(operation, send, recv);
   }
-  [[nodiscard]] Device device_of_either(Operation operation, ConstBufferView const& send,
-                                        ConstBufferView const& recv) const;
-  [[noreturn]] void reject_view(Operation operation, char const* what, ConstBufferView const& view) const;
+  [[nodiscard]] Device device_of_either(Operation operation, ConstBufferView send, ConstBufferView recv) const;
+  [[noreturn]] void reject_view(Operation operation, char const* what, ConstBufferView view) const;
   void check_overlap(Operation operation, ConstBufferView const& send, ConstBufferView const& recv,
                      void const* in_place_send, void const* in_place_recv) const;
   void examine_reduction(Operation operation, Reduction const& how, ConstBufferView const& part) const;

@@ -112,6 +112,21 @@ TEST(DifferentCalls, AnotherFunction) {
   });
 }
 
+TEST(DifferentCalls, OfAFewBytesLeaveAloneWhereTheyWouldReceive) {
+  run_thread_ranks(2, [](Communicator& world) {
+    auto const expect_untouched = [&](auto const& call, std::size_t times) {
+      std::vector<std::uint8_t> const mine(4 + 2 * static_cast<std::size_t>(world.rank()), 1);
+      std::vector<std::uint8_t> got(times * mine.size(), 7);
+      auto const before = got;
+      EXPECT_THROW(call(std::span(mine), std::span(got)), Error);
+      EXPECT_EQ(before, got);
+    };
+    expect_untouched([&](auto mine, auto got) { world.all_gather(mine, got); }, 2);
+    expect_untouched([&](auto mine, auto got) { world.all_to_all(mine, got); }, 1);
+    expect_untouched([&](auto mine, auto got) { world.all_reduce(mine, got, ReduceOp::sum); }, 1);
+  });
+}
+
 TEST(DifferentCalls, OtherArguments) {
   run_thread_ranks(kBadCallRanks, [](Communicator& world) {
     Differences differences(world);

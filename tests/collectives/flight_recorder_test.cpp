@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -70,6 +71,25 @@ TEST(FlightRing, StatesFollowTheCall) {
   EXPECT_LE(entry.enqueued, entry.started);
   EXPECT_LE(entry.started, entry.finished);
   EXPECT_LE(entry.finished, std::chrono::steady_clock::now());
+}
+
+TEST(FlightRing, OnlyWhatIsBriefAndTimedCoarselyEndsWhenItBegan) {
+  using std::chrono::milliseconds;
+  auto const duration = [](bool brief, bool on_stream, std::uint64_t count) {
+    FlightRing ring(1);
+    auto call = numbered(1, on_stream);
+    call.contract.count = count;
+    ring.start(call);
+    std::this_thread::sleep_for(milliseconds(30));  // more than two ticks of the coarsest clock
+    call.brief = brief;
+    ring.finish(call);
+    auto const entry = ring.entries().back();
+    return entry.finished - entry.started;
+  };
+  EXPECT_EQ(duration(true, false, 8), milliseconds(0));
+  EXPECT_GE(duration(false, false, 8), milliseconds(10));
+  EXPECT_GE(duration(true, true, 8), milliseconds(10));
+  EXPECT_GE(duration(true, false, std::uint64_t{1} << 20U), milliseconds(10));
 }
 
 TEST(FlightRing, CallsFarAheadDoNotPushOutTheRunningOne) {

@@ -387,7 +387,7 @@ TEST_F(TuningFile, BadFilesAreWarnedOfOnceAndLeftAlone) {
 }
 
 TEST_F(TuningFile, ImpossibleTimesAreNotBelieved) {
-  write(R"({"format": "weft tuning 1", "machines": {"one": {"synchronisation_ns": -4, "polls_at_once": false,
+  write(R"({"format": "weft tuning 1", "machines": {"one": {"synchronisation_ns": -4, "polls_unfenced": false,
             "streaming_bytes": 0, "private_long": {}}}})");
   testing::internal::CaptureStderr();
   EXPECT_FALSE(TuningCache(file.string()).find("one"));
@@ -396,7 +396,7 @@ TEST_F(TuningFile, ImpossibleTimesAreNotBelieved) {
 
 // A file of a time when less was measured is no damaged one.
 TEST_F(TuningFile, MachinesOfWhichLessIsKnownAreMeasuredAgain) {
-  write(R"({"format": "weft tuning 1", "machines": {"one": {"synchronisation_ns": 100, "polls_at_once": true,
+  write(R"({"format": "weft tuning 1", "machines": {"one": {"synchronisation_ns": 100, "polls_unfenced": true,
             "streaming_bytes": 0, "private": {}}}})");
   testing::internal::CaptureStderr();
   TuningCache const cache(file.string());

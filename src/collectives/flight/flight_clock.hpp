@@ -7,13 +7,23 @@
 
 namespace weft {
 
-/// Nanoseconds of the steady clock. Small work of the calling thread is timed by the kernel's coarse clock (a tick, 1
-/// to 10 ms): a precise one would cost a tenth of the smallest call.
-[[nodiscard]] inline std::uint64_t flight_time(std::size_t bytes, bool on_stream) noexcept {
-  constexpr std::size_t kPreciseBytes = std::size_t{32} << 10;  // takes so long that a precise clock does not show
-  timespec now{};
-  ::clock_gettime(on_stream || bytes >= kPreciseBytes ? CLOCK_MONOTONIC : CLOCK_MONOTONIC_COARSE, &now);
+/// Whether work on so many elements, as a call counts them, is timed by a precise clock. Small work of the calling
+/// thread is timed by the kernel's coarse one (a tick, 1 to 10 ms): a precise one would cost a tenth of the smallest
+/// call.
+[[nodiscard]] inline bool is_timed_precisely(std::size_t elements, bool on_stream) noexcept {
+  constexpr std::size_t kPrecise = std::size_t{8} << 10;  // take so long that a precise clock does not show
+  return on_stream || elements >= kPrecise;
+}
+
+/// Nanoseconds of the steady clock.
+[[nodiscard]] inline std::uint64_t flight_time(bool precisely) noexcept {
+  timespec now;  // NOLINT(cppcoreguidelines-pro-type-member-init): written next
+  ::clock_gettime(precisely ? CLOCK_MONOTONIC : CLOCK_MONOTONIC_COARSE, &now);
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+[[nodiscard]] inline std::uint64_t flight_time(std::size_t elements, bool on_stream) noexcept {
+  return flight_time(is_timed_precisely(elements, on_stream));
 }
 
 [[nodiscard]] inline std::chrono::steady_clock::time_point to_flight_time(std::uint64_t ns) noexcept {

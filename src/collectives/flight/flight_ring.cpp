@@ -18,16 +18,21 @@ constexpr unsigned kSequenceShift = 14;
 static_assert(static_cast<std::uint64_t>(FlightState::failed) <= kStateMask);
 static_assert(static_cast<std::uint64_t>(Route::How::places_differ) <= kHowMask);
 
-std::uint64_t head_of(Call const& call, FlightState state) noexcept {
-  return (call.sequence << kSequenceShift) | (call.on_stream ? kOnStream : 0) | static_cast<std::uint64_t>(state);
+/// All of a slot's first word but the state.
+std::uint64_t head_of(Call const& call) noexcept {
+  return (call.sequence << kSequenceShift) | (call.on_stream ? kOnStream : 0);
+}
+
+constexpr std::uint64_t bits_of(FlightState state) noexcept {
+  return static_cast<std::uint64_t>(state);
 }
 
 std::uint64_t bits_of(Route route) noexcept {
   return (static_cast<std::uint64_t>(route.how) << kHowShift) | ((route.rank & kRankMask) << kRankShift);
 }
 
-std::uint64_t now_for(Call const& call) noexcept {
-  return flight_time(call.bytes(), call.on_stream);
+bool is_precise(Call const& call) noexcept {
+  return is_timed_precisely(call.contract.count, call.on_stream);
 }
 
 }  // namespace
@@ -58,7 +63,7 @@ void FlightRing::describe(Slot& slot, Call const& call) noexcept {
 }
 
 void FlightRing::enqueue(Call const& call) noexcept {
-  if (slots_ != nullptr) write_enqueue(call, now_for(call));
+  if (slots_ != nullptr) write_enqueue(call, flight_time(is_precise(call)));
 }
 
 void FlightRing::write_enqueue(Call const& call, std::uint64_t now) noexcept {
@@ -66,31 +71,38 @@ void FlightRing::write_enqueue(Call const& call, std::uint64_t now) noexcept {
   // Every call up to the slot's last owner has ended: nobody else writes to it.
   if (call.sequence > ended_.load(std::memory_order_acquire) + mask_ + 1) return;
   auto& slot = slot_of(call.sequence);
-  slot.head.store(head_of(call, FlightState::writing), std::memory_order_relaxed);
+  auto const head = head_of(call);
+  slot.head.store(head | bits_of(FlightState::writing), std::memory_order_relaxed);
   describe(slot, call);
   slot.enqueued.store(now, std::memory_order_release);
-  slot.started.store(0, std::memory_order_release);
-  slot.finished.store(0, std::memory_order_release);
-  slot.head.store(head_of(call, FlightState::enqueued), std::memory_order_release);
+  slot.head.store(head | bits_of(FlightState::enqueued), std::memory_order_release);
 }
 
 void FlightRing::write_start(Call const& call) noexcept {
   auto& slot = slot_of(call.sequence);
-  if (slot.head.load(std::memory_order_relaxed) != head_of(call, FlightState::enqueued)) {
+  auto const head = head_of(call);
+  if (slot.head.load(std::memory_order_relaxed) != (head | bits_of(FlightState::enqueued))) {
     // Stores that release keep the words behind the head that says `writing`.
-    slot.head.store(head_of(call, FlightState::writing), std::memory_order_relaxed);
+    slot.head.store(head | bits_of(FlightState::writing), std::memory_order_relaxed);
     describe(slot, call);
     slot.enqueued.store(0, std::memory_order_release);
-    slot.finished.store(0, std::memory_order_release);
   }
-  slot.started.store(now_for(call), std::memory_order_release);
-  slot.head.store(head_of(call, FlightState::started), std::memory_order_release);
+  slot.started.store(flight_time(is_precise(call)), std::memory_order_release);
+  slot.head.store(head | bits_of(FlightState::started), std::memory_order_release);
 }
 
 void FlightRing::write_finish(Call const& call, FlightState state) noexcept {
+  bool const precisely = is_precise(call);
+  // By the coarse clock a brief call ends when it began.
+  if (call.brief && !precisely)
+    return write_finish(call, state, slot_of(call.sequence).started.load(std::memory_order_relaxed));
+  write_finish(call, state, flight_time(precisely));
+}
+
+inline void FlightRing::write_finish(Call const& call, FlightState state, std::uint64_t now) noexcept {
   auto& slot = slot_of(call.sequence);
-  slot.finished.store(now_for(call), std::memory_order_release);
-  slot.head.store(head_of(call, state) | bits_of(call.route), std::memory_order_release);
+  slot.finished.store(now, std::memory_order_release);
+  slot.head.store(head_of(call) | bits_of(state) | bits_of(call.route), std::memory_order_release);
   ended_.store(call.sequence, std::memory_order_release);
   __builtin_prefetch(&slot_of(call.sequence + 1), 1);
 }

@@ -83,8 +83,9 @@ class FlightRing {
   static_assert(sizeof(Slot) == kLine);
 
   void write_enqueue(Call const& call, std::uint64_t now) noexcept;
-  void write_start(Call const& call) noexcept;
-  void write_finish(Call const& call, FlightState state) noexcept;
+  [[gnu::hot]] void write_start(Call const& call) noexcept;
+  [[gnu::hot]] void write_finish(Call const& call, FlightState state) noexcept;
+  void write_finish(Call const& call, FlightState state, std::uint64_t now) noexcept;
   static void describe(Slot& slot, Call const& call) noexcept;
   [[nodiscard]] Slot& slot_of(std::uint64_t sequence) const noexcept { return slots_[sequence & mask_]; }
   [[nodiscard]] static bool read(Slot const& slot, FlightEntry& entry) noexcept;

@@ -43,7 +43,7 @@ std::uint64_t MessageRing::start(Message const& message, bool on_stream) noexcep
                      std::memory_order_release);
     slot.bytes.store(message.bytes, std::memory_order_release);
     slot.number.store(message.number, std::memory_order_release);
-    slot.started.store(flight_time(message.bytes, on_stream), std::memory_order_release);
+    slot.started.store(flight_time(message.bytes / size_of(message.dtype), on_stream), std::memory_order_release);
     slot.finished.store(0, std::memory_order_release);
     slot.head.store(head_of(record, on_stream, FlightState::started), std::memory_order_release);
     return record;
@@ -54,7 +54,7 @@ std::uint64_t MessageRing::start(Message const& message, bool on_stream) noexcep
 void MessageRing::finish(std::uint64_t record, Message const& message, bool on_stream, FlightState state) noexcept {
   if (record == 0) return;
   auto& slot = slots_[record & mask_];
-  slot.finished.store(flight_time(message.bytes, on_stream), std::memory_order_release);
+  slot.finished.store(flight_time(message.bytes / size_of(message.dtype), on_stream), std::memory_order_release);
   slot.head.store(head_of(record, on_stream, state), std::memory_order_release);
 }
 

@@ -6,6 +6,7 @@
 //   direct   2 synchronisations, reads and writes n·B: each rank pulls from the peers' send buffers.
 #include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
+#include "kernels/cpu/short_copy.hpp"
 
 namespace weft::shm {
 
@@ -29,12 +30,12 @@ void ShmBackend::all_gather(Call const& call) {
 
 void ShmBackend::all_gather_inline(Call const& call) {
   if (explainer_) explain_inline(call, kInlineBytes);
-  announce(call, call.send, call.bytes());
+  auto const bytes = call.bytes();
+  auto const part = [&](int of) { return at(call.recv, static_cast<std::size_t>(of) * bytes); };
+  announce(call, call.send, bytes);
   await_announcements();
-  for (int peer = 0; peer < size(); ++peer) {
-    auto const* const source = peer == rank() ? call.send : channel_.payload(peer);
-    std::memmove(at(call.recv, static_cast<std::size_t>(peer) * call.bytes()), source, call.bytes());
-  }
+  for (int peer = 0; peer < size(); ++peer)
+    kernels::copy_short(part(peer), peer == rank() ? call.send : channel_.payload(peer), bytes);
 }
 
 void ShmBackend::all_gather_swapped(Call const& call, Choice const& choice, bool announced) {

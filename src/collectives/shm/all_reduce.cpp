@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "collectives/partition.hpp"
-#include "collectives/shm/quiet_floats.hpp"
 #include "collectives/shm/shm_backend.hpp"
 
 namespace weft::shm {
@@ -34,24 +33,17 @@ void ShmBackend::all_reduce_by(Call const& call, Choice const& choice, Symmetric
 
 void ShmBackend::all_reduce_inline(Call const& call) {
   if (explainer_) explain_inline(call, inline_bytes(call));
-  // Whole lines, flag and all, are reduced: vectors filled from or emptied to part of a line wait until every earlier
-  // store has left the store buffer, the announcement among them. The own payload is read from a copy for that reason.
-  alignas(kLine) std::byte mine[kLine] = {};
-  alignas(kLine) std::byte result[kLine];
-  std::memcpy(mine, call.send, call.bytes());
-  announce(call, mine, call.bytes());
+  announce(call, call.send, call.bytes());
   await_announcements();
-  if (!keeps_result(call)) return;
+  if (keeps_result(call)) reduce_announced(call, 0);
+}
+
+/// A call's part of what was announced, which begins at `offset` bytes of each payload.
+void ShmBackend::reduce_announced(Call const& call, std::size_t offset) {
   std::array<void const*, kMaxRanks> sources;
-  for (int peer = 0; peer < size(); ++peer) sources[peer] = channel_.payload(peer);
-  sources[rank()] = mine;
-  if (call.contract.reduce == ReduceOp::user) {  // whose function sees no garbage
-    reduce_to(call, call.bytes() / call.grain(), sources, result, kernels::Store::cached);
-  } else {
-    QuietFloats const quiet;
-    reduce_to(call, kLine / call.grain(), sources, result, kernels::Store::cached);
-  }
-  std::memcpy(call.recv, result, call.bytes());
+  for (int peer = 0; peer < size(); ++peer)
+    sources[peer] = at(peer == rank() ? call.send : channel_.payload(peer), offset);
+  reduce_to(call, call.bytes() / call.grain(), sources, call.recv, kernels::Store::cached);
 }
 
 void ShmBackend::all_reduce_swapped(Call const& call, Choice const& choice, bool announced) {

@@ -13,6 +13,7 @@
 
 #include "collectives/shm/doorbell.hpp"
 #include "core/log.hpp"
+#include "kernels/cpu/short_copy.hpp"
 
 namespace weft::shm {
 namespace {
@@ -40,6 +41,12 @@ std::uint64_t add(std::uint64_t calls, PackedContract const& contract) noexcept 
   return value ^ (value >> 31U);
 }
 
+/// Whether a call of so few elements that a coarse clock does for it is over at once when nobody is late.
+bool is_brief(Contract const& contract) noexcept {
+  auto const tells_no_count = has_unequal_parts(contract.operation) && !has_parts_in_common(contract.operation);
+  return !tells_no_count && contract.reduce != ReduceOp::user;  // which takes as long as it likes
+}
+
 bool process_is_gone(int pidfd, std::int64_t pid) noexcept {
   if (pidfd >= 0) {
     pollfd wanted{pidfd, POLLIN, 0};
@@ -53,10 +60,15 @@ bool process_is_gone(int pidfd, std::int64_t pid) noexcept {
 Channel::Channel(std::shared_ptr<Mapping> control, int rank, int size, ChannelOptions const& options)
     : mapping_(std::move(control)),
       control_(std::launder(reinterpret_cast<ControlBlock*>(mapping_->data()))),
+      mine_(&control_->ranks[rank]),
       rank_(rank),
       size_(size),
       options_(options) {
   pidfds_.fill(-1);
+  for (int parity = 0; parity < 2; ++parity) {
+    own_lines_[parity] =
+        swaps_lines() ? &control_->ranks[rank ^ parity].announcements[0] : &mine().announcements[parity];
+  }
   mine().pid = ::getpid();
 }
 
@@ -69,14 +81,20 @@ Channel::~Channel() {
   }
 }
 
-void Channel::begin(Call const& call) {
+inline PackedContract Channel::enter(Call const& call) {
   throw_if_failed(&call);
   call_ = &call;
-  patience_ = patience(call);
-  if (patience_.glances > 0) tell_core();
+  call.brief = is_brief(call.contract);
+  patience_ = &patience(call);
+  if (patience_->glances > 0) [[unlikely]]
+    tell_core();
   suspicions_ = 0;
   PackedContract const contract(call.contract);
   calls_ = add(calls_, contract);
+  return contract;
+}
+
+inline void Channel::remember(Call const& call, PackedContract const& contract) noexcept {
   auto& lines = mine();
   auto& entry = lines.remembered[call.sequence % kRemembered];
   entry.sequence.store(0, std::memory_order_relaxed);
@@ -87,20 +105,27 @@ void Channel::begin(Call const& call) {
   lines.calls.store(call.sequence, std::memory_order_release);
 }
 
+void Channel::begin(Call const& call) {
+  remember(call, enter(call));
+}
+
 void Channel::announce(Call const& call, void const* payload, std::size_t bytes) {
   auto const before = calls_;
-  begin(call);
+  auto const contract = enter(call);
   parity_ = static_cast<int>(++announced_ & 1U);
   flag_ = (announced_ << 32U) | fingerprint();
-  mine().announced[parity_] = {PackedContract(call.contract), call.sequence, before};
-  auto& announcement = announcement_of(rank_);
-  if (bytes > 0) std::memcpy(announcement.payload, payload, bytes);
-  publish(announcement.flag, flag_);
+  mine().announced[parity_] = {contract, call.sequence, before};
+  auto& announcement = *own_lines_[parity_];
+  kernels::copy_short(announcement.payload, payload, bytes);
+  announcement.flag.store(flag_, std::memory_order_release);
+  remember(call, contract);  // while the line travels
+  wake_sleepers();
 }
 
 void Channel::await_announcements() {
+  await_own_store();
   bool same = true;
-  for_each_peer([&](int peer) {
+  for_each_peer([&](int peer) __attribute__((always_inline)) {
     auto const& flag = announcement_of(peer).flag;
     await(peer, [&] { return ((flag.load(std::memory_order_acquire) ^ flag_) >> 32U) == 0; });
     same = same && flag.load(std::memory_order_relaxed) == flag_;
@@ -113,10 +138,11 @@ void Channel::await_announcements() {
 
 void Channel::arrive() noexcept {
   ++meeting_;
-  publish(meeting_of(rank_), meeting_);
+  post(meeting_of(rank_), meeting_);
 }
 
 void Channel::await_arrivals() {
+  await_own_store();
   for_each_peer([&](int peer) {
     auto const& meeting = meeting_of(peer);
     await(peer, [&] { return meeting.load(std::memory_order_acquire) >= meeting_; });
@@ -179,23 +205,24 @@ void Channel::await_claimed(std::size_t chunks) {
   }
 }
 
-void Channel::publish(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {
-  // Of two ranks that come together, the fence keeps either from polling before its own word is out, which would take
-  // the line from the other before it wrote. Some processors' fences cost more than that.
-  store(word, value, swaps_lines() && !options_.polls_at_once);
-}
-
 void Channel::post(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {
-  store(word, value, false);
+  word.store(value, std::memory_order_release);
+  wake_sleepers();
 }
 
-void Channel::store(std::atomic<std::uint64_t>& word, std::uint64_t value, bool fence) noexcept {
+void Channel::wake_sleepers() noexcept {
   // Peers spin long before they sleep. A full fence would make this rank wait for the line that the peers are polling,
   // which costs as much as a whole small collective; without it a peer that falls asleep in this very moment wakes
   // after its first nap. Where nobody spins for long, the fence orders the store before the look at the sleepers.
-  word.store(value, std::memory_order_release);
-  if (fence || patience_.spins + patience_.glances <= kFewSpins) full_fence();
+  if (patience_->spins + patience_->glances <= kFewSpins) [[unlikely]]
+    full_fence();
   ring_doorbell(mine());
+}
+
+void Channel::await_own_store() noexcept {
+  if (!swaps_lines() || options_.polls_at_once) return;
+  full_fence();
+  ring_doorbell(mine());  // for who fell asleep before the store was out
 }
 
 std::uint64_t Channel::await_tag(int peer, std::atomic<std::uint64_t> const& word, std::uint64_t expected) {
@@ -222,7 +249,8 @@ std::uint64_t Channel::await_more(int peer, std::atomic<std::uint64_t> const& wo
 }
 
 void Channel::ring_doorbell(RankLines& lines) noexcept {
-  if (lines.sleepers.load(std::memory_order_seq_cst) == 0) return;
+  if (lines.sleepers.load(std::memory_order_seq_cst) == 0) [[likely]]
+    return;
   ring_bell(lines.doorbell);
 }
 
@@ -235,7 +263,8 @@ void Channel::tell_core() noexcept {
 
 template <typename Wait>
 void Channel::for_each_peer(Wait wait) {
-  if (patience_.glances > 0) {
+  if (swaps_lines() && patience_->glances == 0) return wait(1 - rank_);
+  if (patience_->glances > 0) {
     for (int peer = 0; peer < size_; ++peer) {
       if (peer != rank_ && shares_core(peer)) wait(peer);
     }
@@ -256,8 +285,8 @@ bool Channel::holds_up_others() const noexcept {
 template <typename Ready>
 bool Channel::glance(int peer, Ready const& ready) const {
   if (ready()) return true;
-  if (patience_.glances == 0 || shares_core(peer) || holds_up_others()) return false;
-  for (int i = 0; i < patience_.glances; ++i) {
+  if (patience_->glances == 0 || shares_core(peer) || holds_up_others()) return false;
+  for (int i = 0; i < patience_->glances; ++i) {
     if (ready()) return true;
   }
   return false;
@@ -266,9 +295,10 @@ bool Channel::glance(int peer, Ready const& ready) const {
 template <typename Ready>
 void Channel::await(int peer, Ready ready) {
   constexpr int kBareSpins = 512;  // a pause costs as much as a small collective
-  for (int spin = 0; spin <= patience_.spins; ++spin) {
+  for (int spin = 0; spin <= patience_->spins; ++spin) {
     if (ready()) return;
     if (spin <= kBareSpins) continue;
+    call_->brief = false;
     pause();
     if (options_.progress && spin % kSpinsPerProgress == 0) options_.progress();
   }
@@ -277,12 +307,13 @@ void Channel::await(int peer, Ready ready) {
 
 template <typename Ready>
 void Channel::await_slowly(int peer, Ready const& ready) {
+  call_->brief = false;
   auto const begin = std::chrono::steady_clock::now();
   auto const deadline = begin + call_->timeout;
-  for (int yield = 0; yield < patience_.yields; ++yield) {
+  for (int yield = 0; yield < patience_->yields; ++yield) {
     if (glance(peer, ready)) return;
     if (options_.progress && yield % kYieldsPerProgress == 0) options_.progress();
-    if (!yielder_.yield(patience_.late) || std::chrono::steady_clock::now() - begin > kLongestYielding) break;
+    if (!yielder_.yield(patience_->late) || std::chrono::steady_clock::now() - begin > kLongestYielding) break;
   }
   for (auto nap = kFirstNap; !ready(); nap = kNap) {
     if (options_.progress) options_.progress();
@@ -376,9 +407,8 @@ void Channel::fail_if_different(int peer) {
   fail(ErrorCode::mismatch, difference);
 }
 
-void Channel::throw_if_failed(Call const* during) const {
+void Channel::throw_failure(Call const* during) const {
   auto const& failure = control_->failure;
-  if (failure.state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(FailureState::none)) return;
   while (failure.state.load(std::memory_order_acquire) != static_cast<std::uint32_t>(FailureState::set))
     ::sched_yield();
   auto const code = static_cast<ErrorCode>(failure.code);

@@ -64,17 +64,17 @@ class Channel {
   [[nodiscard]] std::string where_is(int rank) const { return surroundings_.hosts.where_is(name_of(rank)); }
 
   /// Begins `call`, which stays until the next one: waits are part of it. Throws a failure decided earlier.
-  void begin(Call const& call);
+  [[gnu::hot]] void begin(Call const& call);
 
   /// Of all calls begun, in order.
   [[nodiscard]] std::uint32_t fingerprint() const noexcept { return static_cast<std::uint32_t>(calls_ >> 32U); }
 
   /// Begins and announces `call`, with up to kInlineBytes of payload.
-  void announce(Call const& call, void const* payload = nullptr, std::size_t bytes = 0);
+  [[gnu::hot]] void announce(Call const& call, void const* payload = nullptr, std::size_t bytes = 0);
 
   /// Waits for every rank's announcement of the same call. @throws Error{mismatch} when contracts, or earlier calls,
   /// differ.
-  void await_announcements();
+  [[gnu::hot]] void await_announcements();
 
   /// Payload that another rank announced with the current call; valid until this rank's next announce().
   [[nodiscard]] std::byte const* payload(int rank) const noexcept { return announcement_of(rank).payload; }
@@ -124,7 +124,11 @@ class Channel {
                std::chrono::steady_clock::time_point deadline);
 
   /// Throws a failure decided by anyone; one that names no call is told `during` which. Any thread.
-  void throw_if_failed(Call const* during = nullptr) const;
+  void throw_if_failed(Call const* during = nullptr) const {
+    auto const state = control_->failure.state.load(std::memory_order_acquire);
+    if (state != static_cast<std::uint32_t>(FailureState::none)) [[unlikely]]
+      throw_failure(during);
+  }
   /// See Backend.
   [[nodiscard]] PeerState peer_state(int peer);
 
@@ -137,7 +141,11 @@ class Channel {
   void fail(ErrorCode code, std::string const& message) noexcept;
 
  private:
-  [[nodiscard]] RankLines& mine() noexcept { return control_->ranks[rank_]; }
+  [[nodiscard]] RankLines& mine() noexcept { return *mine_; }
+  /// What begin() does, but for what only reports need, which remember() does; the call's contract.
+  [[nodiscard]] PackedContract enter(Call const& call);
+  void remember(Call const& call, PackedContract const& contract) noexcept;
+  [[noreturn]] void throw_failure(Call const* during) const;
   [[nodiscard]] bool swaps_lines() const noexcept { return size_ == 2; }
   /// Tells the others which core this rank runs on, where they look at it.
   void tell_core() noexcept;
@@ -149,14 +157,17 @@ class Channel {
   template <typename Wait>
   void for_each_peer(Wait wait);
   [[nodiscard]] Announcement& announcement_of(int rank) const noexcept {
-    return swaps_lines() ? control_->ranks[rank ^ parity_].announcements[0]
+    return swaps_lines() ? *own_lines_[rank == rank_ ? parity_ : parity_ ^ 1]
                          : control_->ranks[rank].announcements[parity_];
   }
   [[nodiscard]] std::atomic<std::uint64_t>& meeting_of(int rank) const noexcept {
     return control_->ranks[swaps_lines() ? rank ^ static_cast<int>(meeting_ & 1U) : rank].meeting;
   }
-  void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept;
-  void store(std::atomic<std::uint64_t>& word, std::uint64_t value, bool fence) noexcept;
+  /// After a store that peers may wait for.
+  void wake_sleepers() noexcept;
+  /// Of two ranks that come together, keeps either from polling before its own word is out, which would take the line
+  /// from the other before it wrote. Some processors' fences cost more than that.
+  void await_own_store() noexcept;
   void ring_doorbell(RankLines& lines) noexcept;
   template <typename Ready>
   void await(int peer, Ready ready);
@@ -181,18 +192,22 @@ class Channel {
   [[nodiscard]] std::optional<Contract> recall(int rank, std::uint64_t sequence) const noexcept;
   [[nodiscard]] bool is_gone(int peer);
 
+  static constexpr Patience kImpatient{};
+
   std::shared_ptr<Mapping> mapping_;
   ControlBlock* control_;
+  RankLines* mine_;
   int rank_;
   int size_;
+  std::array<Announcement*, 2> own_lines_{};  // of this rank's announcements, by parity
   ChannelOptions options_;
   Surroundings surroundings_;
   std::mutex pidfds_mutex_;
   std::array<int, kMaxRanks> pidfds_;
 
-  Call const* call_ = nullptr;  // the current call
-  Patience patience_{};         // the current call's
-  std::uint32_t core_ = 0;      // as told
+  Call const* call_ = nullptr;              // the current call
+  Patience const* patience_ = &kImpatient;  // the current call's
+  std::uint32_t core_ = 0;                  // as told
   Yielder yielder_;
   std::uint64_t calls_ = 0;       // fingerprint, of which the upper half is told
   std::uint64_t announced_ = 0;   // announcements so far

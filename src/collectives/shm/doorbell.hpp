@@ -12,7 +12,7 @@
 
 namespace weft::shm {
 
-/// Sleeps between two examinations of a peer: short at first, see Channel::publish().
+/// Sleeps between two examinations of a peer: short at first, see Channel::wake_sleepers().
 inline constexpr auto kFirstNap = std::chrono::milliseconds(1);
 inline constexpr auto kNap = std::chrono::milliseconds(20);
 

@@ -88,14 +88,14 @@ class Feeds {
   }
   // What get() does, for who waits for several givers. All is valid until pass().
   /// What is given at once.
-  [[nodiscard]] std::byte const* get_whole(int giver, std::size_t bytes);
+  [[nodiscard, gnu::hot]] std::byte const* get_whole(int giver, std::size_t bytes);
   /// Where what is given in steps lies.
-  [[nodiscard]] std::byte const* find(int giver, std::size_t bytes);
+  [[nodiscard, gnu::hot]] std::byte const* find(int giver, std::size_t bytes);
   /// Waits for more than `known` bytes of it; how many are there.
-  [[nodiscard]] std::size_t await(int giver, std::size_t bytes, std::size_t known);
+  [[nodiscard, gnu::hot]] std::size_t await(int giver, std::size_t bytes, std::size_t known);
 
   /// On to the next content; all ranks, each of which has filled or read this one.
-  void pass();
+  [[gnu::hot]] void pass();
 
  private:
   static constexpr std::size_t kHeadBytes = 2 * kLinePair - sizeof(std::uint64_t);
@@ -137,12 +137,12 @@ class Feeds {
   [[nodiscard]] Steps* steps(int rank) const noexcept;
   [[nodiscard]] static std::size_t first_step(std::size_t bytes, std::size_t grain) noexcept;
   /// Where to put `bytes`, once readers have left the place.
-  [[nodiscard]] std::byte* open(std::size_t bytes);
+  [[nodiscard, gnu::hot]] std::byte* open(std::size_t bytes);
   /// So many bytes are there.
   void tell(std::size_t ready) noexcept;
   /// All are there, after one step or two.
-  void close_whole(int reader, std::size_t bytes);
-  void close_steps(int reader, std::size_t bytes);
+  [[gnu::hot]] void close_whole(int reader, std::size_t bytes);
+  [[gnu::hot]] void close_steps(int reader, std::size_t bytes);
   [[nodiscard]] std::byte* place(int rank, std::size_t slot, std::size_t bytes) const noexcept;
   /// Prefetches what `rank` gives kAhead contents from here, if those contents are like these, whose first lines are
   /// among `firsts`.

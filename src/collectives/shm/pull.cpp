@@ -17,6 +17,7 @@
 
 #include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
+#include "kernels/cpu/short_copy.hpp"
 #include "weft/error.hpp"
 
 namespace weft::shm {
@@ -89,14 +90,15 @@ void ShmBackend::pull_known(Call const& call, Transfers const& transfers, std::s
 void ShmBackend::all_to_all_inline(Call const& call, std::size_t all_bytes) {
   if (explainer_) explain_inline(call, kInlineBytes);
   alignas(kLine) std::array<std::byte, kInlineBytes> mine{};
-  if (all_bytes > 0) std::memcpy(mine.data(), call.send, all_bytes);
+  kernels::copy_short(mine.data(), call.send, all_bytes);
   announce(call, mine.data(), all_bytes);
   await_announcements();
   if (all_bytes == 0) return;
-  auto const place = [&](int rank) { return static_cast<std::size_t>(rank) * call.bytes(); };
+  auto const bytes = call.bytes();
+  auto const place = [&](int rank) { return static_cast<std::size_t>(rank) * bytes; };
   for (int peer = 0; peer < size(); ++peer) {
     auto const* const source = peer == rank() ? mine.data() : channel_.payload(peer);
-    std::memcpy(at(call.recv, place(peer)), at(source, place(rank())), call.bytes());
+    kernels::copy_short(at(call.recv, place(peer)), at(source, place(rank())), bytes);
   }
 }
 

@@ -33,11 +33,7 @@ void ShmBackend::reduce_scatter_inline(Call const& call) {
   if (explainer_) explain_inline(call, inline_bytes(call));
   announce(call, call.send, call.bytes() * static_cast<std::size_t>(size()));
   await_announcements();
-  std::array<void const*, kMaxRanks> sources;
-  auto const shard = static_cast<std::size_t>(rank()) * call.bytes();
-  for (int peer = 0; peer < size(); ++peer)
-    sources[peer] = at(peer == rank() ? call.send : channel_.payload(peer), shard);
-  reduce_to(call, call.bytes() / call.grain(), sources, call.recv, kernels::Store::cached);
+  reduce_announced(call, static_cast<std::size_t>(rank()) * call.bytes());
 }
 
 void ShmBackend::reduce_scatter_swapped(Call const& call, Choice const& choice, bool announced) {

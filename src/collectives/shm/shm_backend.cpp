@@ -230,8 +230,7 @@ void ShmBackend::explain_inline(Call const& call, std::size_t most) const {
   });
 }
 
-void ShmBackend::announce(Call const& call, void const* payload, std::size_t bytes) {
-  if (call.contract.reduce != ReduceOp::premul_sum) return channel_.announce(call, payload, bytes);
+void ShmBackend::announce_with_scale(Call const& call, void const* payload, std::size_t bytes) {
   std::array<std::byte, kInlineBytes> with_scale{};
   if (bytes > 0) std::memcpy(with_scale.data(), payload, bytes);
   std::memcpy(with_scale.data() + kScaleOffset, &call.scale, sizeof call.scale);

@@ -53,16 +53,16 @@ class ShmBackend final : public Backend {
   static std::unique_ptr<ShmBackend> assemble(Bootstrap& bootstrap, Plan const& plan,
                                               std::function<void()> const& progress = {});
 
-  void all_reduce(Call const& call) override;
-  void reduce_scatter(Call const& call) override;
-  void all_gather(Call const& call) override;
-  void broadcast(Call const& call) override;
-  void reduce(Call const& call) override;
-  void gather(Call const& call) override;
-  void scatter(Call const& call) override;
-  void all_to_all(Call const& call) override;
+  [[gnu::hot]] void all_reduce(Call const& call) override;
+  [[gnu::hot]] void reduce_scatter(Call const& call) override;
+  [[gnu::hot]] void all_gather(Call const& call) override;
+  [[gnu::hot]] void broadcast(Call const& call) override;
+  [[gnu::hot]] void reduce(Call const& call) override;
+  [[gnu::hot]] void gather(Call const& call) override;
+  [[gnu::hot]] void scatter(Call const& call) override;
+  [[gnu::hot]] void all_to_all(Call const& call) override;
   void scan(Call const& call) override;
-  void barrier(Call const& call) override;
+  [[gnu::hot]] void barrier(Call const& call) override;
   void merged(MergedCall const& calls) override;
   [[nodiscard]] MergeLimits merge_limits() const noexcept override;
   void transfer(Call const& call, std::span<Message const> messages) override;
@@ -126,8 +126,13 @@ class ShmBackend final : public Backend {
   /// Where in an announcement's payload a premul_sum's rank tells its scale.
   static constexpr std::size_t kScaleOffset = kInlineBytes - sizeof(double);
 
-  void announce(Call const& call, void const* payload = nullptr, std::size_t bytes = 0);
-  void await_announcements();
+  void announce(Call const& call, void const* payload = nullptr, std::size_t bytes = 0) {
+    if (call.contract.reduce == ReduceOp::premul_sum) [[unlikely]]
+      return announce_with_scale(call, payload, bytes);
+    channel_.announce(call, payload, bytes);
+  }
+  void announce_with_scale(Call const& call, void const* payload, std::size_t bytes);
+  [[gnu::hot]] void await_announcements();
   /// Announces the call with its buffers' placements; the peers' addresses when every rank's needed buffers are
   /// symmetric. A rank whose buffer nobody reaches gives 0 bytes and has no address. `lent`: private memory that peers
   /// may fetch() from or push() to where they are not; the send buffer, unless given.
@@ -189,8 +194,8 @@ class ShmBackend final : public Backend {
   void copy_to_peer(int peer, void* to, void const* from, std::size_t bytes, kernels::Store store);
 
   /// destination[i] = op over sources[r][i], for i in [0, count).
-  void reduce_to(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
-                 void* destination, kernels::Store store);
+  [[gnu::hot]] void reduce_to(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
+                              void* destination, kernels::Store store);
 
   /// The same for every rank that has a destination, in their own memory; null: a rank that keeps no result.
   void reduce_to_all(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
@@ -215,7 +220,8 @@ class ShmBackend final : public Backend {
   }
 
   void all_reduce_by(Call const& call, Choice const& choice, Symmetric const* buffers, bool announced);
-  void all_reduce_inline(Call const& call);
+  [[gnu::hot]] void all_reduce_inline(Call const& call);
+  [[gnu::hot]] void reduce_announced(Call const& call, std::size_t offset);
   void all_reduce_swapped(Call const& call, Choice const& choice, bool announced);
   /// Whether this rank gets the result of an all_reduce or reduce.
   [[nodiscard]] bool keeps_result(Call const& call) const noexcept {
@@ -225,18 +231,18 @@ class ShmBackend final : public Backend {
   void all_reduce_block(Call const& call, Algorithm algorithm, std::size_t offset, std::size_t first, std::size_t count,
                         std::size_t& claimed);
   void all_reduce_direct(Call const& call, Choice const& choice, Symmetric const& buffers);
-  void reduce_scatter_inline(Call const& call);
+  [[gnu::hot]] void reduce_scatter_inline(Call const& call);
   void reduce_scatter_swapped(Call const& call, Choice const& choice, bool announced);
   void reduce_scatter_staged(Call const& call, Choice const& choice, bool announced);
   void reduce_scatter_direct(Call const& call, Symmetric const& buffers);
-  void all_gather_inline(Call const& call);
+  [[gnu::hot]] void all_gather_inline(Call const& call);
   void all_gather_swapped(Call const& call, Choice const& choice, bool announced);
   void all_gather_staged(Call const& call, Choice const& choice, bool announced);
   void all_gather_direct(Call const& call, Symmetric const& buffers);
   void all_gather_fetched(Call const& call);
   void pull_known(Call const& call, Transfers const& transfers, std::size_t most_sent);
   void pull_unequal(Call const& call, Transfers& transfers);
-  void all_to_all_inline(Call const& call, std::size_t all_bytes);
+  [[gnu::hot]] void all_to_all_inline(Call const& call, std::size_t all_bytes);
   [[nodiscard]] Transfers no_transfers();
   void pull_staged(Call const& call, Transfers const& transfers, Choice const& choice, bool announced);
   void gather_v(Call const& call);
@@ -256,18 +262,18 @@ class ShmBackend final : public Backend {
   [[noreturn]] void fail_for_memory(Call const& call, int peer, Error const& error);
   /// Begins `call` unless it was announced, and cuts `bytes` into blocks of up to `most`, at least one: step(first,
   /// length) gives or gets one.
-  void begin_fed(Call const& call);
+  [[gnu::hot]] void begin_fed(Call const& call);
   template <typename Step>
   void feed(Call const& call, bool announced, std::size_t bytes, std::size_t most, Step step);
   /// A part of a gather or scatter, from one of a rank's buffers to another.
-  void copy_part(Call const& call, void* to, void const* from) noexcept;
-  void gather_fed(Call const& call, bool announced);
-  void scatter_fed(Call const& call, bool announced);
+  [[gnu::hot]] void copy_part(Call const& call, void* to, void const* from) noexcept;
+  [[gnu::hot]] void gather_fed(Call const& call, bool announced);
+  [[gnu::hot]] void scatter_fed(Call const& call, bool announced);
   /// Null buffers, here and below: the kernel reaches private memory.
   void gather_direct(Call const& call, Symmetric const* buffers);
   void scatter_direct(Call const& call, Symmetric const* buffers);
-  void reduce_fed(Call const& call, bool announced);
-  void broadcast_fed(Call const& call, bool announced);
+  [[gnu::hot]] void reduce_fed(Call const& call, bool announced);
+  [[gnu::hot]] void broadcast_fed(Call const& call, bool announced);
   void broadcast_in_two_levels(Call const& call, Choice const& choice, bool announced);
   void broadcast_direct(Call const& call, Symmetric const* buffers);
 

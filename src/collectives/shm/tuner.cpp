@@ -29,8 +29,9 @@ constexpr std::size_t kMostMeasured = std::size_t{1} << 20;
 constexpr double kBusy = 20'000;
 
 /// Of choose_polling() and choose_streaming(), either way in turn.
-constexpr int kPollingTurns = 5;
-constexpr double kLeastPollingGain = 0.25;
+constexpr int kPollingTurns = 10;
+constexpr int kLeastPollingWins = 8;
+constexpr double kLeastPollingGain = 0.05;
 constexpr int kStreamingTurns = 2;
 
 /// Every rank's limits between neighbouring choices, from below and above.
@@ -125,18 +126,22 @@ Selector only(Experiment const& one, Selector const& derived, std::size_t larges
   return selector;
 }
 
-/// Whether two ranks come together clearly faster without a fence; rank 0's clock counts. Where fences are dear they
-/// take 40 % of the time, elsewhere they save as much: what lies between is noise.
+/// Whether two ranks come together faster without a fence; rank 0's clock counts. Where fences are dear they take 10 to
+/// 40 % of the time, elsewhere they save as much: what not nearly all turns show is noise.
 bool choose_polling(ShmBackend& scratch, Laboratory& laboratory) {
   double fenced = Experiment::kUnknown;
   double at_once = Experiment::kUnknown;
+  int wins = 0;
   for (int turn = 0; turn < kPollingTurns; ++turn) {
     scratch.poll_at_once(false);
-    fenced = std::min(fenced, laboratory.time_line());
+    auto const with = laboratory.time_line();
     scratch.poll_at_once(true);
-    at_once = std::min(at_once, laboratory.time_line());
+    auto const without = laboratory.time_line();
+    fenced = std::min(fenced, with);
+    at_once = std::min(at_once, without);
+    wins += without < with ? 1 : 0;
   }
-  auto const chosen = laboratory.agree(at_once < (1 - kLeastPollingGain) * fenced);
+  auto const chosen = laboratory.agree(wins >= kLeastPollingWins && at_once < (1 - kLeastPollingGain) * fenced);
   scratch.poll_at_once(chosen);
   return chosen;
 }

@@ -17,7 +17,7 @@ using nlohmann::json;
 constexpr CacheFile::Kind kKind{"weft tuning 1", "machines", "tuning cache",
                                 "algorithms are measured anew (WEFT_TUNING_CACHE names another file, 0 none)"};
 
-constexpr char const* kPollsAtOnce = "polls_at_once";
+constexpr char const* kPollsAtOnce = "polls_unfenced";  // "polls_at_once" was decided otherwise
 constexpr char const* kStreamingBytes = "streaming_bytes";
 /// Where the costs of each place stand; those in symmetric memory stand beside the rest.
 constexpr std::array<char const*, kPlaces> kPlaceNames{nullptr, "in_place", "symmetric_long", "private_long"};
