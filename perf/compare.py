@@ -6,11 +6,12 @@ and a picture.
 
 Every library is timed by the same code on the same cores (perf/peers/loop.cpp): all input written before a call, all
 output read after it. A round starts every library once, in an order that changes from round to round. Each size has
-canaries around it, a memcpy and a barrier of flags. A memcpy that takes 1.3 times the median of those of its size is a
+canaries around it: a memcpy, a barrier of flags, and additions. A memcpy that takes 1.3 times the median of those of its size is a
 disturbance. Barriers tell how far apart the cores lie, which changes while a virtual machine runs: the shortest one at
-which a third of the figures were measured is the one that counts, within 1.3 times. From the second round on launches
-wait for it (WEFT_PERF_BARRIER_US), and rounds go on, up to four times as many, until all libraries and sizes were met
-twice there. With more ranks than cores a barrier tells how ranks take turns, and only disturbances are left out. The
+which a third of the figures were measured is the one that counts, within 1.3 times. So it is with additions, which take
+longer where a core does others' work as well. From the second round on launches wait for both (WEFT_PERF_BARRIER_US,
+WEFT_PERF_WORK_US), and rounds go on, up to four times as many, until all libraries and sizes were met twice there. With
+more ranks than cores barriers and work tell how ranks take turns, and only disturbances are left out. The
 best of what counts is the library's figure; sizes of a library that never counted are marked with * and judged by the
 round that comes nearest. Sizes too small for an element of each rank's part are left out.
 --bars judges Weft against the best other library of each size, and says what the ratios would be if every call took as
@@ -31,8 +32,9 @@ from peers.catalogue import CATALOGUE, ROOT, Setup, Unavailable, crowded
 DISTURBED = 1.3
 MOST_ROUNDS = 4  # times as many as asked for
 WANTED = 2  # figures of each library and size that count
-COMMON = 1 / 3  # of the figures so far: at a distance that is worth waiting for
-BARRIER = "WEFT_PERF_BARRIER_US"  # see perf/common/rounds.hpp
+COMMON = 1 / 3  # of the figures so far: under conditions that are worth waiting for
+CONDITIONS = ("barrier", "work")  # canaries that are to be alike
+WISHES = {name: f"WEFT_PERF_{name.upper()}_US" for name in CONDITIONS}  # see perf/common/rounds.hpp
 TOLERANCE = 0.95  # never-below bars allow 5 %
 
 
@@ -122,12 +124,12 @@ def measure_once(library, op, ranks, options, sizes):
 def measure(libraries, op, ranks, options):
     """All lines of all rounds. A library that fails is named, and left out from then on."""
     sizes, lines, alive = sizes_of(options), [], list(libraries)
-    os.environ.pop(BARRIER, None)
+    forget_wishes()
     for turn in range(MOST_ROUNDS * options.rounds):
         if turn >= options.rounds and is_enough(lines, alive):
             break
         if lines and not crowded(ranks):
-            os.environ[BARRIER] = f"{common_barrier(lines):.4f}"
+            os.environ.update({WISHES[name]: f"{us:.4f}" for name, us in common(lines).items()})
         for library in alive[turn % len(alive):] + alive[:turn % len(alive)] if alive else []:
             try:
                 lines += [{**line, "round": turn} for line in measure_once(library, op, ranks, options, sizes)]
@@ -135,24 +137,34 @@ def measure(libraries, op, ranks, options):
                 print(f"# {op}, {ranks} ranks: {library.name} left out: {reason}", flush=True)
                 alive = [other for other in alive if other is not library]
                 lines = [line for line in lines if line["library"] != library.name]
-    os.environ.pop(BARRIER, None)
+    forget_wishes()
     return lines
 
 
-def distance(line, barrier):
-    """How many times one of `barrier` and the line's barriers is the other; 1 where ranks take turns on the cores, which
-    says nothing of how far apart these lie."""
+def forget_wishes():
+    for variable in WISHES.values():
+        os.environ.pop(variable, None)
+
+
+def distance(line, conditions):
+    """How many times one of a condition and the line's canaries of it is the other, at most; 1 where ranks take turns on
+    the cores, which is all that these then tell."""
     if crowded(line["ranks"]):
         return 1
-    return max(line["canary_barrier_us"] / barrier, barrier / line["canary_barrier_least_us"])
+    return max(max(line[f"canary_{name}_us"] / us, us / line[f"canary_{name}_least_us"]) for name, us in conditions.items())
 
 
-def common_barrier(lines):
-    """The shortest barrier at which the share COMMON of `lines` was measured, or as many as at any other."""
-    met = [[line for line in lines if distance(line, barrier) <= DISTURBED]
-           for barrier in sorted(line["canary_barrier_us"] for line in lines)]
-    enough = min(COMMON * len(lines), max(map(len, met)))
-    return statistics.median(line["canary_barrier_us"] for line in next(group for group in met if len(group) >= enough))
+def common(lines):
+    """condition → the shortest at which the share COMMON of the lines that the conditions before leave was measured, or
+    as many as at any other."""
+    result = {}
+    for name in CONDITIONS:
+        met = [[line for line in lines if distance(line, {name: us}) <= DISTURBED]
+               for us in sorted(line[f"canary_{name}_us"] for line in lines)]
+        enough = min(COMMON * len(lines), max(map(len, met)))
+        lines = next(group for group in met if len(group) >= enough)
+        result[name] = statistics.median(line[f"canary_{name}_us"] for line in lines)
+    return result
 
 
 def usual_copies(lines):
@@ -164,10 +176,10 @@ def usual_copies(lines):
 
 
 def counting(lines):
-    """The lines that were disturbed by nothing, and measured where a barrier takes as long as in many others."""
-    copies, barrier = usual_copies(lines), common_barrier(lines)
+    """The lines that were disturbed by nothing, and measured where the other canaries take as long as in many others."""
+    copies, conditions = usual_copies(lines), common(lines)
     return [line for line in lines
-            if line["canary_copy_us"] <= DISTURBED * copies[line["bytes"]] and distance(line, barrier) <= DISTURBED]
+            if line["canary_copy_us"] <= DISTURBED * copies[line["bytes"]] and distance(line, conditions) <= DISTURBED]
 
 
 def is_enough(lines, libraries):
@@ -189,14 +201,14 @@ def is_enough(lines, libraries):
 
 def undisturbed(lines):
     """Per library and size (the lines that count, True), or (the nearest one, False) where none does."""
-    copies, barrier = usual_copies(lines), common_barrier(lines)
+    copies, conditions = usual_copies(lines), common(lines)
     counted = {id(line) for line in counting(lines)}
     groups = {}
     for line in lines:
         groups.setdefault((line["library"], line["bytes"]), []).append(line)
     for group in groups.values():
         near = [line for line in group if id(line) in counted]
-        nearest = min(group, key=lambda line: max(line["canary_copy_us"] / copies[line["bytes"]], distance(line, barrier)))
+        nearest = min(group, key=lambda line: max(line["canary_copy_us"] / copies[line["bytes"]], distance(line, conditions)))
         yield (near, True) if near else ([nearest], False)
 
 
@@ -207,12 +219,13 @@ def best(lines, key):
 
 def summary(lines):
     """One line per library and size: its best figures, of how many rounds, and whether any of them counted."""
-    result, barrier = [], common_barrier(lines)
+    result, conditions = [], common(lines)
     for group, counts in undisturbed(lines):
         first = group[0]
         result.append({key: first[key] for key in ("library", "version", "op", "memory", "ranks", "bytes")}
                       | {"time_us": best(group, "call_us"), "cost_us": best(group, "cost_us"), "rounds": len(group),
-                         "barrier_us": barrier, "counted": counts}
+                         "counted": counts}
+                      | {f"{name}_us": us for name, us in conditions.items()}
                       | ({"limit_us": best([line for line in lines if line["bytes"] == first["bytes"]], "limit_us")}
                          if "limit_us" in first else {}))
     return result
@@ -225,8 +238,9 @@ def text_of(value):
 def print_table(rows, figure):
     names = list(dict.fromkeys(row["library"] for row in rows))
     table = {(row["library"], row["bytes"]): text_of(row[figure]) + ("" if row["counted"] else "*") for row in rows}
-    barrier = "" if crowded(rows[0]["ranks"]) else f"; a barrier of flags {rows[0]['barrier_us']:.3f}"
-    print(f"\n# {rows[0]['op']}, {rows[0]['ranks']} ranks, f32; {'call' if figure == 'time_us' else 'cost'} in µs{barrier}")
+    first = rows[0]
+    where = "" if crowded(first["ranks"]) else f"; a barrier of flags {first['barrier_us']:.3f}, additions {first['work_us']:.1f}"
+    print(f"\n# {first['op']}, {first['ranks']} ranks, f32; {'call' if figure == 'time_us' else 'cost'} in µs{where}")
     print(f"# {'bytes':>10}" + "".join(f"  {name:>15}" for name in names))
     for size in sorted({row["bytes"] for row in rows}):
         print(f"{size:>12}" + "".join(f"  {table.get((name, size), 'n/a'):>15}" for name in names))

@@ -57,9 +57,11 @@ void HostSweep::allocate(DataType dtype) {
 }
 
 std::function<void()> HostSweep::weft_call(Operands const& on, Choice const& choice) {
-  return [this, on, options = CallOptions{choice.op, choice.root, {}}] {
-    start_weft(case_.op(), communicator_, on, options).wait();
-    if (options_.blocking == 1) communicator_.barrier().wait();
+  auto call = perf::weft_call(case_.op(), communicator_, on, {choice.op, choice.root, {}});
+  if (options_.blocking != 1) return call;
+  return [this, call = std::move(call)] {
+    call();
+    communicator_.barrier();
   };
 }
 

@@ -22,6 +22,15 @@ constexpr std::size_t kCopyBytes = 1 << 20;
 /// Calls of a loop over little: fewer are not timed well. Whoever asks for more gets those, not a multiple of them.
 constexpr int kFewest = 1000;
 
+/// About 20 µs of independent additions.
+void add_much() {
+  constexpr int kTurns = 20'000;
+  std::array<std::uint64_t, 4> sums{};
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (auto& sum : sums) asm volatile("" : "+r"(++sum));
+  }
+}
+
 }  // namespace
 
 Stopwatch::Stopwatch(Board& board, DataType dtype, LoopSettings settings)
@@ -100,6 +109,7 @@ Sample Stopwatch::measure(Side const& side, std::size_t bytes) {
 Canary Stopwatch::canary() {
   std::vector<double> copies;
   std::vector<double> barriers;
+  std::vector<double> works;
   int const exchanges = board_.crowded() ? 50 : 300;
   for (int repeat = 0; repeat < 3; ++repeat) {
     board_.barrier();
@@ -107,19 +117,28 @@ Canary Stopwatch::canary() {
     std::memcpy(copy_to_.data(), copy_from_.data(), kCopyBytes);
     read_all({copy_to_.data(), 64, DataType::u8});
     copies.push_back(seconds_since(start));
+    start = Clock::now();
+    add_much();
+    works.push_back(seconds_since(start));
     board_.barrier();
     start = Clock::now();
     for (int i = 0; i < exchanges; ++i) board_.barrier();
     barriers.push_back(seconds_since(start) / exchanges);
   }
-  return {median(board_.combine(copies, Across::max)), median(board_.combine(barriers, Across::max))};
+  auto const slowest = [&](std::vector<double> const& of) { return median(board_.combine(of, Across::max)); };
+  return {slowest(copies), slowest(barriers), slowest(works)};
 }
 
-double Stopwatch::await_barrier(double wanted, double within, double patience) {
-  auto const is_met = [&](double barrier) { return std::max(barrier / wanted, wanted / barrier) <= within; };
+double Stopwatch::await(WantedCanary const& wanted, double within, double patience) {
+  auto const is_near = [&](double is, std::optional<double> wish) {
+    return !wish || std::max(is / *wish, *wish / is) <= within;
+  };
+  auto const is_met = [&](Canary const& is) {
+    return is_near(is.barrier, wanted.barrier) && is_near(is.work, wanted.work);
+  };
   auto const start = Clock::now();
   double waited = 0;
-  while (waited < patience && !is_met(canary().barrier)) waited = board_.combine(seconds_since(start), Across::max);
+  while (waited < patience && !is_met(canary())) waited = board_.combine(seconds_since(start), Across::max);
   return waited;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "common/board.hpp"
@@ -38,6 +39,15 @@ struct Sample {
 struct Canary {
   double copy = 0;     ///< seconds for a memcpy of 1 MiB by every rank at once
   double barrier = 0;  ///< seconds for one exchange of flags
+  double work = 0;     ///< seconds for additions, as many at once as a core does: longer where it does others' as well
+};
+
+/// How long canaries are wanted to take, in seconds.
+struct WantedCanary {
+  std::optional<double> barrier{};
+  std::optional<double> work{};
+
+  [[nodiscard]] bool is_anything() const noexcept { return barrier.has_value() || work.has_value(); }
 };
 
 /// Times one side at one size. Collective: every rank makes the same calls.
@@ -48,9 +58,8 @@ class Stopwatch {
   void warm_up(Side const& side, int iterations);
   [[nodiscard]] Sample measure(Side const& side, std::size_t bytes);
   [[nodiscard]] Canary canary();
-  /// Makes canaries until a barrier takes `wanted` seconds, `within` times, for up to about `patience` seconds; how
-  /// long it did.
-  double await_barrier(double wanted, double within, double patience);
+  /// Makes canaries until they are as wanted, `within` times, for up to about `patience` seconds; how long it did.
+  double await(WantedCanary const& wanted, double within, double patience);
   /// Whether ranks take turns on the cores.
   [[nodiscard]] bool crowded() const noexcept { return board_.crowded(); }
 

@@ -308,7 +308,7 @@ void finish(CLI::App const& app, Case const& what, Options& options, Texts const
   if (texts.timeout_seconds > 0) options.timeout = std::chrono::seconds(texts.timeout_seconds);
   if (!texts.link.empty()) options.link = EmulatedLink::parse(texts.link);
   options.min_bus_gbps = min_bandwidth();
-  static_cast<void>(wanted_barrier());  // what it refuses, before anything is measured
+  static_cast<void>(wanted_canary());  // what it refuses, before anything is measured
   check_sizes(options);
   check_combination(what, options);
   check_ranks(what, options);

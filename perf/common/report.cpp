@@ -78,8 +78,9 @@ std::string closing_text(Totals const& totals) {
 
 std::string disturbed_text(Totals const& totals) {
   if (totals.disturbed == 0) return {};
-  return fmt::format("# No undisturbed round for {} of {} lines: those figures are of the least disturbed\n",
-                     totals.disturbed, totals.lines);
+  return fmt::format("# No undisturbed round for {} of {} lines: those figures are of the least disturbed{}\n",
+                     totals.disturbed, totals.lines,
+                     totals.has_wishes ? "; WEFT_PERF_BARRIER_US or WEFT_PERF_WORK_US say what counts" : "");
 }
 
 std::string us_text(double seconds) {

@@ -54,6 +54,7 @@ struct Totals {
   std::optional<bool> fast_enough{};  ///< what became of NCCL_TESTS_MIN_BW; absent where it is not set
   std::size_t lines = 0;
   std::size_t disturbed = 0;  ///< lines for which no undisturbed round was seen
+  bool has_wishes = false;    ///< variables say what canaries are to take
 };
 
 /// What nccl-tests makes of NCCL_TESTS_MIN_BW: a tenth less than it asks for is enough.

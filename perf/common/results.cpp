@@ -66,6 +66,8 @@ void set_detail(nlohmann::json& line, Detail const& detail) {
   line["canary_copy_us"] = detail.canary.copy * kMicroseconds;
   line["canary_barrier_us"] = detail.canary.barrier * kMicroseconds;
   line["canary_barrier_least_us"] = detail.least_canary.barrier * kMicroseconds;
+  line["canary_work_us"] = detail.canary.work * kMicroseconds;
+  line["canary_work_least_us"] = detail.least_canary.work * kMicroseconds;
   set_us(line, "cost_us", detail.cost);
   set_us(line, "limit_us", detail.limit);
   set_us(line, "peer_call_us", detail.peer_call);

@@ -14,30 +14,41 @@ namespace {
 
 constexpr double kDisturbed = 1.3;
 constexpr char const* kBarrier = "WEFT_PERF_BARRIER_US";
-constexpr double kLongestBarrier = 1e6;  // microseconds
-constexpr double kPatience = 10;         // seconds a run
+constexpr char const* kWork = "WEFT_PERF_WORK_US";
+constexpr double kLongest = 1e6;  // microseconds
+constexpr double kPatience = 10;  // seconds a run
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr Canary kNone{kInfinite, kInfinite, kInfinite};
 
 Canary worse(Canary a, Canary b) {
-  return {std::max(a.copy, b.copy), std::max(a.barrier, b.barrier)};
+  return {std::max(a.copy, b.copy), std::max(a.barrier, b.barrier), std::max(a.work, b.work)};
 }
 
-}  // namespace
-
-std::optional<double> wanted_barrier() {
-  char const* const text = std::getenv(kBarrier);
+std::optional<double> wanted(char const* variable) {
+  char const* const text = std::getenv(variable);
   if (text == nullptr || *text == '\0') return std::nullopt;
   char* end = nullptr;
   double const us = std::strtod(text, &end);
-  if (*end != '\0' || !(us > 0) || us > kLongestBarrier) {
+  if (*end != '\0' || !(us > 0) || us > kLongest) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}={}: expected microseconds above 0 and up to {}", kBarrier, text, kLongestBarrier));
+                fmt::format("{}={}: expected microseconds above 0 and up to {}", variable, text, kLongest));
   }
   return us * 1e-6;
 }
 
+/// How many times as long, or as short, canaries between `least` and `most` take as wanted, or else as the best.
+double distance(double least, double most, std::optional<double> wish, double best) {
+  return wish ? std::max(most / *wish, *wish / least) : most / best;
+}
+
+}  // namespace
+
+WantedCanary wanted_canary() {
+  return {wanted(kBarrier), wanted(kWork)};
+}
+
 Canary better(Canary a, Canary b) {
-  return {std::min(a.copy, b.copy), std::min(a.barrier, b.barrier)};
+  return {std::min(a.copy, b.copy), std::min(a.barrier, b.barrier), std::min(a.work, b.work)};
 }
 
 void SizeRounds::warm_up(Stopwatch& watch, int iterations) {
@@ -59,15 +70,17 @@ void SizeRounds::measure(Stopwatch& watch) {
 }
 
 Canary SizeRounds::best_canary() const {
-  Canary best{kInfinite, kInfinite};
+  Canary best = kNone;
   for (auto const& canary : best_canaries_) best = better(best, canary);
   return best;
 }
 
 double SizeRounds::badness(std::size_t round, Quiet const& quiet) const {
-  auto const& worst = canaries_[round];
-  auto const result = std::max(worst.copy / best_canary().copy, worst.barrier / quiet.barrier);
-  return quiet.is_given ? std::max(result, quiet.barrier / best_canaries_[round].barrier) : result;
+  auto const& most = canaries_[round];
+  auto const& least = best_canaries_[round];
+  return std::max({most.copy / best_canary().copy,
+                   distance(least.barrier, most.barrier, quiet.wanted.barrier, quiet.best.barrier),
+                   distance(least.work, most.work, quiet.wanted.work, quiet.best.work)});
 }
 
 std::vector<std::size_t> SizeRounds::kept_rounds(Quiet const& quiet) const {
@@ -99,7 +112,7 @@ Canary SizeRounds::worst_canary(Quiet const& quiet) const {
 }
 
 Canary SizeRounds::least_canary(Quiet const& quiet) const {
-  Canary least{kInfinite, kInfinite};
+  Canary least = kNone;
   for (auto const round : counted_rounds(quiet)) least = better(least, best_canaries_[round]);
   return least;
 }
@@ -118,8 +131,7 @@ Figures SizeRounds::figures(std::size_t side, Quiet const& quiet) const {
 }
 
 Quiet run_rounds(std::vector<SizeRounds>& sizes, Stopwatch& watch, int wanted) {
-  auto const barrier = watch.crowded() ? std::nullopt : wanted_barrier();
-  Quiet quiet{barrier.value_or(kInfinite), barrier.has_value()};
+  Quiet quiet{kNone, watch.crowded() ? WantedCanary{} : wanted_canary()};
   auto const enough = static_cast<std::size_t>(wanted);
   double patience = kPatience;
   for (std::size_t round = 0; round < 3 * enough; ++round) {
@@ -127,9 +139,9 @@ Quiet run_rounds(std::vector<SizeRounds>& sizes, Stopwatch& watch, int wanted) {
     for (auto& size : sizes) {
       if (round >= enough && size.kept(quiet) >= enough) continue;
       missing = true;
-      if (barrier) patience -= watch.await_barrier(*barrier, kDisturbed, patience);
+      if (quiet.wanted.is_anything()) patience -= watch.await(quiet.wanted, kDisturbed, patience);
       size.measure(watch);
-      if (!barrier) quiet.barrier = std::min(quiet.barrier, size.best_canary().barrier);
+      quiet.best = better(quiet.best, size.best_canary());
     }
     if (!missing) break;
   }

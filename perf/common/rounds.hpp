@@ -17,8 +17,8 @@ struct Figures {
 /// What rounds are held against, beside the best copy of their size: those whose canaries are all within 1.3 × of both
 /// count. How long a copy takes depends on what the sizes leave in the caches.
 struct Quiet {
-  double barrier = 0;     ///< seconds; the best one of the run, or what is wanted
-  bool is_given = false;  ///< a faster barrier is as wrong as a slower one
+  Canary best;          ///< of the run
+  WantedCanary wanted;  ///< instead: what is shorter is then as wrong as what is longer
 };
 
 /// One message size: its sides, measured in turn in every round.
@@ -62,19 +62,19 @@ class SizeRounds {
 /// The better of two canaries, each figure for itself.
 [[nodiscard]] Canary better(Canary a, Canary b);
 
-/// The barrier that rounds are wanted at, in seconds: the environment variable WEFT_PERF_BARRIER_US, which is in
-/// microseconds. @throws Error{invalid_argument} when it is no positive number.
-[[nodiscard]] std::optional<double> wanted_barrier();
+/// At what barrier and what work rounds are wanted: the environment variables WEFT_PERF_BARRIER_US and
+/// WEFT_PERF_WORK_US, which are in microseconds. @throws Error{invalid_argument} when one is no positive number.
+[[nodiscard]] WantedCanary wanted_canary();
 
 /// Measures `sizes` until each has `wanted` undisturbed rounds, at most three times as many in all. A round visits
 /// every size before the next begins, so that a disturbance of seconds meets different sizes in different rounds.
 ///
-/// A virtual machine's cores may be moved nearer to one another or farther apart at any time. Where wanted_barrier() is
-/// told, each round first makes barriers until they take that long, for up to about ten seconds a run. Cores that work
-/// together come to lie together after a while; such that sleep do not. Where ranks take turns on the cores a barrier
-/// says nothing of that, and none is waited for.
+/// A virtual machine's cores may be moved nearer to one another or farther apart at any time, and a neighbour may come
+/// to work on their other hardware threads. Where wanted_canary() is told, each round first makes canaries until they
+/// take that long, for up to about ten seconds a run. Cores that work together come to lie together after a while; such
+/// that sleep do not. Where ranks take turns on the cores a barrier says nothing of that, and nothing is waited for.
 /// @returns what decides which rounds count.
-/// @throws Error{invalid_argument} as wanted_barrier() does.
+/// @throws Error{invalid_argument} as wanted_canary() does.
 Quiet run_rounds(std::vector<SizeRounds>& sizes, Stopwatch& watch, int wanted);
 
 }  // namespace weft::perf

@@ -8,6 +8,7 @@
 
 #include "common/head.hpp"
 #include "common/names.hpp"
+#include "common/rounds.hpp"
 #include "common/weft_calls.hpp"
 #include "weft/error.hpp"
 
@@ -60,6 +61,7 @@ void Sweep::close_totals() {
 
 void Sweep::print_close() {
   print(closing_text(totals_));
+  totals_.has_wishes = wanted_canary().is_anything();
   print(means() + disturbed_text(totals_));
   if (options_.memory_report) print(fmt::format("# {:<20} : {}\n", "Memory usage", memory_usage()));
   print(fmt::format("# Collective test concluded: {}_perf\n#\n", case_.name()));

@@ -11,11 +11,22 @@
 namespace weft::perf {
 namespace {
 
-Work start_send_recv(Communicator& communicator, Operands const& on, CollectiveOptions const& options) {
-  int const ranks = communicator.size();
-  int const next = (communicator.rank() + 1) % ranks;
-  int const previous = (communicator.rank() + ranks - 1) % ranks;
-  return communicator.send_recv(on.send, next, on.recv, previous, options);
+/// A call with all that does not change from one to the next.
+struct Prepared {
+  Communicator& communicator;
+  Operands on;
+  ConstBufferView send;
+  BufferView buffer;  ///< a broadcast's
+  Reduction op;
+  int root;
+  CollectiveOptions options;
+};
+
+Work start_send_recv(Prepared const& one) {
+  int const ranks = one.communicator.size();
+  int const next = (one.communicator.rank() + 1) % ranks;
+  int const previous = (one.communicator.rank() + ranks - 1) % ranks;
+  return one.communicator.send_recv(one.send, next, one.on.recv, previous, one.options);
 }
 
 void place_own_part(Operands const& on, int rank, std::optional<Stream> const& stream) {
@@ -26,16 +37,17 @@ void place_own_part(Operands const& on, int rank, std::optional<Stream> const& s
 }
 
 /// Calls on one stream run in order, so the last one's Work stands for all.
-Work start_hypercube(Communicator& communicator, Operands const& on, CollectiveOptions const& options) {
-  int const rank = communicator.rank();
-  place_own_part(on, rank, options.stream);
+Work start_hypercube(Prepared const& one) {
+  auto const& on = one.on;
+  int const rank = one.communicator.rank();
+  place_own_part(on, rank, one.options.stream);
   Work last;
-  for (int mask = 1; mask < communicator.size(); mask *= 2) {
+  for (int mask = 1; mask < one.communicator.size(); mask *= 2) {
     auto const mine = static_cast<std::size_t>(rank & ~(mask - 1));
     auto const theirs = mine ^ static_cast<std::size_t>(mask);
     auto const length = on.send.count * static_cast<std::size_t>(mask);
-    last = communicator.send_recv(on.recv.slice(mine * on.send.count, length), rank ^ mask,
-                                  on.recv.slice(theirs * on.send.count, length), rank ^ mask, options);
+    last = one.communicator.send_recv(on.recv.slice(mine * on.send.count, length), rank ^ mask,
+                                      on.recv.slice(theirs * on.send.count, length), rank ^ mask, one.options);
   }
   return last;
 }
@@ -44,27 +56,60 @@ Reduction reduction_of(ReduceOp op, int rank) {
   return op == ReduceOp::premul_sum ? Reduction::premul_sum(mulsum_scale(rank)) : Reduction(op);
 }
 
+Prepared prepare(Communicator& communicator, Operands const& on, CallOptions const& options) {
+  int const rank = communicator.rank();
+  return {.communicator = communicator,
+          .on = on,
+          .send = on.send,
+          .buffer = rank == options.root ? on.send : on.recv,
+          .op = reduction_of(options.op, rank),
+          .root = options.root,
+          .options = options.collective};
+}
+
+/// use(start), where start(Prepared const&) makes the call.
+template <typename Use>
+auto with_start(Op what, Use use) {
+  switch (what) {
+    case Op::all_reduce:
+      return use(
+          [](Prepared const& one) { return one.communicator.all_reduce(one.send, one.on.recv, one.op, one.options); });
+    case Op::all_gather:
+      return use([](Prepared const& one) { return one.communicator.all_gather(one.send, one.on.recv, one.options); });
+    case Op::reduce_scatter:
+      return use([](Prepared const& one) {
+        return one.communicator.reduce_scatter(one.send, one.on.recv, one.op, one.options);
+      });
+    case Op::broadcast:
+      return use([](Prepared const& one) { return one.communicator.broadcast(one.buffer, one.root, one.options); });
+    case Op::reduce:
+      return use([](Prepared const& one) {
+        return one.communicator.reduce(one.send, one.on.recv, one.op, one.root, one.options);
+      });
+    case Op::all_to_all:
+      return use([](Prepared const& one) { return one.communicator.all_to_all(one.send, one.on.recv, one.options); });
+    case Op::gather:
+      return use(
+          [](Prepared const& one) { return one.communicator.gather(one.send, one.on.recv, one.root, one.options); });
+    case Op::scatter:
+      return use(
+          [](Prepared const& one) { return one.communicator.scatter(one.send, one.on.recv, one.root, one.options); });
+    case Op::send_recv: return use([](Prepared const& one) { return start_send_recv(one); });
+    case Op::hypercube: break;
+  }
+  return use([](Prepared const& one) { return start_hypercube(one); });
+}
+
 }  // namespace
 
 Work start_weft(Op what, Communicator& communicator, Operands const& on, CallOptions const& options) {
-  auto const& collective = options.collective;
-  auto const op = reduction_of(options.op, communicator.rank());
-  switch (what) {
-    case Op::all_reduce: return communicator.all_reduce(on.send, on.recv, op, collective);
-    case Op::all_gather: return communicator.all_gather(on.send, on.recv, collective);
-    case Op::reduce_scatter: return communicator.reduce_scatter(on.send, on.recv, op, collective);
-    case Op::broadcast: {
-      bool const sends = communicator.rank() == options.root;
-      return communicator.broadcast(sends ? on.send : on.recv, options.root, collective);
-    }
-    case Op::reduce: return communicator.reduce(on.send, on.recv, op, options.root, collective);
-    case Op::all_to_all: return communicator.all_to_all(on.send, on.recv, collective);
-    case Op::gather: return communicator.gather(on.send, on.recv, options.root, collective);
-    case Op::scatter: return communicator.scatter(on.send, on.recv, options.root, collective);
-    case Op::send_recv: return start_send_recv(communicator, on, collective);
-    case Op::hypercube: return start_hypercube(communicator, on, collective);
-  }
-  return {};
+  return with_start(what, [&](auto start) { return start(prepare(communicator, on, options)); });
+}
+
+std::function<void()> weft_call(Op what, Communicator& communicator, Operands const& on, CallOptions const& options) {
+  return with_start(what, [&](auto start) -> std::function<void()> {
+    return [start, one = prepare(communicator, on, options)] { start(one); };
+  });
 }
 
 std::vector<std::string> tell_all(Communicator& communicator, std::string_view mine) {

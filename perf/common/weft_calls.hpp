@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,10 @@ struct CallOptions {
 
 /// The operation `what` on `on`, made of Weft's public calls.
 Work start_weft(Op what, Communicator& communicator, Operands const& on, CallOptions const& options);
+
+/// The same as a line of a program would make it again and again, which has its arguments at hand. No stream.
+[[nodiscard]] std::function<void()> weft_call(Op what, Communicator& communicator, Operands const& on,
+                                              CallOptions const& options);
 
 /// Collective: every rank's text, of less than 256 characters, in rank order.
 [[nodiscard]] std::vector<std::string> tell_all(Communicator& communicator, std::string_view mine);

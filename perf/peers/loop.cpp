@@ -36,30 +36,32 @@ std::vector<LoopResult> run_loop(Meeting const& meeting, LoopJob const& job, Mak
   auto const quiet = run_rounds(rounds, watch, job.rounds);
   std::vector<LoopResult> results;
   for (std::size_t i = 0; i < rounds.size(); ++i) {
-    auto const figures = rounds[i].figures(0, quiet);
     auto const& side = rounds[i].sides().front();
     double const wrong = job.check
                              ? count_wrong(board, *what, side.on, what->counts(job.sizes[i] / kSize, meeting.ranks),
                                            place, ReduceOp::sum, 1, side.call)
                              : 0;
-    auto const canary = rounds[i].worst_canary(quiet);
-    results.push_back({rounds[i].bytes(), figures.call * 1e6, figures.cost * 1e6, canary.copy * 1e6,
-                       canary.barrier * 1e6, rounds[i].least_canary(quiet).barrier * 1e6, wrong});
+    results.push_back({rounds[i].bytes(), rounds[i].figures(0, quiet), rounds[i].worst_canary(quiet),
+                       rounds[i].least_canary(quiet), wrong});
   }
   return results;
 }
 
 std::string json_lines(std::string const& library, std::string const& version, LoopJob const& job, int ranks,
                        std::vector<LoopResult> const& results) {
+  constexpr double kMicroseconds = 1e6;
   std::string text;
   for (auto const& result : results) {
-    text +=
-        fmt::format(R"({{"library": "{}", "version": "{}", "op": "{}", "memory": "private", "ranks": {}, "bytes": {}, )"
-                    R"("time_us": {:.4f}, "call_us": {:.4f}, "cost_us": {:.4f}, "canary_copy_us": {:.3f}, )"
-                    R"("canary_barrier_us": {:.4f}, "canary_barrier_least_us": {:.4f}, "wrong": {:g}}})"
-                    "\n",
-                    library, version, job.op, ranks, result.bytes, result.call_us, result.call_us, result.cost_us,
-                    result.canary_copy_us, result.canary_barrier_us, result.canary_barrier_least_us, result.wrong);
+    text += fmt::format(
+        R"({{"library": "{}", "version": "{}", "op": "{}", "memory": "private", "ranks": {}, "bytes": {}, )"
+        R"("time_us": {:.4f}, "call_us": {:.4f}, "cost_us": {:.4f}, "canary_copy_us": {:.3f}, )"
+        R"("canary_barrier_us": {:.4f}, "canary_barrier_least_us": {:.4f}, )"
+        R"("canary_work_us": {:.4f}, "canary_work_least_us": {:.4f}, "wrong": {:g}}})"
+        "\n",
+        library, version, job.op, ranks, result.bytes, result.figures.call * kMicroseconds,
+        result.figures.call * kMicroseconds, result.figures.cost * kMicroseconds, result.canary.copy * kMicroseconds,
+        result.canary.barrier * kMicroseconds, result.least_canary.barrier * kMicroseconds,
+        result.canary.work * kMicroseconds, result.least_canary.work * kMicroseconds, result.wrong);
   }
   return text;
 }

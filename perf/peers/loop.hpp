@@ -7,6 +7,7 @@
 
 #include "common/board.hpp"
 #include "common/cases.hpp"
+#include "common/rounds.hpp"
 
 namespace weft::perf {
 
@@ -23,12 +24,10 @@ struct LoopJob {
 /// What came out for one size.
 struct LoopResult {
   std::size_t bytes = 0;
-  double call_us = 0;
-  double cost_us = 0;
-  double canary_copy_us = 0;           ///< the worst of the rounds that count
-  double canary_barrier_us = 0;        ///< likewise
-  double canary_barrier_least_us = 0;  ///< the best of them
-  double wrong = 0;                    ///< elements, on all ranks
+  Figures figures;
+  Canary canary;        ///< the worst of the rounds that count
+  Canary least_canary;  ///< the best of them
+  double wrong = 0;     ///< elements, on all ranks
 };
 
 /// The peer's call on given operands.

@@ -213,14 +213,16 @@ TEST(Programs, SayWhichFiguresAreOfDisturbedRounds) {
   EXPECT_EQ(said != std::string::npos, disturbed > 0) << outcome.output;
 }
 
-TEST(Programs, CountNoRoundAtAnotherBarrierThanTheWantedOne) {
-  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "where ranks share a core no barrier is waited for";
-  auto const path = ::testing::TempDir() + "weft_perf_barrier.json";
-  setenv("WEFT_PERF_BARRIER_US", "0.001", 1);  // faster than any
-  auto const outcome = run("all_reduce_perf -t 2 -b 64 -e 64 -n 1 --rounds 1 -c 0 -J " + path);
-  unsetenv("WEFT_PERF_BARRIER_US");
-  ASSERT_EQ(outcome.code, 0) << outcome.output;
-  EXPECT_EQ(document_at(path)["results"][0]["rounds_kept"], 0);
+TEST(Programs, CountNoRoundWhoseCanariesAreNotAsWanted) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "where ranks share a core nothing is waited for";
+  auto const path = ::testing::TempDir() + "weft_perf_wanted.json";
+  for (char const* const variable : {"WEFT_PERF_BARRIER_US", "WEFT_PERF_WORK_US"}) {
+    setenv(variable, "0.001", 1);  // faster than any
+    auto const outcome = run("all_reduce_perf -t 2 -b 64 -e 64 -n 1 --rounds 1 -c 0 -J " + path);
+    unsetenv(variable);
+    ASSERT_EQ(outcome.code, 0) << outcome.output;
+    EXPECT_EQ(document_at(path)["results"][0]["rounds_kept"], 0) << variable;
+  }
 }
 
 // Who multiplies processes, nThread and nGpus, as with nccl-tests, gets the number of ranks.
@@ -389,14 +391,16 @@ TEST(Programs, LeaveWithTwoForABadVariable) {
   EXPECT_EQ(outcome.output, "all_reduce_perf: WEFT_BIND=yes: expected 0 or 1\n");
 }
 
-TEST(Programs, RefuseABarrierThatIsNone) {
-  for (char const* const value : {"near", "0", "-1", "0.07us", "nan", "inf"}) {
-    setenv("WEFT_PERF_BARRIER_US", value, 1);
-    auto const outcome = run("all_reduce_perf -t 2 -b 8 -e 8", true);
-    unsetenv("WEFT_PERF_BARRIER_US");
-    EXPECT_EQ(outcome.code, 2) << value;
-    EXPECT_EQ(outcome.output, "all_reduce_perf: WEFT_PERF_BARRIER_US=" + std::string(value) +
-                                  ": expected microseconds above 0 and up to 1000000\n");
+TEST(Programs, RefuseWishesForCanariesThatAreNone) {
+  for (std::string const variable : {"WEFT_PERF_BARRIER_US", "WEFT_PERF_WORK_US"}) {
+    for (char const* const value : {"near", "0", "-1", "0.07us", "nan", "inf"}) {
+      setenv(variable.c_str(), value, 1);
+      auto const outcome = run("all_reduce_perf -t 2 -b 8 -e 8", true);
+      unsetenv(variable.c_str());
+      EXPECT_EQ(outcome.code, 2) << value;
+      EXPECT_EQ(outcome.output,
+                "all_reduce_perf: " + variable + "=" + value + ": expected microseconds above 0 and up to 1000000\n");
+    }
   }
 }
 

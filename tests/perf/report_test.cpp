@@ -108,6 +108,8 @@ TEST(Report, ATenthLessBandwidthIsEnough) {
 TEST(Report, SaysHowManyLinesHadNoUndisturbedRound) {
   EXPECT_EQ(disturbed_text({.lines = 5, .disturbed = 2}),
             "# No undisturbed round for 2 of 5 lines: those figures are of the least disturbed\n");
+  EXPECT_NE(disturbed_text({.lines = 5, .disturbed = 2, .has_wishes = true}).find("WEFT_PERF_WORK_US"),
+            std::string::npos);
   EXPECT_EQ(disturbed_text({.lines = 5}), "");
 }
 

@@ -139,11 +139,15 @@ class CheckOverlap(unittest.TestCase):
 def peer_line(library, size, call, canary=1.0, **changes):
     return {"library": library, "version": "1", "op": "all_reduce", "memory": "private", "ranks": 2, "bytes": size,
             "time_us": call, "call_us": call, "cost_us": call, "canary_copy_us": 30 * canary, "canary_barrier_us": 0.1,
-            "canary_barrier_least_us": 0.1, "wrong": 0, **changes}
+            "canary_barrier_least_us": 0.1, "canary_work_us": 20, "canary_work_least_us": 20, "wrong": 0, **changes}
 
 
 def barriers(least, most):
     return {"canary_barrier_least_us": least, "canary_barrier_us": most}
+
+
+def works(least, most):
+    return {"canary_work_least_us": least, "canary_work_us": most}
 
 
 @unittest.mock.patch("compare.crowded", lambda ranks: ranks > 2)
@@ -167,7 +171,20 @@ class Compare(unittest.TestCase):
                          [("x", 1.0, True), ("y", 4.0, False)])
         rows = compare.summary(lines * 3 + [one])
         self.assertEqual([(row["time_us"], row["counted"]) for row in rows], [(3.0, True), (4.0, True)])
-        self.assertAlmostEqual(compare.common_barrier([peer_line("x", 8, 1.0, **barriers(us, us)) for us in (0.1, 0.11, 0.12)]), 0.11)
+        self.assertAlmostEqual(compare.common([peer_line("x", 8, 1.0, **barriers(us, us)) for us in (0.1, 0.11, 0.12)])["barrier"], 0.11)
+
+    def test_figures_of_cores_that_also_worked_for_others_count_where_most_did(self):
+        alone, shared = works(20, 20), works(35, 35)
+        lines = [peer_line("x", 8, 2.0, **shared), peer_line("y", 8, 4.0, **shared)]
+        rows = compare.summary(lines + [peer_line("x", 8, 1.5, **alone), peer_line("x", 8, 1.0, **works(20, 35))])
+        self.assertEqual([(row["time_us"], row["counted"], row["work_us"]) for row in rows], [(2.0, True, 35), (4.0, True, 35)])
+        rows = compare.summary(lines + [peer_line("x", 8, 1.5, **alone)])
+        self.assertEqual([(row["time_us"], row["counted"], row["work_us"]) for row in rows], [(1.5, True, 20), (4.0, False, 20)])
+
+    def test_work_is_told_of_the_lines_at_the_distance_that_counts(self):
+        near, far = barriers(0.1, 0.1), barriers(0.3, 0.3)
+        lines = [peer_line("x", 8, 1.0, **near, **works(35, 35))] + 2 * [peer_line("x", 8, 3.0, **far)]
+        self.assertEqual(compare.common(lines), {"barrier": 0.1, "work": 35})
 
     def test_launches_wait_for_the_distance_of_the_rounds_before(self):
         seen = []
@@ -176,15 +193,17 @@ class Compare(unittest.TestCase):
             name = "x"
 
             def launch(self, *_):
-                seen.append(os.environ.get("WEFT_PERF_BARRIER_US"))
+                seen.append((os.environ.get("WEFT_PERF_BARRIER_US"), os.environ.get("WEFT_PERF_WORK_US")))
                 return ["echo", json.dumps(peer_line("x", 8, 1.0))], dict(os.environ)
 
         options = type("Options", (), {"rounds": 3, "iters": 1, "minbytes": 8, "maxbytes": 8, "stepfactor": 4, "timeout": 60})
-        for ranks, later in ((2, "0.1000"), (4, None)):
+        nothing = (None, None)
+        for ranks, later in ((2, ("0.1000", "20.0000")), (4, nothing)):
             seen.clear()
             lines = compare.measure([Fake()], "all_reduce", ranks, options)
-            self.assertEqual((seen, len(lines)), ([None, later, later], 3))
+            self.assertEqual((seen, len(lines)), ([nothing, later, later], 3))
             self.assertNotIn("WEFT_PERF_BARRIER_US", os.environ)
+            self.assertNotIn("WEFT_PERF_WORK_US", os.environ)
 
     def test_rounds_that_were_moved_count_at_neither_distance(self):
         lines = [peer_line("x", 8, 3.0, **barriers(0.3, 0.3)), peer_line("x", 8, 1.0, **barriers(0.1, 0.3)),
