@@ -91,10 +91,7 @@ inline PackedContract Channel::enter(Call const& call) {
   suspicions_ = 0;
   PackedContract const contract(call.contract);
   calls_ = add(calls_, contract);
-  return contract;
-}
-
-inline void Channel::remember(Call const& call, PackedContract const& contract) noexcept {
+  // Before a peer can find that it made another call.
   auto& lines = mine();
   auto& entry = lines.remembered[call.sequence % kRemembered];
   entry.sequence.store(0, std::memory_order_relaxed);
@@ -103,10 +100,11 @@ inline void Channel::remember(Call const& call, PackedContract const& contract) 
   entry.rest.store(contract.rest, std::memory_order_relaxed);
   entry.sequence.store(call.sequence, std::memory_order_release);
   lines.calls.store(call.sequence, std::memory_order_release);
+  return contract;
 }
 
 void Channel::begin(Call const& call) {
-  remember(call, enter(call));
+  static_cast<void>(enter(call));
 }
 
 void Channel::announce(Call const& call, void const* payload, std::size_t bytes) {
@@ -117,9 +115,7 @@ void Channel::announce(Call const& call, void const* payload, std::size_t bytes)
   mine().announced[parity_] = {contract, call.sequence, before};
   auto& announcement = *own_lines_[parity_];
   kernels::copy_short(announcement.payload, payload, bytes);
-  announcement.flag.store(flag_, std::memory_order_release);
-  remember(call, contract);  // while the line travels
-  wake_sleepers();
+  post(announcement.flag, flag_);
 }
 
 void Channel::await_announcements() {

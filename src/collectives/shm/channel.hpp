@@ -142,9 +142,8 @@ class Channel {
 
  private:
   [[nodiscard]] RankLines& mine() noexcept { return *mine_; }
-  /// What begin() does, but for what only reports need, which remember() does; the call's contract.
+  /// begin(), in line; the call's contract.
   [[nodiscard]] PackedContract enter(Call const& call);
-  void remember(Call const& call, PackedContract const& contract) noexcept;
   [[noreturn]] void throw_failure(Call const* during) const;
   [[nodiscard]] bool swaps_lines() const noexcept { return size_ == 2; }
   /// Tells the others which core this rank runs on, where they look at it.
