@@ -58,10 +58,12 @@ struct Reducer {
 void reduce_alike(std::size_t ranges, std::span<void* const> dsts, std::span<void const* const> srcs, std::size_t count,
                   DataType dtype, Reducer const& how, Store store = Store::cached);
 
+/// copy() of more than kShortBytes, or past the caches.
+void copy_long(void* dst, void const* src, std::size_t bytes, Store store);
+
 /// memcpy, or the same past the caches, or by vectors where string moves would be slow. `dst` and `src` do not overlap.
 /// To a peer, whole lines are taken over without their contents where the processor has fast string moves: vector
 /// stores wait for each.
-void copy_long(void* dst, void const* src, std::size_t bytes, Store store);
 inline void copy(void* dst, void const* src, std::size_t bytes, Store store = Store::cached) {
   bytes <= kShortBytes && !is_past_caches(store) ? copy_short(dst, src, bytes) : copy_long(dst, src, bytes, store);
 }
