@@ -96,6 +96,20 @@ TEST(CostModel, CallAndLoopCountAlike) {
   EXPECT_EQ(128 * kKiB, all_reduce_limit(torn)) << "0.78 x 1.1 is no gain of a tenth in their mean";
 }
 
+TEST(CostModel, LoopsThatCostNextToNothingAreNotBelieved) {
+  auto noisy = model(50.0 * 200);  // at 256 KiB swapped costs 25.6 us, and direct 22.8: no gain of a tenth
+  auto& swapped = noisy.of(Collective::all_reduce, Algorithm::swapped);
+  auto& direct = noisy.of(Collective::all_reduce, Algorithm::direct);
+  swapped.loop = {120, 0.0002};
+  direct.loop = {100, 0.0003};
+  EXPECT_EQ(128 * kKiB, all_reduce_limit(noisy)) << "of 172 and 179 ns a loop neither says anything";
+  direct.call = {0, 300.0 / 1024};
+  EXPECT_EQ(512 * kKiB, all_reduce_limit(noisy)) << "the calls do";
+  EXPECT_TRUE(pays({4096, 1000}, {4096, 10}, {4096, 1500}, {4096, 10}));
+  EXPECT_FALSE(pays({4096, 1000}, {4096, 300}, {4096, 1000}, {4096, 500}));
+  EXPECT_FALSE(pays({4096, 1000}, {4096, 10}, {4096, 1000}, {4096, 500}));
+}
+
 TEST(CostModel, BlocksStayWithinTheirRings) {
   // Four ranks: one phase, then two; each takes a call as one block.
   auto const derived = Selector::derive(tuning(4), 4);

@@ -17,7 +17,7 @@ Choice const& after(Choices const& choices, std::size_t index, Choice const& las
 
 /// Whether a call is never slower by `one`, and costs the loop clearly less.
 bool wins(Cost const& one, Cost const& other, std::size_t bytes) {
-  return one.loop.at(bytes) < (1 - kLeastGain) * other.loop.at(bytes) && one.call.at(bytes) <= other.call.at(bytes);
+  return one.loop_at(bytes) < (1 - kLeastGain) * other.loop_at(bytes) && one.call.at(bytes) <= other.call.at(bytes);
 }
 
 bool pays(Cost const& one, Cost const& other, std::size_t bytes) {
@@ -42,7 +42,7 @@ void tune_levels(Rules& rules, CostModel const& model, Collective collective) {
 /// Whether the loop around calls would pay much more for `one`: what is derived is not given up for that.
 bool is_dear(Cost const& one, Cost const& other, std::size_t bytes) {
   constexpr double kMost = 1.25;
-  return one.loop.at(bytes) > kMost * other.loop.at(bytes);
+  return one.loop_at(bytes) > kMost * other.loop_at(bytes);
 }
 
 /// Where `limit`, up to which `below` is taken and then `above`, should be.
@@ -168,7 +168,7 @@ std::string describe(CostModel const& model, Collective collective, std::size_t 
     auto const& cost = model.of(collective, algorithm, place);
     if (!cost.is_known() || (memory == Memory::other && is_direct(algorithm))) continue;
     predictions += fmt::format("{} {} {:.3g} / {:.3g} us", predictions.empty() ? "" : ",", to_string(algorithm),
-                               cost.call.at(bytes) / 1000, cost.loop.at(bytes) / 1000);
+                               cost.call.at(bytes) / 1000, cost.loop_at(bytes) / 1000);
   }
   if (predictions.empty()) return "derived from caches and cores, not measured";
   return fmt::format("predicted for {} as call / with its effects:{}", describe_bytes(bytes), predictions);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string>
@@ -21,11 +22,20 @@ struct Line {
   }
 };
 
+/// What the loop around a call that takes `call_ns` is believed to pay for it, by what was measured. Less than half the
+/// call is noise of a difference: no rank gains more by running ahead of its peer, or by what it finds in its cache.
+[[nodiscard]] constexpr double credible_loop(double loop_ns, double call_ns) noexcept {
+  return std::max(loop_ns, call_ns / 2);
+}
+
 /// What an algorithm takes.
 struct Cost {
   Line call;  ///< the call alone
   Line loop;  ///< what the loop around it pays: an algorithm that reads live buffers leaves work to their next owner
 
+  [[nodiscard]] double loop_at(std::size_t bytes) const noexcept {
+    return credible_loop(loop.at(bytes), call.at(bytes));
+  }
   [[nodiscard]] bool is_known() const noexcept { return loop.fixed_ns > 0 || loop.ns_per_byte > 0; }
 };
 
@@ -43,7 +53,8 @@ struct Sample {
 /// where the other loses.
 [[nodiscard]] constexpr bool pays(Sample const& call, Sample const& loop, Sample const& other_call,
                                   Sample const& other_loop) noexcept {
-  return call.ns * loop.ns < (1 - kLeastGain) * (1 - kLeastGain) * other_call.ns * other_loop.ns;
+  return call.ns * credible_loop(loop.ns, call.ns) <
+         (1 - kLeastGain) * (1 - kLeastGain) * other_call.ns * credible_loop(other_loop.ns, other_call.ns);
 }
 
 /// Where a call's data lies, as far as costs depend on it.

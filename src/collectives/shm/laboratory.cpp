@@ -136,12 +136,13 @@ Laboratory::Times Laboratory::time_calls(Experiment const& one, bool idle) {
   return best;
 }
 
-/// The loop without the call is the same for all calls of a size, and timed no more than it takes to be sure.
-void Laboratory::time_idle(Experiment const& one) {
-  int const times = calls_before(one) > 1 ? 1 : 3;
+/// The loop without the call is the same for all calls of a size, and timed as often as the most timed of them: a
+/// machine that becomes faster for a while is so for both.
+void Laboratory::time_idle(Experiment& one) {
   auto& idle = idle_[{one.bytes, result_of(one)}];
-  if (idle.times++ < times)
-    idle.ns = std::min(idle.ns, one.bytes >= kLongCall ? time_calls(one, true).loop_ns : time_loop(one, true));
+  if (idle.times >= ++one.times || (idle.times > 0 && calls_before(one) > 1)) return;
+  ++idle.times;
+  idle.ns = std::min(idle.ns, one.bytes >= kLongCall ? time_calls(one, true).loop_ns : time_loop(one, true));
 }
 
 Sample Laboratory::loop(Experiment const& one, double synchronisation_ns) const noexcept {

@@ -23,6 +23,7 @@ struct Experiment {
   Place place = Place::symmetric;
   double call_ns = kUnknown;
   double loop_ns = kUnknown;  ///< of the loop around it
+  int times = 0;              ///< that it was timed
 
   [[nodiscard]] bool is_known() const noexcept { return call_ns < kUnknown; }
   [[nodiscard]] Sample call() const noexcept { return {bytes, call_ns}; }
@@ -79,7 +80,7 @@ class Laboratory {
   double time_loop(Experiment const& one, bool idle);
   Times time_calls(Experiment const& one, bool idle);
   void time_long(Experiment& one);
-  void time_idle(Experiment const& one);
+  void time_idle(Experiment& one);
 
   ShmBackend& backend_;
   std::chrono::milliseconds timeout_;
