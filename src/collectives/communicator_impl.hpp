@@ -178,9 +178,20 @@ class Communicator::Impl {
   /// On a stream, or where calls merge.
   Work run_later(Call&& call, Operation operation, CollectiveOptions const& how);
   void run_here(Call const& call, Operation operation) {
+    if (is_plain_ && !turn_->asynchronous.load(std::memory_order_relaxed)) [[likely]]
+      return run_plainly(call, operation);
     if (turn_->asynchronous.load(std::memory_order_relaxed)) [[unlikely]]
       recorder_->enqueue(call);  // it may wait for its turn
     execute(call, [&](Call const& timed) { (backend_.get()->*operation)(timed); });
+  }
+  /// What is left of it where no call was ever on a stream, and there is neither a link to emulate nor a name to tell.
+  void run_plainly(Call const& call, Operation operation) {
+    struct Done {
+      std::atomic<std::uint64_t>& finished;
+      std::uint64_t sequence;
+      ~Done() { finished.store(sequence, std::memory_order_release); }
+    } const done{turn_->finished, call.sequence};
+    recorder_->record(call, [&] { (backend_.get()->*operation)(call); });
   }
   void launch_fused(MergedCall&& calls, Stream::Impl& stream, std::shared_ptr<Work::State> state);
   /// Numbers the call, and announces to the recorder that it will run later.
@@ -219,6 +230,7 @@ class Communicator::Impl {
   std::shared_ptr<Turn> const turn_ = std::make_shared<Turn>();
   std::unique_ptr<DeviceBackend> device_;  // asks backend_ for peers
   bool merging_ = false;                   // a group is open, or some stream is fused
+  bool const is_plain_ = !options.emulated_link && options.name.empty();
   std::shared_ptr<OpenGroup> group_;
   std::size_t last_group_calls_ = 0;  // groups often come again
   std::shared_ptr<Fusion> fusion_;

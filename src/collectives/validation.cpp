@@ -11,11 +11,13 @@
 namespace weft {
 namespace {
 
-std::byte const* end_of(ConstBufferView const& view) {
+template <typename View>
+std::byte const* end_of(View const& view) {
   return static_cast<std::byte const*>(view.data) + view.bytes();
 }
 
-std::byte const* element(ConstBufferView const& view, std::size_t index) {
+template <typename View>
+std::byte const* element(View const& view, std::size_t index) {
   return static_cast<std::byte const*>(view.data) + index * size_of(view.dtype);
 }
 
@@ -71,7 +73,7 @@ bool is_part_of(std::size_t part, std::size_t whole, int ranks) noexcept {
 
 }  // namespace
 
-inline void Validator::check_overlap(Operation operation, ConstBufferView const& send, ConstBufferView const& recv,
+inline void Validator::check_overlap(Operation operation, ConstBufferView const& send, BufferView const& recv,
                                      void const* in_place_send, void const* in_place_recv) const {
   if (send.data >= end_of(recv) || recv.data >= end_of(send)) [[likely]]
     return;
@@ -433,7 +435,7 @@ Call Validator::send_recv(ConstBufferView const& send, int to, BufferView const&
 }
 
 Call Validator::allocate(std::size_t count, DataType dtype, Device device) const {
-  check_view(Operation::allocate, "buffer", {this, count, dtype});
+  check_view(Operation::allocate, "buffer", ConstBufferView(this, count, dtype));
   return {.contract = {.count = count, .operation = Operation::allocate, .dtype = dtype}, .device = device};
 }
 

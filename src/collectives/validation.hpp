@@ -81,19 +81,21 @@ struct Validator {
                           Reduction const& how, ConstBufferView const& part) const;
   void set_root(Call& call, int root) const;
 
-  void check_view(Operation operation, char const* what, ConstBufferView const& view) const {
+  // Of either view, so that none is copied to become the other.
+  template <typename View>
+  void check_view(Operation operation, char const* what, View const& view) const {
     bool const plausible = is_valid(view.dtype) && (view.data != nullptr || view.count == 0) &&
                            view.count >> PackedContract::kCountBits == 0;
     if (!plausible) [[unlikely]]
       reject_view(operation, what, view);
   }
   /// Where both views are; what is empty may be anywhere.
-  [[nodiscard]] Device device_of(Operation operation, ConstBufferView const& send, ConstBufferView const& recv) const {
+  [[nodiscard]] Device device_of(Operation operation, ConstBufferView const& send, BufferView const& recv) const {
     return send.device == recv.device ? send.device : device_of_either(operation, send, recv);
   }
   [[nodiscard]] Device device_of_either(Operation operation, ConstBufferView send, ConstBufferView recv) const;
   [[noreturn]] void reject_view(Operation operation, char const* what, ConstBufferView view) const;
-  void check_overlap(Operation operation, ConstBufferView const& send, ConstBufferView const& recv,
+  void check_overlap(Operation operation, ConstBufferView const& send, BufferView const& recv,
                      void const* in_place_send, void const* in_place_recv) const;
   void examine_reduction(Operation operation, Reduction const& how, ConstBufferView const& part) const;
   void check_peer(Operation operation, int peer) const;

@@ -12,7 +12,7 @@ namespace weft::shm {
 void ShmBackend::broadcast(Call const& call) {
   if (call.bytes() <= kInlineBytes) {
     if (explainer_) explain_inline(call, kInlineBytes);
-    return broadcast_fed(call, false);
+    return broadcast_short(call);
   }
   select(
       call, Collective::broadcast, call.bytes(), [&] { return negotiate(call, call.bytes(), 0, Needs::send); },
@@ -20,8 +20,17 @@ void ShmBackend::broadcast(Call const& call) {
         if (choice.algorithm == Algorithm::direct) return broadcast_direct(call, buffers);
         if (choice.algorithm == Algorithm::fetched) return broadcast_direct(call, nullptr);
         if (choice.algorithm == Algorithm::two_level) return broadcast_in_two_levels(call, choice, announced);
-        broadcast_fed(call, announced);
+        is_short(announced, call.bytes()) ? broadcast_short(call) : broadcast_fed(call, announced);
       });
+}
+
+void ShmBackend::broadcast_short(Call const& call) {
+  auto const root = static_cast<int>(call.contract.root);
+  auto const bytes = call.bytes();
+  feed_short(call, [&] {
+    if (rank() != root) return kernels::copy(call.recv, feeds_.get_short(root, bytes), bytes);
+    feeds_.give_short(Feeds::kEverybody, bytes, [&](std::byte* place) { kernels::copy(place, call.send, bytes); });
+  });
 }
 
 void ShmBackend::broadcast_fed(Call const& call, bool announced) {

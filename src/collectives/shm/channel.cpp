@@ -201,20 +201,6 @@ void Channel::await_claimed(std::size_t chunks) {
   }
 }
 
-void Channel::post(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {
-  word.store(value, std::memory_order_release);
-  wake_sleepers();
-}
-
-void Channel::wake_sleepers() noexcept {
-  // Peers spin long before they sleep. A full fence would make this rank wait for the line that the peers are polling,
-  // which costs as much as a whole small collective; without it a peer that falls asleep in this very moment wakes
-  // after its first nap. Where nobody spins for long, the fence orders the store before the look at the sleepers.
-  if (patience_->spins + patience_->glances <= kFewSpins) [[unlikely]]
-    full_fence();
-  ring_doorbell(mine());
-}
-
 void Channel::await_own_store() noexcept {
   if (!swaps_lines() || options_.polls_at_once) return;
   full_fence();
@@ -242,12 +228,6 @@ std::uint64_t Channel::await_more(int peer, std::atomic<std::uint64_t> const& wo
   auto now = word.load(std::memory_order_acquire);
   if (!is_more(now)) await(peer, [&] { return is_more(now = word.load(std::memory_order_acquire)); });
   return now;
-}
-
-void Channel::ring_doorbell(RankLines& lines) noexcept {
-  if (lines.sleepers.load(std::memory_order_seq_cst) == 0) [[likely]]
-    return;
-  ring_bell(lines.doorbell);
 }
 
 void Channel::tell_core() noexcept {

@@ -12,6 +12,7 @@
 
 #include "collectives/peer_state.hpp"
 #include "collectives/shm/control_block.hpp"
+#include "collectives/shm/doorbell.hpp"
 #include "collectives/shm/patience.hpp"
 #include "collectives/shm/segment.hpp"
 #include "collectives/shm/surroundings.hpp"
@@ -104,7 +105,10 @@ class Channel {
   void await_claimed(std::size_t chunks);
 
   /// Stores `value` after everything this rank wrote before, and wakes who waits for it. Does not wait for the store.
-  void post(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept;
+  void post(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {
+    word.store(value, std::memory_order_release);
+    wake_sleepers();
+  }
   /// Waits until the upper half of `word`, which `peer` posts, is that of `expected`; the word.
   [[nodiscard]] std::uint64_t await_tag(int peer, std::atomic<std::uint64_t> const& word, std::uint64_t expected);
   /// Waits until the count in the upper half of `word`, which `peer` posts, has come to the low 32 bits of `count`, by
@@ -162,12 +166,22 @@ class Channel {
   [[nodiscard]] std::atomic<std::uint64_t>& meeting_of(int rank) const noexcept {
     return control_->ranks[swaps_lines() ? rank ^ static_cast<int>(meeting_ & 1U) : rank].meeting;
   }
-  /// After a store that peers may wait for.
-  void wake_sleepers() noexcept;
+  /// After a store that peers may wait for. Peers spin long before they sleep. A full fence would make this rank wait
+  /// for the line that the peers are polling, which costs as much as a whole small collective; without it a peer that
+  /// falls asleep in this very moment wakes after its first nap. Where nobody spins for long, the fence orders the
+  /// store before the look at the sleepers.
+  void wake_sleepers() noexcept {
+    if (patience_->spins + patience_->glances <= kFewSpins) [[unlikely]]
+      full_fence();
+    ring_doorbell(mine());
+  }
   /// Of two ranks that come together, keeps either from polling before its own word is out, which would take the line
   /// from the other before it wrote. Some processors' fences cost more than that.
   void await_own_store() noexcept;
-  void ring_doorbell(RankLines& lines) noexcept;
+  static void ring_doorbell(RankLines& lines) noexcept {
+    if (lines.sleepers.load(std::memory_order_seq_cst) != 0) [[unlikely]]
+      ring_bell(lines.doorbell);
+  }
   template <typename Ready>
   void await(int peer, Ready ready);
   void await_report(int peer);

@@ -10,25 +10,11 @@ constexpr auto kForWrite = [](std::byte const* lines, std::size_t bytes) { prefe
 
 }  // namespace
 
-std::size_t Feeds::bytes_per_rank() noexcept {
-  constexpr std::size_t kPage = 4096;
-  auto const bytes = sizeof(Progress) + kSlots * (sizeof(Head) + sizeof(Steps) + kPlaceBytes);
-  return (bytes + kPage - 1) / kPage * kPage;
-}
-
 Feeds::Feeds(std::shared_ptr<Mapping> mapping, Channel& channel) noexcept
-    : mapping_(std::move(mapping)), channel_(channel) {}
-
-std::byte* Feeds::base(int rank) const noexcept {
-  return mapping_->data() + static_cast<std::size_t>(rank) * bytes_per_rank();
-}
+    : mapping_(std::move(mapping)), channel_(channel), own_heads_(heads(channel.rank())) {}
 
 Feeds::Progress& Feeds::progress(int rank) const noexcept {
   return *std::launder(reinterpret_cast<Progress*>(base(rank)));
-}
-
-Feeds::Head* Feeds::heads(int rank) const noexcept {
-  return std::launder(reinterpret_cast<Head*>(base(rank) + sizeof(Progress)));
 }
 
 Feeds::Head& Feeds::head(int rank) const noexcept {
@@ -53,10 +39,6 @@ void Feeds::look_ahead(int rank, std::size_t bytes, First const* firsts, Prefetc
   auto const ahead = (position_ + kAhead * slots_) % kSlots;
   prefetch(reinterpret_cast<std::byte const*>(&firsts[ahead]), sizeof(First::flag));
   prefetch(place(rank, ahead, bytes), std::min(bytes, kPrefetched));
-}
-
-std::uint64_t Feeds::flag() const noexcept {
-  return (position_ + 1) << 32U | channel_.fingerprint();
 }
 
 std::byte* Feeds::open(std::size_t bytes) {
@@ -145,14 +127,7 @@ void Feeds::take_slots(std::size_t bytes) {
   if (aligned != position_) advance_to(aligned);
 }
 
-void Feeds::pass() {
-  advance_to(position_ + slots_);
-}
-
-/// Comes to every multiple of kPublished, as all steps are aligned.
-void Feeds::advance_to(std::uint64_t position) {
-  position_ = position;
-  if (position_ % kPublished != 0) return;
+void Feeds::publish() {
   auto const passed = position_ << 32U | channel_.fingerprint();
   passed_[position_ / kPublished % passed_.size()] = passed;
   channel_.post(progress(channel_.rank()).passed, passed);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 
 #include "collectives/call.hpp"
 #include "collectives/shm/channel.hpp"
@@ -37,7 +38,7 @@ class Feeds {
   static constexpr int kEverybody = -1;
 
   /// Shared memory of one rank.
-  [[nodiscard]] static std::size_t bytes_per_rank() noexcept;
+  [[nodiscard]] static constexpr std::size_t bytes_per_rank() noexcept;
 
   /// In what blocks `bytes` are best given: small enough that who gives and who gets work at the same time, and
   /// otherwise as large as can be, as each costs both the passing of a line (docs/decisions/0003).
@@ -86,19 +87,48 @@ class Feeds {
       known = there;
     }
   }
+  /// give() at once of what rides in a slot's first lines: fill(place). In line, as small calls are little but
+  /// instructions.
+  template <typename Fill>
+  void give_short(int reader, std::size_t bytes, Fill const& fill) {
+    slots_ = 1;
+    auto& given = given_[slot()];
+    if (given.passed_by > all_passed_) [[unlikely]]
+      await_readers(given);
+    auto& own = own_heads_[slot()];
+    fill(own.payload);
+    given = {position_ + 1, reader};
+    channel_.post(own.flag, flag());
+    prefetch_for_write(head_ahead(own_heads_), sizeof(Head::flag) + bytes);
+  }
   // What get() does, for who waits for several givers. All is valid until pass().
   /// What is given at once.
   [[nodiscard, gnu::hot]] std::byte const* get_whole(int giver, std::size_t bytes);
+  /// The same of a short content.
+  [[nodiscard]] std::byte const* get_short(int giver, std::size_t bytes) {
+    slots_ = 1;
+    auto const& theirs = heads(giver)[slot()];
+    auto const expected = flag();
+    auto found = theirs.flag.load(std::memory_order_acquire);
+    ready_ = found == expected ? ready_ + 1 : 0;
+    if (ready_ > kStreak) prefetch_for_read(head_ahead(heads(giver)), sizeof(Head::flag) + bytes);
+    if (found != expected) found = channel_.await_tag(giver, theirs.flag, expected);
+    if (found != expected) [[unlikely]]
+      channel_.fail_for_difference(giver);
+    return theirs.payload;
+  }
   /// Where what is given in steps lies.
   [[nodiscard, gnu::hot]] std::byte const* find(int giver, std::size_t bytes);
   /// Waits for more than `known` bytes of it; how many are there.
   [[nodiscard, gnu::hot]] std::size_t await(int giver, std::size_t bytes, std::size_t known);
 
   /// On to the next content; all ranks, each of which has filled or read this one.
-  [[gnu::hot]] void pass();
+  void pass() { advance_to(position_ + slots_); }
+
+  /// Most that rides in a slot's first lines.
+  static constexpr std::size_t kHeadBytes = 2 * kLinePair - sizeof(std::uint64_t);
 
  private:
-  static constexpr std::size_t kHeadBytes = 2 * kLinePair - sizeof(std::uint64_t);
   static constexpr std::size_t kAhead = 2;
   static constexpr std::size_t kPrefetched = 1024;
   /// A reader looks ahead once the giver has been ahead for so many contents: taking lines that are being filled costs
@@ -130,9 +160,13 @@ class Feeds {
     int reader = kEverybody;
   };
 
-  [[nodiscard]] std::byte* base(int rank) const noexcept;
+  [[nodiscard]] std::byte* base(int rank) const noexcept {
+    return mapping_->data() + static_cast<std::size_t>(rank) * bytes_per_rank();
+  }
   [[nodiscard]] Progress& progress(int rank) const noexcept;
-  [[nodiscard]] Head* heads(int rank) const noexcept;
+  [[nodiscard]] Head* heads(int rank) const noexcept {
+    return std::launder(reinterpret_cast<Head*>(base(rank) + sizeof(Progress)));
+  }
   [[nodiscard]] Head& head(int rank) const noexcept;
   [[nodiscard]] Steps* steps(int rank) const noexcept;
   [[nodiscard]] static std::size_t first_step(std::size_t bytes, std::size_t grain) noexcept;
@@ -149,15 +183,25 @@ class Feeds {
   template <typename First, typename Prefetch>
   void look_ahead(int rank, std::size_t bytes, First const* firsts, Prefetch prefetch) const noexcept;
   [[nodiscard]] std::size_t slot() const noexcept { return position_ % kSlots; }
-  [[nodiscard]] std::uint64_t flag() const noexcept;
+  [[nodiscard]] std::uint64_t flag() const noexcept { return (position_ + 1) << 32U | channel_.fingerprint(); }
+  [[nodiscard]] std::byte const* head_ahead(Head const* heads) const noexcept {
+    return reinterpret_cast<std::byte const*>(&heads[(position_ + kAhead) % kSlots]);
+  }
   /// The next content is of `bytes`: skips slots until it finds its place.
   void take_slots(std::size_t bytes);
-  void advance_to(std::uint64_t position);
+  /// Comes to every multiple of kPublished, as all steps are aligned.
+  void advance_to(std::uint64_t position) {
+    position_ = position;
+    if (position_ % kPublished == 0) [[unlikely]]
+      publish();
+  }
+  void publish();
   void await_readers(Given const& given);
   void check_alike(int peer, std::uint64_t passed);
 
   std::shared_ptr<Mapping> mapping_;
   Channel& channel_;
+  Head* own_heads_;
   std::uint64_t position_ = 0;
   std::size_t slots_ = 1;         // of the current content
   std::size_t ready_ = 0;         // contents in a row that were given when this rank came for them
@@ -166,5 +210,11 @@ class Feeds {
   std::array<std::uint64_t, 2 * kSlots / kPublished> passed_{};  // what this rank's progress was
   StoreChoice stores_;
 };
+
+constexpr std::size_t Feeds::bytes_per_rank() noexcept {
+  constexpr std::size_t kPage = 4096;
+  constexpr auto kBytes = sizeof(Progress) + kSlots * (sizeof(Head) + sizeof(Steps) + kPlaceBytes);
+  return (kBytes + kPage - 1) / kPage * kPage;
+}
 
 }  // namespace weft::shm

@@ -12,9 +12,21 @@ void ShmBackend::reduce(Call const& call) {
       call, Collective::reduce, call.bytes(),
       [&] { return negotiate(call, call.bytes(), call.is_root(rank()) ? call.bytes() : 0, Needs::both); },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
-        if (choice.algorithm == Algorithm::fed) return reduce_fed(call, announced);
-        all_reduce_by(call, choice, buffers, announced);
+        if (choice.algorithm != Algorithm::fed) return all_reduce_by(call, choice, buffers, announced);
+        is_short(announced, call.bytes()) ? reduce_short(call) : reduce_fed(call, announced);
       });
+}
+
+void ShmBackend::reduce_short(Call const& call) {
+  auto const root = static_cast<int>(call.contract.root);
+  auto const bytes = call.bytes();
+  feed_short(call, [&] {
+    if (rank() != root)
+      return feeds_.give_short(root, bytes, [&](std::byte* place) { kernels::copy(place, call.send, bytes); });
+    std::array<void const*, kMaxRanks> sources;
+    for (int peer = 0; peer < size(); ++peer) sources[peer] = peer == root ? call.send : feeds_.get_short(peer, bytes);
+    reduce_to(call, bytes / call.grain(), sources, call.recv, kernels::Store::cached);
+  });
 }
 
 void ShmBackend::reduce_fed(Call const& call, bool announced) {

@@ -18,12 +18,26 @@ void ShmBackend::gather(Call const& call) {
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         if (choice.algorithm == Algorithm::direct) return gather_direct(call, buffers);
         if (choice.algorithm == Algorithm::fetched) return gather_direct(call, nullptr);
-        gather_fed(call, announced);
+        is_short(announced, call.bytes()) ? gather_short(call) : gather_fed(call, announced);
       });
 }
 
 void ShmBackend::copy_part(Call const& call, void* to, void const* from) noexcept {
   if (call.bytes() > 0 && to != from) kernels::copy(to, from, call.bytes(), store_for(call, call.bytes(), false));
+}
+
+void ShmBackend::gather_short(Call const& call) {
+  auto const root = static_cast<int>(call.contract.root);
+  auto const bytes = call.bytes();
+  feed_short(call, [&] {
+    if (rank() != root)
+      return feeds_.give_short(root, bytes, [&](std::byte* place) { kernels::copy(place, call.send, bytes); });
+    auto const part = [&](int of) { return at(call.recv, static_cast<std::size_t>(of) * bytes); };
+    if (part(root) != call.send) kernels::copy(part(root), call.send, bytes);  // while the others write theirs
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != root) kernels::copy(part(peer), feeds_.get_short(peer, bytes), bytes);
+    }
+  });
 }
 
 void ShmBackend::gather_fed(Call const& call, bool announced) {
@@ -72,8 +86,30 @@ void ShmBackend::scatter(Call const& call) {
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         if (choice.algorithm == Algorithm::direct) return scatter_direct(call, buffers);
         if (choice.algorithm == Algorithm::fetched) return scatter_direct(call, nullptr);
-        scatter_fed(call, announced);
+        is_short(announced, all_bytes - call.bytes()) ? scatter_short(call) : scatter_fed(call, announced);
       });
+}
+
+void ShmBackend::scatter_short(Call const& call) {
+  auto const root = static_cast<int>(call.contract.root);
+  auto const bytes = call.bytes();
+  auto const all_bytes = bytes * static_cast<std::size_t>(size() - 1);
+  feed_short(call, [&] {
+    if (rank() != root) {
+      auto const index = static_cast<std::size_t>(rank() < root ? rank() : rank() - 1);
+      return kernels::copy(call.recv, feeds_.get_short(root, all_bytes) + index * bytes, bytes);
+    }
+    auto const* part = static_cast<std::byte const*>(call.send);
+    feeds_.give_short(Feeds::kEverybody, all_bytes, [&](std::byte* place) {
+      for (int peer = 0; peer < size(); ++peer, part += bytes) {
+        if (peer == root) continue;
+        kernels::copy(place, part, bytes);
+        place += bytes;
+      }
+    });
+    auto const* const own = at(call.send, static_cast<std::size_t>(root) * bytes);
+    if (own != call.recv) kernels::copy(call.recv, own, bytes);
+  });
 }
 
 /// What is given at once holds a piece of every other rank's part.

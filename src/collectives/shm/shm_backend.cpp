@@ -250,13 +250,6 @@ void ShmBackend::await_announcements() {
   }
 }
 
-void ShmBackend::begin_fed(Call const& call) {
-  // All come together where somebody wants to know when, or ranks tell more than their data.
-  if (call.met == nullptr && call.contract.reduce != ReduceOp::premul_sum) return channel_.begin(call);
-  announce(call);
-  await_announcements();
-}
-
 kernels::Reducer ShmBackend::reducer(Call const& call) noexcept {
   if (call.contract.reduce == ReduceOp::premul_sum) {
     for (int peer = 0; peer < size(); ++peer) {

@@ -262,11 +262,32 @@ class ShmBackend final : public Backend {
   [[noreturn]] void fail_for_memory(Call const& call, int peer, Error const& error);
   /// Begins `call` unless it was announced, and cuts `bytes` into blocks of up to `most`, at least one: step(first,
   /// length) gives or gets one.
-  [[gnu::hot]] void begin_fed(Call const& call);
+  void begin_fed(Call const& call) {
+    // All come together where somebody wants to know when, or ranks tell more than their data.
+    if (call.met == nullptr && call.contract.reduce != ReduceOp::premul_sum) [[likely]]
+      return channel_.begin(call);
+    announce(call);
+    await_announcements();
+  }
   template <typename Step>
   void feed(Call const& call, bool announced, std::size_t bytes, std::size_t most, Step step);
+  /// Whether a call whose ranks give `bytes` at once rides in the first lines of feeds' slots; then step() gives or
+  /// gets all of it.
+  [[nodiscard]] static bool is_short(bool announced, std::size_t bytes) noexcept {
+    return !announced && bytes <= Feeds::kHeadBytes;
+  }
+  template <typename Step>
+  void feed_short(Call const& call, Step step) {
+    begin_fed(call);
+    step();
+    feeds_.pass();
+  }
   /// A part of a gather or scatter, from one of a rank's buffers to another.
   [[gnu::hot]] void copy_part(Call const& call, void* to, void const* from) noexcept;
+  [[gnu::hot]] void gather_short(Call const& call);
+  [[gnu::hot]] void scatter_short(Call const& call);
+  [[gnu::hot]] void reduce_short(Call const& call);
+  [[gnu::hot]] void broadcast_short(Call const& call);
   [[gnu::hot]] void gather_fed(Call const& call, bool announced);
   [[gnu::hot]] void scatter_fed(Call const& call, bool announced);
   /// Null buffers, here and below: the kernel reaches private memory.
@@ -326,7 +347,7 @@ class ShmBackend final : public Backend {
 };
 
 template <typename Negotiate, typename Run>
-void ShmBackend::select(Call const& call, Collective collective, std::size_t bytes, Negotiate negotiate, Run run) {
+[[gnu::always_inline]] inline void ShmBackend::select(Call const& call, Collective collective, std::size_t bytes, Negotiate negotiate, Run run) {
   call.route = {Route::How::small};
   if (auto const* choice = selector_.by_size(collective, bytes)) {
     if (explainer_) explain(call, collective, Memory::any, bytes, *choice);
