@@ -98,7 +98,8 @@ TEST_P(Movement, BroadcastFromEveryRoot) {
 /// Where one rank only gives, it fills one, two or four slots of a ring and runs ahead of who reads them. Contents of
 /// all sizes, from changing roots, and nothing in between that the ranks wait for.
 TEST_P(Movement, RootedCallsOfAllSizesFollowOneAnother) {
-  static constexpr std::array<std::size_t, 12> kSizes{0, 1, 61, 62, 2047, 2048, 2049, 4095, 4097, 9280, 32768, 32771};
+  static constexpr std::array<std::size_t, 14> kSizes{0,    1,    15,   61,   62,   63,    2047,
+                                                      2048, 2049, 4095, 4097, 9280, 32768, 32771};
   static constexpr std::uint64_t kSeed = 20261127;
   run_thread_ranks(GetParam(), [](Communicator& world) {
     auto const ranks = static_cast<std::size_t>(world.size());

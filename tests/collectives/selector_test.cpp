@@ -142,6 +142,21 @@ TEST(Selector, FollowsRanksAndCores) {
       << "64 ranks that each read 64 buffers take longer than coming together once more";
 }
 
+TEST(Selector, ResultsStayInAnL3ThatHasRoomForThem) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  auto const streaming = [&](std::size_t l2_kib, std::size_t l3_mib, int ranks) {
+    Topology topology;
+    topology.l2_bytes = l2_kib << 10;
+    topology.l3_bytes = l3_mib * kMiB;
+    return make_tuning(topology, Config{}, ranks, 8, false).streaming_bytes / kMiB;
+  };
+  EXPECT_EQ(16, streaming(2048, 260, 2)) << "8 x L2";
+  EXPECT_EQ(8, streaming(512, 32, 2)) << "half a rank's share of L3";
+  EXPECT_EQ(4, streaming(512, 32, 4)) << "no more than that, be it 8 x L2";
+  EXPECT_EQ(4, streaming(512, 8, 2)) << "not less than 8 x L2";
+  EXPECT_EQ(8, streaming(512, 256, 2)) << "more was not measured to gain";
+}
+
 TEST(Selector, OnlyRanksThatShareCoresGlanceAtThoseElsewhere) {
   EXPECT_EQ(0, tuning(2, false).inline_patience.glances) << "they spin";
   EXPECT_GT(tuning(4, true).inline_patience.glances, 0);

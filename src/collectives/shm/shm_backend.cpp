@@ -65,9 +65,10 @@ CoreShares count_cores(std::vector<Whereabouts> const& all) {
 void tune(Plan& plan, CostModel const& costs, int ranks) {
   plan.costs = costs;
   plan.tuning.polls_at_once = costs.polls_at_once;
-  // A file may know of more than is kept there today.
-  auto const most = std::max(plan.tuning.streaming_bytes, plan.tuning.most_cached_bytes);
-  if (costs.streaming_bytes > 0) plan.tuning.streaming_bytes = std::min(costs.streaming_bytes, most);
+  // A file may know of more than is kept there today, or of less.
+  auto const least = plan.tuning.streaming_bytes;
+  auto const most = std::max(least, plan.tuning.most_cached_bytes);
+  plan.tuning.streaming_bytes = std::clamp(costs.streaming_bytes, least, most);
   auto const derived = Selector::derive(plan.tuning, ranks);
   plan.selector = tune(derived, costs, StagingRing(nullptr, plan.tuning.ring_bytes).max_block());
 }

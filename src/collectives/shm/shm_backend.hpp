@@ -347,7 +347,8 @@ class ShmBackend final : public Backend {
 };
 
 template <typename Negotiate, typename Run>
-[[gnu::always_inline]] inline void ShmBackend::select(Call const& call, Collective collective, std::size_t bytes, Negotiate negotiate, Run run) {
+[[gnu::always_inline]] inline void ShmBackend::select(Call const& call, Collective collective, std::size_t bytes,
+                                                      Negotiate negotiate, Run run) {
   call.route = {Route::How::small};
   if (auto const* choice = selector_.by_size(collective, bytes)) {
     if (explainer_) explain(call, collective, Memory::any, bytes, *choice);
