@@ -100,9 +100,9 @@ TEST(CostModel, LoopsThatCostNextToNothingAreNotBelieved) {
   auto noisy = model(50.0 * 200);  // at 256 KiB swapped costs 25.6 us, and direct 22.8: no gain of a tenth
   auto& swapped = noisy.of(Collective::all_reduce, Algorithm::swapped);
   auto& direct = noisy.of(Collective::all_reduce, Algorithm::direct);
-  swapped.loop = {120, 0.0002};
-  direct.loop = {100, 0.0003};
-  EXPECT_EQ(128 * kKiB, all_reduce_limit(noisy)) << "of 172 and 179 ns a loop neither says anything";
+  swapped.loop = {60, 0.0001};
+  direct.loop = {100, 0.0009};
+  EXPECT_EQ(128 * kKiB, all_reduce_limit(noisy)) << "86 and 336 ns a loop say nothing";
   direct.call = {0, 300.0 / 1024};
   EXPECT_EQ(512 * kKiB, all_reduce_limit(noisy)) << "the calls do";
   EXPECT_TRUE(pays({4096, 1000}, {4096, 10}, {4096, 1500}, {4096, 10}));
