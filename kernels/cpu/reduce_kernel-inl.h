@@ -40,7 +40,7 @@ enum class Effort {
 };
 
 template <typename Element>
-constexpr bool loads_some = requires {
+constexpr bool kLoadsSomeOf = requires {
   requires Element::kLoadsSome;
 };
 
@@ -189,7 +189,7 @@ class Kernel {
 
   /// The first `count` lanes, the others zero.
   static HWY_INLINE V load_some(T const* from, std::size_t count) {
-    if constexpr (loads_some<Element>) {
+    if constexpr (kLoadsSomeOf<Element>) {
       return Element::load_some(from, count);
     } else {
       Line line{};

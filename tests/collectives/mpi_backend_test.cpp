@@ -82,6 +82,16 @@ INSTANTIATE_TEST_SUITE_P(Hierarchical, MpiBackends,
 // What MPI's ranks get that say nothing: UCX between hosts, where there is UCX.
 INSTANTIATE_TEST_SUITE_P(Default, MpiBackends, testing::Values(Setting{"default", "ab"}, Setting{"default", "aab"}));
 
+/// A rank that stops while data moves, when some have had theirs and wait in the next call.
+struct StoppedRanks : testing::TestWithParam<char const*> {};
+
+TEST_P(StoppedRanks, AreNamed) {
+  auto const outcome = mpirun(GetParam(), {"mpi", "abc"});
+  EXPECT_EQ(0, outcome.code) << outcome.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(InAGather, StoppedRanks, testing::Values("stop_in_gather_0", "stop_in_gather_1"));
+
 struct Placements : testing::TestWithParam<Setting> {};
 
 TEST_P(Placements, EveryOperationGivesTheBitsOfSharedMemory) {

@@ -2,6 +2,9 @@
 // is a letter for every rank: ranks of equal letters are on one host. Exits with 0 when everything was as it should be.
 #include <weft/weft.hpp>
 
+#if WEFT_WITH_MPI
+#include <mpi.h>
+#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +22,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/cases/nearly.hpp"
@@ -286,6 +290,36 @@ void stop_one(Job const& job) {
   kill(stopped, SIGCONT);
 }
 
+#if WEFT_WITH_MPI
+/// Whether this rank stops where it would give its part of a gather, which it has announced.
+bool stops_in_gather = false;
+
+/// The last rank stops in a gather to another. The first, which gives its part and is in the next call, and the root,
+/// which waits for the last one's, both know which of the others it is: `hasty`, who gives up first, says so.
+void stop_in_gather(Job const& job, int hasty) {
+  auto const last = job.size() - 1;
+  auto world = job.create();
+  auto const mine = getpid();
+  auto const pids = job.bootstrap->all_gather(std::as_bytes(std::span(&mine, 1)));
+  world.barrier();
+  auto const name = "rank " + std::to_string(last);
+  auto const limit = job.rank() == hasty ? kImpatience : 2 * kImpatience;
+  stops_in_gather = job.rank() == last;
+  expect_error(ErrorCode::timeout, job.rank() == last ? name : name + " did not complete", [&] {
+    float const part = 1;
+    std::vector<float> all(static_cast<std::size_t>(job.size()));
+    auto const root = job.size() - 2;
+    world.gather(std::span(&part, 1), std::span(all).subspan(0, job.rank() == root ? all.size() : 0), root,
+                 {.timeout = limit});
+    world.barrier({.timeout = limit});
+  });
+  if (job.rank() != hasty) return;
+  pid_t stopped = 0;
+  std::memcpy(&stopped, pids.data() + static_cast<std::size_t>(last) * sizeof stopped, sizeof stopped);
+  kill(stopped, SIGCONT);
+}
+#endif
+
 /// Many communicators made and dropped, several in use at once from streams and threads.
 void communicators(Job const& job) {
   for (int i = 0; i < 30; ++i) {
@@ -451,7 +485,8 @@ int run(int argc, char** argv) {
   std::map<std::string, std::function<void(Job const&)>> const modes {
     {"operations", operations},
 #if WEFT_WITH_MPI
-        {"differential", differential},
+        {"differential", differential}, {"stop_in_gather_0", [](Job const& job) { stop_in_gather(job, 0); }},
+        {"stop_in_gather_1", [](Job const& job) { stop_in_gather(job, 1); }},
 #endif
         {"mismatch", mismatch}, {"timeout", timeout}, {"abort", abort_from_a_thread}, {"leave", leave},
         {"kill", kill_one}, {"lose", lose_one}, {"stop", stop_one}, {"long_parts", long_parts},
@@ -485,6 +520,14 @@ int run(int argc, char** argv) {
 
 }  // namespace
 }  // namespace weft::test
+
+#if WEFT_WITH_MPI
+extern "C" int MPI_Igatherv(void const* send, int count, MPI_Datatype type, void* recv, int const* counts,
+                            int const* offsets, MPI_Datatype recv_type, int root, MPI_Comm comm, MPI_Request* request) {
+  if (std::exchange(weft::test::stops_in_gather, false)) raise(SIGSTOP);
+  return PMPI_Igatherv(send, count, type, recv, counts, offsets, recv_type, root, comm, request);
+}
+#endif
 
 int main(int argc, char** argv) {
   return weft::test::run(argc, argv);

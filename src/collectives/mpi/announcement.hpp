@@ -20,8 +20,8 @@ struct Announcement {
 /// What a rank tells another outside of calls.
 struct Notice {
   enum class Kind : std::uint32_t {
-    here,          ///< has announced call `sequence` and waits for others to
-    moving,        ///< all have announced call `sequence`; waits for its data, and says so again and again
+    here,          ///< has announced call `sequence` and waits for others to; says so again and again
+    moving,        ///< all have announced call `sequence`; waits for its data, and says so as well
     left,          ///< makes no call after `sequence`, sends and receives no message any more
     failed,        ///< has decided a failure
     contradicted,  ///< expected another message than the receiver of this notice sent it

@@ -18,7 +18,7 @@ constexpr auto kFirstNap = std::chrono::microseconds(20);
 constexpr auto kLongestNap = std::chrono::microseconds(500);
 /// A rank that waits this long tells the others, so that a timeout can name who is missing.
 constexpr auto kLongWait = std::chrono::milliseconds(50);
-/// How often in a time limit a rank that waits for data says so.
+/// How often in a time limit a rank that waits says so.
 constexpr int kTellings = 8;
 /// For small messages to leave before nobody drives MPI any more.
 constexpr auto kLastWords = std::chrono::milliseconds(50);
@@ -192,14 +192,14 @@ void Channel::look_around(Call const& call, int peer, Clock::duration waited, st
 }
 
 void Channel::say_waiting(Call const& call) noexcept {
-  bool const moving = announced_ >= call.sequence;
-  if (moving ? Clock::now() - told_moving_ < Clock::duration(call.timeout) / kTellings : told_here_ >= call.sequence) {
-    return;
-  }
-  moving ? void(told_moving_ = Clock::now()) : void(told_here_ = call.sequence);
   Notice notice;
-  notice.kind = moving ? Notice::Kind::moving : Notice::Kind::here;
+  notice.kind = announced_ >= call.sequence ? Notice::Kind::moving : Notice::Kind::here;
   notice.sequence = call.sequence;
+  auto const now = Clock::now();
+  bool const told = told_.kind == notice.kind && told_.sequence == notice.sequence;
+  if (told && now - told_at_ < Clock::duration(call.timeout) / kTellings) return;
+  told_ = notice;
+  told_at_ = now;
   try {
     auto const turn = communicator_->session().enter();
     memory_->send_notice_to_all(notice, rank());
@@ -213,16 +213,21 @@ Channel::Absence Channel::find_absent(Call const& call, int peer) {
   if (peer != kEverybody) return {{peer}, left_[static_cast<std::size_t>(peer)] != kStays};
   bool const moving = announced_ >= call.sequence;
   auto const silent_since = Clock::now() - Clock::duration(call.timeout) / 2;
-  Absence absent;
+  std::vector<int> missing;  // of whom it is not known that they have done their part
+  std::vector<int> silent;   // of these, who do not say that they wait as well
   for (int other = 0; other < size(); ++other) {
     auto const index = static_cast<std::size_t>(other);
     if (other == rank()) continue;
     if (!moving && left_[index] < call.sequence) return {{other}, true};
-    // While data moves whoever has its own goes on without a word, so that all who are silent may be to blame.
-    bool const silent = moving ? heard_[index] < silent_since : here_[index] < call.sequence;
-    if (silent && (moving || absent.ranks.empty())) absent.ranks.push_back(other);
+    bool const has_come = moving ? here_[index] > call.sequence : here_[index] >= call.sequence;
+    if (has_come || left_[index] != kStays) continue;
+    missing.push_back(other);
+    if (heard_[index] < silent_since) silent.push_back(other);
   }
-  return absent;
+  // While data moves whoever has its own goes on without a word, so that all who are silent may be to blame.
+  if (moving) return {silent};
+  auto const& blamed = silent.empty() ? missing : silent;
+  return {{blamed.begin(), blamed.begin() + (blamed.empty() ? 0 : 1)}};
 }
 
 void Channel::hear() noexcept {

@@ -87,8 +87,8 @@ class Channel {
   void look_around(Call const& call, int peer, Clock::duration waited, std::function<bool()> const& ready);
   /// Whether a call is complete of which this rank has not looked at the end while it slept, and others failed.
   [[nodiscard]] static bool has_come_after_all(std::function<bool()> const& ready);
-  /// Tells all ranks that this one waits in `call`: once until all have announced it, then as often as a rank that is
-  /// silent must be told from one that waits as well.
+  /// Tells all ranks that this one waits in `call`, as often as a rank that is silent must be told from one that waits
+  /// as well.
   void say_waiting(Call const& call) noexcept;
   /// Whom this rank waits for, as far as it is known: any of `ranks`.
   struct Absence {
@@ -116,8 +116,8 @@ class Channel {
   ErrorCode code_ = ErrorCode::system;
   std::string message_;
   bool untold_ = false;  // the failure was decided where MPI cannot be called
-  std::uint64_t told_here_ = 0;
-  Clock::time_point told_moving_{};
+  Notice told_;          // that this rank waits, when it last said so
+  Clock::time_point told_at_{};
   std::vector<std::uint64_t> here_;       // the latest call in which each rank has told that it waits
   std::vector<Clock::time_point> heard_;  // when each rank has last told anything
   static constexpr std::uint64_t kStays = ~std::uint64_t{0};
