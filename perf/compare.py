@@ -12,8 +12,9 @@ which a third of the figures were measured is the one that counts, within 1.3 ti
 longer where a core does others' work as well. From the second round on launches wait for both (WEFT_PERF_BARRIER_US,
 WEFT_PERF_WORK_US), and rounds go on, up to four times as many, until all libraries and sizes were met twice there. With
 more ranks than cores barriers and work tell how ranks take turns, and only disturbances are left out. The
-best of what counts is the library's figure; sizes of a library that never counted are marked with * and judged by the
-round that comes nearest. Sizes too small for an element of each rank's part are left out.
+best of what counts is the library's figure, the shortest loop with calls less the shortest without; sizes of a library
+that never counted are marked with * and judged by the round that comes nearest. Sizes too small for an element of each
+rank's part are left out.
 --bars judges Weft against the best other library of each size, and says what the ratios would be if every call took as
 long as the limit that the programs' --limit measures, in symmetric memory, the best of all rounds. Calls in which ranks
 divide the work or run ahead can be faster than that.
@@ -217,14 +218,25 @@ def best(lines, key):
     return min(values) if values else math.nan
 
 
+def best_difference(lines, figure):
+    """The shortest loop with calls less the shortest without, in µs a call, as the programs do it within a launch: a disturbed
+    loop without calls can make no figure look better than it is. NaN where that is nothing."""
+    lines = [line for line in lines if f"{figure}_us" in line]
+    if not lines:
+        return math.nan
+    bases = [line[f"{figure}_base_us"] for line in lines]
+    difference = min(line[f"{figure}_us"] + base for line, base in zip(lines, bases)) - min(bases)
+    return difference if difference > 0 else math.nan
+
+
 def summary(lines):
     """One line per library and size: its best figures, of how many rounds, and whether any of them counted."""
     result, conditions = [], common(lines)
     for group, counts in undisturbed(lines):
         first = group[0]
         result.append({key: first[key] for key in ("library", "version", "op", "memory", "ranks", "bytes")}
-                      | {"time_us": best(group, "call_us"), "cost_us": best(group, "cost_us"), "rounds": len(group),
-                         "counted": counts}
+                      | {"time_us": best_difference(group, "call"), "cost_us": best_difference(group, "cost"),
+                         "rounds": len(group), "counted": counts}
                       | {f"{name}_us": us for name, us in conditions.items()}
                       | ({"limit_us": best([line for line in lines if line["bytes"] == first["bytes"]], "limit_us")}
                          if "limit_us" in first else {}))

@@ -128,7 +128,11 @@ Detail HostSweep::detail_of(SizeRounds const& rounds, Entry const& entry, Quiet 
   detail.least_canary = rounds.least_canary(quiet);
   detail.rounds_kept = rounds.kept(quiet);
   detail.rounds = rounds.measured();
-  if (options_.loop.cost) detail.cost = figures.cost;
+  detail.call_base = figures.call_base;
+  if (options_.loop.cost) {
+    detail.cost = figures.cost;
+    detail.cost_base = figures.cost_base;
+  }
   if (limit_) {
     detail.limit = limit_->seconds(rounds.bytes(), choice.root);
     limit_ratios_.push_back(ratio(detail.call, *detail.limit));

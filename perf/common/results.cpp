@@ -69,6 +69,8 @@ void set_detail(nlohmann::json& line, Detail const& detail) {
   line["canary_work_us"] = detail.canary.work * kMicroseconds;
   line["canary_work_least_us"] = detail.least_canary.work * kMicroseconds;
   set_us(line, "cost_us", detail.cost);
+  set_us(line, "call_base_us", detail.call_base);
+  set_us(line, "cost_base_us", detail.cost_base);
   set_us(line, "limit_us", detail.limit);
   set_us(line, "peer_call_us", detail.peer_call);
   set_us(line, "peer_cost_us", detail.peer_cost);

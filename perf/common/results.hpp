@@ -14,7 +14,9 @@ namespace weft::perf {
 /// Everything measured at one size beside the table's thirteen columns, seconds. Absent: not asked for.
 struct Detail {
   double call = 0;
-  std::optional<double> cost;  ///< of a call on a GPU: the host's time
+  std::optional<double> cost;       ///< of a call on a GPU: the host's time
+  std::optional<double> call_base;  ///< of the loops without calls, see Figures
+  std::optional<double> cost_base;
   std::optional<double> limit;
   std::optional<double> peer_call;
   std::optional<double> peer_cost;

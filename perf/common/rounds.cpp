@@ -127,7 +127,7 @@ Figures SizeRounds::figures(std::size_t side, Quiet const& quiet) const {
     least.cost_base = std::min(least.cost_base, sample.cost_base);
   }
   // Differences of minima: a disturbed base loop can make no figure look better than it is.
-  return {least.call_loop - least.call_base, least.cost_loop - least.cost_base};
+  return {least.call_loop - least.call_base, least.cost_loop - least.cost_base, least.call_base, least.cost_base};
 }
 
 Quiet run_rounds(std::vector<SizeRounds>& sizes, Stopwatch& watch, int wanted) {

@@ -12,6 +12,8 @@ namespace weft::perf {
 struct Figures {
   double call = 0;
   double cost = 0;
+  double call_base = 0;  ///< what was taken off loops with calls to get them: the same loops without
+  double cost_base = 0;
 };
 
 /// What rounds are held against, beside the best copy of their size: those whose canaries are all within 1.3 × of both

@@ -54,14 +54,17 @@ std::string json_lines(std::string const& library, std::string const& version, L
   for (auto const& result : results) {
     text += fmt::format(
         R"({{"library": "{}", "version": "{}", "op": "{}", "memory": "private", "ranks": {}, "bytes": {}, )"
-        R"("time_us": {:.4f}, "call_us": {:.4f}, "cost_us": {:.4f}, "canary_copy_us": {:.3f}, )"
+        R"("time_us": {:.4f}, "call_us": {:.4f}, "cost_us": {:.4f}, "call_base_us": {:.4f}, "cost_base_us": {:.4f}, )"
+        R"("canary_copy_us": {:.3f}, )"
         R"("canary_barrier_us": {:.4f}, "canary_barrier_least_us": {:.4f}, )"
         R"("canary_work_us": {:.4f}, "canary_work_least_us": {:.4f}, "wrong": {:g}}})"
         "\n",
         library, version, job.op, ranks, result.bytes, result.figures.call * kMicroseconds,
-        result.figures.call * kMicroseconds, result.figures.cost * kMicroseconds, result.canary.copy * kMicroseconds,
-        result.canary.barrier * kMicroseconds, result.least_canary.barrier * kMicroseconds,
-        result.canary.work * kMicroseconds, result.least_canary.work * kMicroseconds, result.wrong);
+        result.figures.call * kMicroseconds, result.figures.cost * kMicroseconds,
+        result.figures.call_base * kMicroseconds, result.figures.cost_base * kMicroseconds,
+        result.canary.copy * kMicroseconds, result.canary.barrier * kMicroseconds,
+        result.least_canary.barrier * kMicroseconds, result.canary.work * kMicroseconds,
+        result.least_canary.work * kMicroseconds, result.wrong);
   }
   return text;
 }

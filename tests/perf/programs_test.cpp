@@ -188,7 +188,8 @@ TEST(Programs, WriteTheFurtherColumnsIntoTheDocumentToo) {
   EXPECT_NE(document["config"]["link"], "");
   ASSERT_EQ(document["results"].size(), 1U);
   auto const& result = document["results"][0];
-  for (char const* const key : {"cost_us", "limit_us", "overlap_percent", "canary_copy_us"})
+  for (char const* const key :
+       {"cost_us", "call_base_us", "cost_base_us", "limit_us", "overlap_percent", "canary_copy_us"})
     EXPECT_TRUE(result[key].is_number()) << key << ' ' << result;
   EXPECT_EQ(result["timestamp"].get<std::string>().size(), std::string("2026-01-31 12:34:56").size());
   EXPECT_FALSE(result.contains("peer_call_us")) << result;

@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import math
 import os
 import sys
 import tempfile
@@ -138,8 +139,8 @@ class CheckOverlap(unittest.TestCase):
 
 def peer_line(library, size, call, canary=1.0, **changes):
     return {"library": library, "version": "1", "op": "all_reduce", "memory": "private", "ranks": 2, "bytes": size,
-            "time_us": call, "call_us": call, "cost_us": call, "canary_copy_us": 30 * canary, "canary_barrier_us": 0.1,
-            "canary_barrier_least_us": 0.1, "canary_work_us": 20, "canary_work_least_us": 20, "wrong": 0, **changes}
+            "time_us": call, "call_us": call, "cost_us": call, "call_base_us": 0, "cost_base_us": 2.0,
+            "canary_copy_us": 30 * canary, "canary_barrier_us": 0.1, "canary_barrier_least_us": 0.1, "canary_work_us": 20, "canary_work_least_us": 20, "wrong": 0, **changes}
 
 
 def barriers(least, most):
@@ -161,6 +162,11 @@ class Compare(unittest.TestCase):
         rows = compare.summary([peer_line("x", 8, 2.0), peer_line("x", 8, 1.0, canary=1.4), peer_line("x", 32, 5.0, canary=2)])
         self.assertEqual([(row["bytes"], row["time_us"], row["counted"]) for row in rows], [(8, 2.0, True), (32, 5.0, True)],
                          "copies compare with those of their size")
+
+    def test_a_disturbed_loop_without_calls_makes_no_call_cheap(self):
+        usual, cheap = peer_line("x", 8, 10.0), peer_line("x", 8, 10.0, cost_us=1.0, cost_base_us=11.5)
+        self.assertAlmostEqual(compare.summary([usual, cheap])[0]["cost_us"], 10.0)
+        self.assertTrue(math.isnan(compare.summary([{**cheap, "cost_us": -1}])[0]["cost_us"]))
 
     def test_figures_count_at_the_nearest_distance_at_which_a_third_was_met(self):
         near, far = barriers(0.1, 0.1), barriers(0.3, 0.3)
