@@ -10,7 +10,12 @@ import collections
 import json
 import sys
 
-import matplotlib
+try:
+    import matplotlib
+except ImportError:
+    if __name__ != "__main__":
+        raise
+    sys.exit("plot: matplotlib is missing: install python3-matplotlib, or run this with a Python that has it")
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "weft/config.hpp"
+#include "common/parse_size.hpp"
 #include "weft/version.hpp"
 
 namespace weft::perf {
@@ -14,7 +14,7 @@ constexpr int kBadUsage = 2;
 
 /// "4K" as "4096".
 std::string to_bytes(std::string const& text) {
-  auto const bytes = parse_bytes(text);
+  auto const bytes = parse_size(text);
   if (!bytes) throw CLI::ValidationError("'" + text + "' is no size (a number, K, M or G may follow)");
   return std::to_string(*bytes);
 }

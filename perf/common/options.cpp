@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "common/names.hpp"
+#include "common/parse_size.hpp"
 #include "common/rounds.hpp"
 #include "tool_output/tool_output.hpp"
 #include "weft/error.hpp"
@@ -66,7 +67,7 @@ constexpr std::array kInapplicable{
 }
 
 std::size_t bytes_of(std::string const& option, std::string const& text) {
-  auto const bytes = parse_bytes(text);
+  auto const bytes = parse_size(text);
   if (!bytes) refuse(fmt::format("{}: '{}' is no size (a number, K, M or G may follow)", option, text));
   return *bytes;
 }

@@ -33,6 +33,7 @@ void CacheFile::warn_once(std::string const& reason) const {
 /// The file's content; nothing when there is none. @throws std::exception when it is not a cache.
 std::optional<json> CacheFile::read() const {
   if (!std::filesystem::exists(path_)) return std::nullopt;
+  if (!std::filesystem::is_regular_file(path_)) throw std::runtime_error("it is no regular file");
   std::ifstream stream(path_);
   if (!stream) throw std::runtime_error(describe_errno(errno));
   auto content = json::parse(stream, nullptr, false);

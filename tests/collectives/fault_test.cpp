@@ -124,6 +124,34 @@ TEST(Fault, RankWithFewerCallsTimesOut) {
   expect_all_succeeded(exits);
 }
 
+// Rank 2 gives and waits in the next call for both others, of whom rank 0 waits for rank 1 itself.
+TEST(Fault, ARankThatWaitsIsNotBlamedForOneThatIsLate) {
+  Tally gave_up;
+  auto const exits = run_forked_ranks(3, [&](Communicator& world) {
+    constexpr std::size_t kCount = 5000;
+    std::vector<float> const part(kCount);
+    std::vector<float> all(world.rank() == 0 ? 3 * kCount : 0);
+    world.barrier();
+    if (world.rank() == 1) {
+      gave_up.await(2);
+      return 0;
+    }
+    try {
+      world.gather(std::span(part), std::span(all), 0);
+      world.barrier({.timeout = 600ms});
+      return 1;
+    } catch (Error const& error) {
+      gave_up.add();
+      std::printf("%s\n", error.what());
+      return error.code() == ErrorCode::timeout &&
+                     std::string_view(error.what()).starts_with("rank 1 did not complete barrier(), call 3 (it made 1")
+                 ? 0
+                 : 2;
+    }
+  });
+  expect_all_succeeded(exits);
+}
+
 TEST(Fault, AbortReachesEveryRank) {
   run_thread_ranks(3, [](Communicator& world) {
     if (world.rank() == 0) {

@@ -212,9 +212,10 @@ void abort_from_a_thread(Job const& job) {
     });
   }
   auto const start = std::chrono::steady_clock::now();
-  if (world.rank() != 1) expect_error(ErrorCode::aborted, "enough", [&] { world.barrier(); });
+  auto const told = "aborted by rank 0: enough; rank " + std::to_string(world.rank()) + " was in ";
+  if (world.rank() != 1) expect_error(ErrorCode::aborted, told + "barrier()", [&] { world.barrier(); });
   if (world.rank() == 1) std::this_thread::sleep_for(milliseconds(500));
-  expect_error(ErrorCode::aborted, "enough", [&] { all_reduce_one(world); });
+  expect_error(ErrorCode::aborted, told + "all_reduce(", [&] { all_reduce_one(world); });
   require(std::chrono::steady_clock::now() - start < kLate, "the abort came late");
   if (aborter.joinable()) aborter.join();
 }

@@ -184,6 +184,9 @@ TEST(Selector, ChoicesBeginWhereSmallerOnesEnd) {
   EXPECT_EQ(16 * kKiB, above(Memory::any, *four.by_size(Collective::all_reduce, 17 * kKiB)));
   auto const& direct = four.by_memory(Collective::all_reduce, 1 << 30, Memory::symmetric);
   EXPECT_EQ(four.rules(Collective::all_reduce).small[1].up_to, above(Memory::symmetric, direct));
+  auto const crowded = Selector::derive(tuning(4, true), 4);
+  EXPECT_EQ(0U, crowded.above(Collective::reduce, Memory::any, *crowded.by_size(Collective::reduce, 1)))
+      << "what is as short and comes later is never taken";
 }
 
 }  // namespace

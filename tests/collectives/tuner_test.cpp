@@ -400,6 +400,30 @@ TEST_F(TuningFile, BadFilesAreWarnedOfOnceAndLeftAlone) {
   }
 }
 
+TEST_F(TuningFile, OneRankReadsIt) {
+  write("a letter to a friend");
+  CommunicatorOptions options;
+  options.config = Config{};
+  options.config->tuning_cache = file.string();
+  auto const exits = run_forked_ranks(
+      2, [](Communicator&) { return 0; }, options);
+  test::expect_all_succeeded(exits);
+  std::string said;
+  for (auto const& exit : exits) said += exit.output;
+  if (::sysconf(_SC_NPROCESSORS_ONLN) >= 2) {
+    EXPECT_NE(std::string::npos, said.find("[warn]")) << said;
+  }
+  EXPECT_EQ(said.find("[warn]"), said.rfind("[warn]")) << said;
+}
+
+TEST_F(TuningFile, NoFileWaitsForAWriter) {
+  std::filesystem::create_directories(file.parent_path());
+  ASSERT_EQ(0, ::mkfifo(file.c_str(), 0600));
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(TuningCache(file.string()).find("one"));
+  EXPECT_NE(std::string::npos, testing::internal::GetCapturedStderr().find("it is no regular file"));
+}
+
 TEST_F(TuningFile, ImpossibleTimesAreNotBelieved) {
   write(R"({"format": "weft tuning 1", "machines": {"one": {"synchronisation_ns": -4, "polls_unfenced": false,
             "streaming_bytes": 0, "private_long": {}}}})");

@@ -256,6 +256,9 @@ TEST(Programs, StepByBytesAndByFactor) {
   auto const by_factor = data_lines(run("all_reduce_perf --ranks 2 -b 8 -e 100 -f 3 -n 1 --rounds 1").output);
   ASSERT_EQ(by_factor.size(), 3U);
   EXPECT_EQ(by_factor[2][0], "72");
+  auto const of_real_numbers = data_lines(run("all_reduce_perf -t 2 -b 0.5K -e 1.1e3 -f 2 -n 1 --rounds 1").output);
+  ASSERT_EQ(of_real_numbers.size(), 2U);
+  EXPECT_EQ(of_real_numbers[0][0], "512");
 }
 
 TEST(Programs, PrintFurtherColumnsWhenAsked) {

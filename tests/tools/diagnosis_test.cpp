@@ -77,6 +77,18 @@ TEST(Diagnosis, RankStuckInAnEarlierCall) {
   EXPECT_EQ(verdict.call, 17U);
 }
 
+TEST(Diagnosis, TheFirstCallMissedIsNamedWhereOthersWentOn) {
+  auto const ahead = [](int rank) {
+    return dump(rank, 3, {finished(16, kBarrier), finished(17, kSum), started(18, kBarrier, 9)});
+  };
+  auto const verdict = only({ahead(0), ahead(1), dump(2, 3, {finished(16, kBarrier, 10)})});
+  expect(
+      verdict, Finding::behind, {2},
+      "rank 2 never reached all_reduce(1024 × f32, sum), call 17; it has made no call since barrier(), call 16 ended "
+      "10.0 s ago; ranks 0 and 1 wait in barrier(), call 18, since 9.0 s");
+  EXPECT_EQ(verdict.call, 17U);
+}
+
 TEST(Diagnosis, RankBusyOutsideOfCommunication) {
   expect(
       only({dump(0, 2, {started(17, kSum, 9)}), dump(1, 2, {finished(16, kBarrier, 10)})}), Finding::behind, {1},

@@ -258,14 +258,25 @@ class Examination {
       if (misses(*one, *behind.front()) && (waiter == nullptr || reached(*one) < reached(*waiter))) waiter = one;
     }
     auto const& call = *frontier(*waiter);
-    auto sentence = fmt::format("{} never reached {}", name_ranks(ranks_of(behind)), name_call(call));
+    // Where others only give and go on, they wait in a later call than the first that was missed.
+    auto const* const first = find_anywhere(least + 1);
+    bool const later = first != nullptr && first->sequence < call.sequence;
+    auto sentence = fmt::format("{} never reached {}", name_ranks(ranks_of(behind)), name_call(later ? *first : call));
     for (auto const* one : behind) {
       auto const who = behind.size() == 1 ? std::string("it") : fmt::format("rank {}", one->rank);
       sentence += fmt::format("; {} {}", who, describe_doing(*one));
     }
-    sentence += "; " + describe_waiters(call.sequence, "it");
-    conclude(Finding::behind, ranks_of(behind), call.sequence, std::move(sentence));
+    sentence += "; " + describe_waiters(call.sequence, later ? call.text : "it");
+    conclude(Finding::behind, ranks_of(behind), later ? first->sequence : call.sequence, std::move(sentence));
     return true;
+  }
+
+  /// What some rank has made as call `sequence`, where a dump still has it.
+  [[nodiscard]] RecordedCall const* find_anywhere(std::uint64_t sequence) const {
+    for (auto const* dump : dumps_) {
+      if (auto const* const call = find_call(*dump, sequence)) return call;
+    }
+    return nullptr;
   }
 
   /// "is in barrier(), call 16, since 12.3 s"

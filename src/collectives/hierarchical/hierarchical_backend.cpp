@@ -187,7 +187,7 @@ void HierarchicalBackend::fail(ErrorCode code, std::string const& reason) noexce
 }
 
 void HierarchicalBackend::abort(std::string const& reason) noexcept {
-  fail(ErrorCode::aborted, reason);
+  fail(ErrorCode::aborted, fmt::format("aborted by rank {}: {}", rank(), reason));
 }
 
 }  // namespace weft::hierarchical

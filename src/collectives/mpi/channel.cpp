@@ -7,6 +7,8 @@
 #include <cstring>
 #include <thread>
 
+#include "core/abort_text.hpp"
+
 namespace weft::mpi {
 namespace {
 
@@ -117,7 +119,7 @@ void Channel::check_announcements(Call const& call) {
 
 void Channel::start(Call const& call, char const* name, std::function<int(MPI_Request&)> const& begin,
                     MPI_Request& request) {
-  throw_if_failed();
+  throw_if_failed(&call);
   try {
     auto const turn = communicator_->session().enter();
     check_mpi(begin(request), name);
@@ -179,7 +181,7 @@ void Channel::look_around(Call const& call, int peer, Clock::duration waited, st
     if (is_long && peer == kEverybody && !failed_.load()) say_waiting(call);
   }
   if (failed_.load() && has_come_after_all(ready)) return;
-  throw_if_failed();
+  throw_if_failed(&call);
   if (!is_long) return;
   auto const absent = find_absent(call, peer);
   if (absent.left) fail_with(ErrorCode::peer_lost, describe_leaver(call, absent.ranks.front(), hosts_));
@@ -339,11 +341,12 @@ void Channel::fail_with(ErrorCode code, std::string const& message) {
   throw Error(code, message);
 }
 
-void Channel::throw_if_failed() {
+void Channel::throw_if_failed(Call const* during) {
   if (!failed_.load()) return;
   std::lock_guard const lock(mutex_);
   tell_failure();
-  throw Error(code_, message_);
+  if (code_ != ErrorCode::aborted || during == nullptr) throw Error(code_, message_);
+  throw Error(code_, interrupting(message_, rank(), describe(*during)));
 }
 
 }  // namespace weft::mpi

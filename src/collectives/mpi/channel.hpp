@@ -78,7 +78,8 @@ class Channel {
 
   /// Decides a failure for all ranks unless one is known. Any thread.
   void fail(ErrorCode code, std::string const& message) noexcept;
-  void throw_if_failed();
+  /// `during`: the call that an abort would interrupt.
+  void throw_if_failed(Call const* during = nullptr);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -166,7 +166,7 @@ std::shared_ptr<void> MpiBackend::allocate(Call const& call) {
 }
 
 void MpiBackend::abort(std::string const& reason) noexcept {
-  channel_.fail(ErrorCode::aborted, reason);
+  channel_.fail(ErrorCode::aborted, fmt::format("aborted by rank {}: {}", rank(), reason));
 }
 
 }  // namespace weft::mpi

@@ -12,6 +12,7 @@
 #include <new>
 
 #include "collectives/shm/doorbell.hpp"
+#include "core/abort_text.hpp"
 #include "core/log.hpp"
 #include "kernels/cpu/short_copy.hpp"
 
@@ -326,8 +327,8 @@ void Channel::examine(Call const& call, int peer, std::function<bool()> const& r
   auto const state = peer_state(peer);
   if (ready()) return;  // whatever it did before it went counts
   if (!is_point_to_point(call.contract.operation)) fail_if_different(peer);
-  auto const reached = lines.calls.load();
-  auto const what = [&] {  // only told where something is wrong: a wait comes by here after every nap
+  auto const what = [&](int of) {  // only told where something is wrong: a wait comes by here after every nap
+    auto const reached = control_->ranks[of].calls.load();
     auto const side = is_point_to_point(call.contract.operation) ? fmt::format("its side of rank {}'s ", name_of(rank_))
                                                                  : std::string();
     return fmt::format("{}{} (it made {} collective call{} on this communicator; rank {} waited)", side, describe(call),
@@ -335,22 +336,31 @@ void Channel::examine(Call const& call, int peer, std::function<bool()> const& r
   };
   if (state == PeerState::died) {
     fail(ErrorCode::peer_lost, fmt::format("rank {} (pid {}) died before completing {}; see its output for the cause{}",
-                                           name_of(peer), lines.pid, what(), where_is(peer)));
+                                           name_of(peer), lines.pid, what(peer), where_is(peer)));
   } else if (state == PeerState::left) {
     fail(ErrorCode::peer_lost,
          fmt::format("rank {} left (its communicator was destroyed) before completing {}; every rank must make the "
                      "same calls{}",
-                     name_of(peer), what(), where_is(peer)));
+                     name_of(peer), what(peer), where_is(peer)));
   } else {
     look_outside(call, peer, ready, deadline);
     if (std::chrono::steady_clock::now() >= deadline) {
+      auto const late = is_point_to_point(call.contract.operation) ? peer : find_latest(peer);
       fail(ErrorCode::timeout,
            fmt::format("rank {} did not complete {} within {} ms; it is stuck, slow or made fewer calls: look there, "
                        "or raise the time limit (WEFT_TIMEOUT or the call's own){}",
-                       name_of(peer), what(), call.timeout.count(), where_is(peer)));
+                       name_of(late), what(late), call.timeout.count(), where_is(late)));
     }
   }
   throw_if_failed(&call);
+}
+
+int Channel::find_latest(int peer) const noexcept {
+  auto const calls_of = [&](int rank) { return control_->ranks[rank].calls.load(std::memory_order_acquire); };
+  for (int other = 0; other < size_; ++other) {
+    if (other != rank_ && calls_of(other) < calls_of(peer)) peer = other;
+  }
+  return peer;
 }
 
 void Channel::look_outside(Call const& call, int peer, std::function<bool()> const& ready,
@@ -390,7 +400,7 @@ void Channel::throw_failure(Call const* during) const {
   auto const code = static_cast<ErrorCode>(failure.code);
   // Other failures' texts name the call that found them out.
   if (code != ErrorCode::aborted || during == nullptr) throw Error(code, failure.message);
-  throw Error(code, fmt::format("{}; rank {} was in {}", failure.message, name_of(rank_), describe(*during)));
+  throw Error(code, interrupting(failure.message, name_of(rank_), describe(*during)));
 }
 
 void Channel::fail(ErrorCode code, std::string const& message) noexcept {

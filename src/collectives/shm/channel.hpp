@@ -197,6 +197,9 @@ class Channel {
   /// Takes over a failure that the surroundings know of.
   void look_outside(Call const& call, int peer, std::function<bool()> const& ready,
                     std::chrono::steady_clock::time_point deadline);
+  /// Who made the fewest calls, `peer` where nobody made fewer: who gives and goes on may wait in a later call for one
+  /// that waits itself.
+  [[nodiscard]] int find_latest(int peer) const noexcept;
   void explain_mismatch();
   void fail_if_different(int peer);
   void report_late_difference() const noexcept;

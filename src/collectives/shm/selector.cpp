@@ -134,8 +134,9 @@ std::string_view to_string(Memory memory) noexcept {
 std::size_t Selector::above(Collective collective, Memory memory, Choice const& choice) const noexcept {
   std::size_t most = 0;
   auto const below = [&](Choices const& choices) {
-    for (auto const& other : choices) {
-      if (other.up_to < choice.up_to) most = std::max(most, other.up_to);
+    for (auto const& other : choices) {  // the first that is long enough is taken
+      if (other.up_to >= choice.up_to) return;
+      most = std::max(most, other.up_to);
     }
   };
   below(rules(collective).in(memory));

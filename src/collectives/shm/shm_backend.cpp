@@ -73,9 +73,9 @@ void tune(Plan& plan, CostModel const& costs, int ranks) {
   plan.selector = tune(derived, costs, StagingRing(nullptr, plan.tuning.ring_bytes).max_block());
 }
 
-/// The plan of rank 0.
+/// The plan of rank 0, who alone `decides`: what it was measured to be. The others see bad settings as it does.
 Plan make_plan(Topology const& topology, CommunicatorOptions const& options, int ranks, CoreShares const& shares,
-               bool reads_peers) {
+               bool reads_peers, bool decides) {
   auto const& config = *options.config;
   auto const make = [&](bool small_staging) {
     auto const cores = static_cast<int>(shares.cpus.size());
@@ -88,7 +88,7 @@ Plan make_plan(Topology const& topology, CommunicatorOptions const& options, int
   plan.tuning = make(options.small_staging);
   plan.selector = Selector::derive(plan.tuning, ranks);
   plan.explains = config.explain;
-  if (!config.tuning_cache || !is_measurable(plan.tuning, ranks)) return plan;
+  if (!decides || !config.tuning_cache || !is_measurable(plan.tuning, ranks)) return plan;
   // Whoever wants little memory goes by what communicators with whole rings have measured, and measures nothing itself.
   auto const known = TuningCache(*config.tuning_cache)
                          .find(describe_machine(topology, make(false), ranks, shares.cpus, shares.distance));
@@ -145,7 +145,7 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, CommunicatorOp
     shares.distance =
         measure_distance(rank, size, [&](std::span<std::byte const> bytes) { return bootstrap.all_gather(bytes); });
   }
-  auto plan = tell_all(bootstrap, make_plan(topology, options, size, shares, all_read)).front();
+  auto plan = tell_all(bootstrap, make_plan(topology, options, size, shares, all_read, rank == 0)).front();
   // A block holds an element of any reduction for every rank.
   auto const least_bytes = std::max<std::size_t>(
       32 * 1024, StagingRing::kBlocks * static_cast<std::size_t>(size + 1) * Reduction::kMaxElementBytes);
@@ -221,7 +221,8 @@ void ShmBackend::explain(Call const& call, Collective collective, Memory memory,
     auto const limited = choice.up_to != Choice::kUnlimited;
     auto const sizes = describe_bytes(above == 0 ? 0 : above + 1, limited ? std::optional(choice.up_to) : std::nullopt);
     auto const chunks = choice.chunk_bytes > 0 ? fmt::format(", chunks of {}", describe_bytes(choice.chunk_bytes)) : "";
-    return fmt::format("{}{}; {}", sizes, chunks, describe(costs_, collective, bytes, memory));
+    // Predictions for a limit say why it is there, those for much less nothing: they are lines through longer calls.
+    return fmt::format("{}{}; {}", sizes, chunks, describe(costs_, collective, limited ? choice.up_to : bytes, memory));
   });
 }
 

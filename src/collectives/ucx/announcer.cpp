@@ -90,7 +90,7 @@ void Announcer::swap(Purpose const& purpose, int distance, std::size_t gives) {
   auto const n = channel_.size();
   auto const from = (channel_.rank() + distance) % n;
   auto const to = (channel_.rank() - distance + n) % n;
-  channel_.throw_if_failed();
+  channel_.throw_if_failed(&purpose);
   pair.worker.start_send(pair.outgoing, to, {Tag::Kind::announcement, channel_.rank()},
                          {outgoing_.data(), sizeof(Header) + gives});
   pair.worker.start_recv(pair.incoming, from, {Tag::Kind::announcement, from}, {incoming_.data(), capacity_});

@@ -105,7 +105,7 @@ void UcxBackend::leave_behind(std::shared_ptr<Leftover> leftover) {
 
 void UcxBackend::run(Call const& call) {
   auto const purpose = purpose_of(call);
-  channel_.enter(call.sequence);
+  channel_.enter(purpose);
   try {
     run_checked(call, purpose);
   } catch (std::bad_alloc const&) {  // the others wait for this rank
@@ -116,8 +116,13 @@ void UcxBackend::run(Call const& call) {
 }
 
 void UcxBackend::barrier(Call const& call) {  // which may announce another operation, of a hierarchy
-  channel_.enter(call.sequence);
-  announcer_.announce(purpose_of(call), call);
+  auto const purpose = purpose_of(call);
+  channel_.enter(purpose);
+  announcer_.announce(purpose, call);
+}
+
+void UcxBackend::abort(std::string const& reason) noexcept {
+  channel_.fail(ErrorCode::aborted, fmt::format("aborted by rank {}: {}", rank(), reason));
 }
 
 Transport& UcxBackend::within(Call const& call) {
@@ -228,7 +233,7 @@ void UcxBackend::merged(MergedCall const& calls) {
 
 std::shared_ptr<void> UcxBackend::allocate(Call const& call) {
   auto const purpose = purpose_of(call);
-  channel_.enter(call.sequence);
+  channel_.enter(purpose);
   Buffer memory;
   Answer mine;
   mine.wants_window = rma_;

@@ -76,7 +76,7 @@ class UcxBackend final : public Backend {
   void throw_if_failed() override;
   [[nodiscard]] PeerState peer_state(int rank) override;
   std::shared_ptr<void> allocate(Call const& call) override;
-  void abort(std::string const& reason) noexcept override { channel_.fail(ErrorCode::aborted, reason); }
+  void abort(std::string const& reason) noexcept override;
   void fail(ErrorCode code, std::string const& reason) noexcept override { channel_.fail(code, reason); }
 
   /// For setting up what works beside this; between calls.

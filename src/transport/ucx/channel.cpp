@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "core/abort_text.hpp"
+
 namespace weft::ucx {
 namespace {
 
@@ -80,12 +82,12 @@ void Channel::connect(Purpose const& purpose) {
   }
 }
 
-void Channel::enter(std::uint64_t sequence) {
-  latest_.store(sequence);
+void Channel::enter(Purpose const& purpose) {
+  latest_.store(purpose.sequence);
   auto const now = Clock::now().time_since_epoch();
   auto const since = now - Clock::duration(entered_at_.exchange(now.count()));
   if (since > kJustListened) listen();
-  throw_if_failed();
+  throw_if_failed(&purpose);
 }
 
 void Channel::listen() {
@@ -105,7 +107,7 @@ void Channel::await(Purpose const& purpose, std::function<bool()> const& ready, 
     worker_.progress();
     auto const seen = worker_.events();
     if (ready()) return;
-    if (has_failed()) throw_if_failed();
+    if (has_failed()) throw_if_failed(&purpose);
     if (progress_) progress_();
     auto const waited = Clock::now() - start;
     if (waited < patience && yielder_.yield()) {
@@ -122,7 +124,7 @@ void Channel::look_around(Purpose purpose, std::function<bool()> const& ready, i
                           std::chrono::nanoseconds waited) {
   purpose.sequence = latest_.load();
   listen();
-  throw_if_failed();
+  throw_if_failed(&purpose);
   examine(purpose, ready, peer, waited);
 }
 
@@ -131,7 +133,7 @@ void Channel::examine(Purpose const& purpose, std::function<bool()> const& ready
   if (worker_.first_broken() >= 0) {
     worker_.progress();
     if (ready()) return;
-    throw_if_failed();
+    throw_if_failed(&purpose);
     look_for_the_lost(purpose, peer);
   }
   auto const limit = Clock::duration(purpose.timeout);
@@ -165,18 +167,18 @@ void Channel::look_for_the_lost(Purpose const& purpose, int peer) {
 
 /// Ranks that have heard of a failure close their connections to those that they owe something, which may not have
 /// heard of it yet: what broke a connection is most often on its way.
-void Channel::hear_out(int peer) {
+void Channel::hear_out(Purpose const& purpose, int peer) {
   auto const deadline = Clock::now() + kHearOut;
   while (Clock::now() < deadline && !has_left(peer)) {
     auto const seen = worker_.events();
-    throw_if_failed();
+    throw_if_failed(&purpose);
     if (!worker_.progress()) worker_.sleep(seen, std::chrono::milliseconds(10));
   }
-  throw_if_failed();
+  throw_if_failed(&purpose);
 }
 
 void Channel::lose(Purpose const& purpose, int peer) {
-  if (!has_left(peer)) hear_out(peer);
+  if (!has_left(peer)) hear_out(purpose, peer);
   if (has_left(peer)) {
     fail_with(
         ErrorCode::peer_lost,
@@ -202,7 +204,7 @@ bool Channel::wait(Purpose const& purpose, Pending const& operation) {
 bool Channel::check(Purpose const& purpose, Pending const& operation) {
   if (operation.status() == UCS_OK) return true;
   if (operation.status() == UCS_ERR_MESSAGE_TRUNCATED) return false;
-  throw_if_failed();
+  throw_if_failed(&purpose);
   lose(purpose, operation.peer());
 }
 
@@ -330,10 +332,11 @@ void Channel::fail_with(ErrorCode code, std::string const& message) {
   throw Error(code, message);
 }
 
-void Channel::throw_if_failed() {
+void Channel::throw_if_failed(Purpose const* during) {
   if (!has_failed()) return;
   std::lock_guard const lock(mutex_);
-  throw Error(code_, message_);
+  if (code_ != ErrorCode::aborted || during == nullptr) throw Error(code_, message_);
+  throw Error(code_, interrupting(message_, rank_, during->describe()));
 }
 
 }  // namespace weft::ucx

@@ -56,9 +56,9 @@ class Channel {
 
   /// Collective, before anything else: connects all ranks, unless they are many, who connect where they talk.
   void connect(Purpose const& purpose);
-  /// This rank now makes collective call `sequence`. @throws the failure that has come, if any; one that came while
-  /// calls follow each other at once, at the latest where the call waits.
-  void enter(std::uint64_t sequence);
+  /// This rank now makes the collective call that `purpose` is of. @throws the failure that has come, if any; one that
+  /// came while calls follow each other at once, at the latest where the call waits.
+  void enter(Purpose const& purpose);
   /// Looks for what others have told. Any thread.
   void listen();
 
@@ -89,7 +89,8 @@ class Channel {
   /// Decides a failure for all ranks unless one is known.
   void fail(ErrorCode code, std::string const& message) noexcept;
   [[noreturn]] void fail_with(ErrorCode code, std::string const& message);
-  void throw_if_failed();
+  /// `during`: what an abort would interrupt.
+  void throw_if_failed(Purpose const* during = nullptr);
   [[nodiscard]] bool has_failed() const noexcept { return failed_.load(std::memory_order_acquire); }
 
  private:
@@ -131,7 +132,7 @@ class Channel {
   /// Whom all wait for in the end, as far as they have told: who has not told lately that it waits itself.
   [[nodiscard]] int find_culprit(Purpose const& purpose, int peer);
   [[noreturn]] void lose(Purpose const& purpose, int peer);
-  void hear_out(int peer);
+  void hear_out(Purpose const& purpose, int peer);
 
   int rank_;
   int size_;

@@ -32,7 +32,7 @@ void UcxTransport::free_slot(std::size_t index) noexcept {
 
 Transport::Request UcxTransport::start_send(int to, std::span<std::byte const> bytes) {
   check_peer(to);
-  channel_.throw_if_failed();
+  channel_.throw_if_failed(&purpose_);
   auto const index = take_slot();
   auto& slot = slots_[index];
   slot.receives = false;
@@ -42,7 +42,7 @@ Transport::Request UcxTransport::start_send(int to, std::span<std::byte const> b
 
 Transport::Request UcxTransport::start_recv(int from, std::span<std::byte> bytes) {
   check_peer(from);
-  channel_.throw_if_failed();
+  channel_.throw_if_failed(&purpose_);
   auto const index = take_slot();
   auto& slot = slots_[index];
   slot.receives = true;
@@ -62,7 +62,7 @@ void UcxTransport::wait(Request& request) {
   auto const index = static_cast<std::size_t>(request) - 1;
   request = Request::none;
   auto& slot = slots_[index];
-  if (!slot.used) return channel_.throw_if_failed();  // void
+  if (!slot.used) return channel_.throw_if_failed(&purpose_);  // void
   try {
     check(slot, channel_.wait(purpose_, slot.operation));
   } catch (Error const&) {
