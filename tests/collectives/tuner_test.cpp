@@ -1,27 +1,22 @@
-// Costs become limits, are measured, kept in a file, and never in the way.
-#include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <unistd.h>
+// Measured costs become limits of sizes.
+#include "collectives/shm/tuner.hpp"
 
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <regex>
-#include <sstream>
+#include <gtest/gtest.h>
+
+#include <cstddef>
 #include <string>
+#include <utility>
 
 #include "collectives/shm/cost_model.hpp"
-#include "collectives/shm/distance.hpp"
-#include "collectives/shm/tuner.hpp"
-#include "collectives/shm/tuning_cache.hpp"
-#include "harness/ranks.hpp"
+#include "cost_models.hpp"
 
 namespace weft::shm {
 namespace {
 
-using test::run_forked_ranks;
+using test::cost;
+using test::kKiB;
+using test::model;
 
-constexpr std::size_t kKiB = 1024;
 constexpr std::size_t kLargestBlock = 400 * kKiB;
 
 Tuning tuning(int ranks) {
@@ -30,21 +25,6 @@ Tuning tuning(int ranks) {
   topology.l3_bytes = 32 * 1024 * kKiB;
   topology.cores = 8;
   return make_tuning(topology, Config{}, ranks, 8, false);
-}
-
-/// Call and loop alike: `fixed` ns and `slope` ns a KiB.
-Cost cost(double fixed, double slope) {
-  Line const line{fixed, slope / 1024};
-  return {line, line};
-}
-
-/// Two ranks: swapped costs 100 ns a KiB, direct `fixed` and 50 ns a KiB; so they meet at fixed / 50 KiB.
-CostModel model(double fixed) {
-  CostModel model;
-  model.synchronisation_ns = 100;
-  model.of(Collective::all_reduce, Algorithm::swapped) = cost(1, 100);
-  model.of(Collective::all_reduce, Algorithm::direct) = cost(fixed, 50);
-  return model;
 }
 
 std::size_t all_reduce_limit(CostModel const& model) {
@@ -287,228 +267,6 @@ TEST(CostModel, WhatWasMeasuredCloserIsNotOverruledByLongCalls) {
   auto const rules = tune(Selector::derive(tuning(2), 2), costs, kLargestBlock).rules(Collective::all_reduce);
   EXPECT_EQ(64 * kKiB, rules.small[0].up_to);
   EXPECT_EQ(Algorithm::direct, rules.symmetric[0].algorithm);
-}
-
-TEST(Distance, IsAPowerOfFour) {
-  EXPECT_EQ(64U, distance_class(0));
-  EXPECT_EQ(64U, distance_class(64));
-  EXPECT_EQ(256U, distance_class(64.1));
-  EXPECT_EQ(1024U, distance_class(700));
-  EXPECT_EQ(4096U, distance_class(1025));
-}
-
-TEST(Distance, RankZeroMeasuresItAndNobodyWaitsForLong) {
-  for (int const ranks : {2, 3, 5}) {
-    test::expect_all_succeeded(test::run_forked_bootstraps(ranks, [](std::shared_ptr<Bootstrap> const& bootstrap) {
-      Exchange const exchange = [&](std::span<std::byte const> bytes) { return bootstrap->all_gather(bytes); };
-      auto const distance = measure_distance(bootstrap->rank(), bootstrap->size(), exchange);
-      // 0 where ranks take turns on a core
-      auto const is_class = distance == 0 || (distance >= 64 && (distance & (distance - 1)) == 0);
-      return bootstrap->rank() == 0 ? (is_class ? 0 : 1) : (distance == 0 ? 0 : 2);
-    }));
-  }
-}
-
-TEST(Distance, ARankThatDoesNotAnswerIsNotWaitedFor) {
-  test::expect_all_succeeded(test::run_forked_bootstraps(2, [](std::shared_ptr<Bootstrap> const& bootstrap) {
-    Exchange const exchange = [&](std::span<std::byte const> bytes) { return bootstrap->all_gather(bytes); };
-    if (bootstrap->rank() == 0) return measure_distance(0, 2, exchange) == 0 ? 0 : 1;
-    auto const segment = create_segment(1, 2, 2 * distance_bytes(), distance_bytes(), exchange);
-    return segment != nullptr ? 0 : 2;
-  }));
-}
-
-struct TuningFile : testing::Test {
-  // One for each test: the process remembers files.
-  std::filesystem::path folder =
-      std::filesystem::temp_directory_path() /
-      ("weft_" + std::to_string(::getpid()) + testing::UnitTest::GetInstance()->current_test_info()->name());
-  std::filesystem::path file = folder / "deeper" / "tuning.json";
-
-  void SetUp() override { std::filesystem::create_directories(folder); }
-  void TearDown() override { std::filesystem::remove_all(folder); }
-
-  [[nodiscard]] std::string content() const {
-    std::ostringstream text;
-    text << std::ifstream(file).rdbuf();
-    return text.str();
-  }
-  void write(std::string const& text) const {
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
-  }
-  /// What was measured for one distance holds for every one: a virtual machine's cores may move between two runs.
-  void know_all_distances() const {
-    auto stored = nlohmann::json::parse(content());
-    auto const machines = stored.at("machines");
-    for (auto const& [name, costs] : machines.items()) {
-      for (auto const* distance : {"0", "64", "256", "1024", "4096"})
-        stored["machines"][std::regex_replace(name, std::regex("within [0-9]+ ns"),
-                                              std::string("within ") + distance + " ns")] = costs;
-    }
-    write(stored.dump());
-  }
-  /// Where find() looks without what this process remembers.
-  [[nodiscard]] std::string renamed() const {
-    auto other = file.string() + ".renamed";
-    std::filesystem::copy(file, other, std::filesystem::copy_options::overwrite_existing);
-    return other;
-  }
-};
-
-TEST_F(TuningFile, RemembersMachines) {
-  TuningCache const cache(file.string());
-  EXPECT_FALSE(cache.find("one"));
-  cache.add("one", model(700));
-  auto second = model(900);
-  second.polls_at_once = true;
-  second.streaming_bytes = 4096 * kKiB;
-  second.of(Collective::pull, Algorithm::fetched, Place::private_long) = cost(0, 30);
-  cache.add("two", second);
-  TuningCache const later(renamed());
-  for (auto const& [machine, fixed] : {std::pair{"one", 700.0}, std::pair{"two", 900.0}}) {
-    auto const found = later.find(machine);
-    ASSERT_TRUE(found) << machine;
-    EXPECT_EQ(100, found->synchronisation_ns);
-    auto const is_two = std::string(machine) == "two";
-    EXPECT_EQ(is_two, found->polls_at_once);
-    EXPECT_EQ(is_two ? 4096 * kKiB : 0, found->streaming_bytes);
-    EXPECT_EQ(is_two, found->of(Collective::pull, Algorithm::fetched, Place::private_long).is_known());
-    EXPECT_FALSE(found->of(Collective::pull, Algorithm::fetched, Place::symmetric_long).is_known());
-    EXPECT_EQ(fixed, found->of(Collective::all_reduce, Algorithm::direct).loop.fixed_ns);
-    EXPECT_FALSE(found->of(Collective::scan, Algorithm::staged).is_known());
-  }
-  EXPECT_FALSE(later.find("three"));
-}
-
-TEST_F(TuningFile, BadFilesAreWarnedOfOnceAndLeftAlone) {
-  for (std::string const text : {"", "{", "[1, 2]", "{\"format\": \"something else\"}", "a letter to a friend"}) {
-    write(text);
-    auto const place = renamed();
-    testing::internal::CaptureStderr();
-    TuningCache const cache(place);
-    EXPECT_FALSE(cache.find("one"));
-    EXPECT_FALSE(cache.find("one"));
-    cache.add("one", model(700));
-    auto const warnings = testing::internal::GetCapturedStderr();
-    EXPECT_EQ(0U, warnings.find("weft: [warn] tuning cache " + place)) << text << warnings;
-    EXPECT_EQ(warnings.find('\n'), warnings.rfind('\n')) << text << warnings;
-    EXPECT_EQ(text, (std::ostringstream() << std::ifstream(place).rdbuf()).str().substr(0, text.size()));
-    EXPECT_TRUE(cache.find("one")) << "the process remembers";
-    std::filesystem::remove(place);
-    file = file.parent_path() / (file.filename().string() + "x");  // warned of once per file
-  }
-}
-
-TEST_F(TuningFile, OneRankReadsIt) {
-  write("a letter to a friend");
-  CommunicatorOptions options;
-  options.config = Config{};
-  options.config->tuning_cache = file.string();
-  auto const exits = run_forked_ranks(
-      2, [](Communicator&) { return 0; }, options);
-  test::expect_all_succeeded(exits);
-  std::string said;
-  for (auto const& exit : exits) said += exit.output;
-  if (::sysconf(_SC_NPROCESSORS_ONLN) >= 2) {
-    EXPECT_NE(std::string::npos, said.find("[warn]")) << said;
-  }
-  EXPECT_EQ(said.find("[warn]"), said.rfind("[warn]")) << said;
-}
-
-TEST_F(TuningFile, NoFileWaitsForAWriter) {
-  std::filesystem::create_directories(file.parent_path());
-  ASSERT_EQ(0, ::mkfifo(file.c_str(), 0600));
-  testing::internal::CaptureStderr();
-  EXPECT_FALSE(TuningCache(file.string()).find("one"));
-  EXPECT_NE(std::string::npos, testing::internal::GetCapturedStderr().find("it is no regular file"));
-}
-
-TEST_F(TuningFile, ImpossibleTimesAreNotBelieved) {
-  write(R"({"format": "weft tuning 1", "machines": {"one": {"synchronisation_ns": -4, "polls_unfenced": false,
-            "streaming_bytes": 0, "private_long": {}}}})");
-  testing::internal::CaptureStderr();
-  EXPECT_FALSE(TuningCache(file.string()).find("one"));
-  EXPECT_NE(std::string::npos, testing::internal::GetCapturedStderr().find("impossible times"));
-}
-
-// A file of a time when less was measured is no damaged one.
-TEST_F(TuningFile, MachinesOfWhichLessIsKnownAreMeasuredAgain) {
-  write(R"({"format": "weft tuning 1", "machines": {"one": {"synchronisation_ns": 100, "polls_unfenced": true,
-            "streaming_bytes": 0, "private": {}}}})");
-  testing::internal::CaptureStderr();
-  TuningCache const cache(file.string());
-  EXPECT_FALSE(cache.find("one"));
-  cache.add("one", model(700));
-  EXPECT_TRUE(TuningCache(renamed()).find("one"));
-  EXPECT_EQ("", testing::internal::GetCapturedStderr());
-}
-
-TEST_F(TuningFile, ACommunicatorMeasuresOnceAndAllRanksAgree) {
-  CommunicatorOptions options;
-  options.config = Config{};
-  options.config->tuning_cache = file.string();
-  options.config->explain = true;
-  auto const body = [](Communicator& world) {
-    std::vector<float> data(3000, 1);
-    world.all_reduce(std::span<float const>(data), std::span(data), ReduceOp::sum);
-    auto again = world.duplicate(world.options());
-    again.all_reduce(std::span<float const>(data), std::span(data), ReduceOp::sum);
-    for (float const value : data) {
-      if (value != static_cast<float>(world.size() * world.size())) return 1;
-    }
-    return 0;
-  };
-  test::expect_all_succeeded(run_forked_ranks(2, body, options));
-  if (::sysconf(_SC_NPROCESSORS_ONLN) >= 2 && !content().empty()) {  // busy machines give up
-    know_all_distances();
-    auto const measured = content();
-    auto const exits = run_forked_ranks(2, body, options);
-    test::expect_all_succeeded(exits);
-    EXPECT_NE(std::string::npos, exits[0].output.find("predicted for ")) << exits[0].output;
-    EXPECT_EQ(measured, content()) << "measured again";
-  }
-  test::expect_all_succeeded(run_forked_ranks(5, body, options));
-}
-
-// Its costs are those of a communicator with a whole ring, whose experiments would take the memory that it does not.
-TEST_F(TuningFile, SmallStagingUsesWhatIsKnownAndMeasuresNothing) {
-  CommunicatorOptions options;
-  options.config = Config{};
-  options.config->tuning_cache = file.string();
-  options.config->explain = true;
-  options.small_staging = true;
-  auto const body = [](Communicator& world) {
-    std::vector<float> data(3000, 1);
-    world.all_reduce(std::span<float const>(data), std::span(data), ReduceOp::sum);
-    return data.back() == static_cast<float>(world.size()) ? 0 : 1;
-  };
-  test::expect_all_succeeded(run_forked_ranks(2, body, options));
-  EXPECT_FALSE(std::filesystem::exists(file));
-  options.small_staging = false;
-  test::expect_all_succeeded(run_forked_ranks(2, body, options));
-  if (::sysconf(_SC_NPROCESSORS_ONLN) < 2 || content().empty()) return;  // busy machines give up
-  know_all_distances();
-  auto const measured = content();
-  options.small_staging = true;
-  auto const exits = run_forked_ranks(2, body, options);
-  test::expect_all_succeeded(exits);
-  EXPECT_NE(std::string::npos, exits[0].output.find("predicted for ")) << exits[0].output;
-  EXPECT_EQ(measured, content());
-}
-
-TEST_F(TuningFile, NothingIsWrittenUnlessAskedFor) {
-  ASSERT_EQ(0, setenv("XDG_CACHE_HOME", folder.c_str(), 1));
-  test::expect_all_succeeded(run_forked_ranks(2, [](Communicator&) { return 0; }, {.config = Config{}}));
-  EXPECT_TRUE(std::filesystem::is_empty(folder));
-}
-
-TEST_F(TuningFile, AFolderThatCannotBeWrittenIsNoFailure) {
-  CommunicatorOptions options;
-  options.config = Config{};
-  options.config->tuning_cache = "/proc/nowhere/tuning.json";
-  test::expect_all_succeeded(run_forked_ranks(
-      2, [](Communicator&) { return 0; }, options));
 }
 
 }  // namespace
