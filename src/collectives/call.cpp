@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "collectives/user_names.hpp"
+
 namespace weft {
 
 std::string_view to_string(Operation operation) noexcept {
@@ -32,10 +34,8 @@ std::string_view to_string(Operation operation) noexcept {
 
 namespace {
 
-/// "sum"; user functions are told apart by their fingerprints.
 std::string name_reduction(Contract const& contract) {
-  auto const name = to_string(contract.reduce);
-  return contract.reduce == ReduceOp::user ? fmt::format("{} {:02x}", name, contract.variant) : std::string(name);
+  return contract.reduce == ReduceOp::user ? describe_user(contract.variant) : std::string(to_string(contract.reduce));
 }
 
 /// "1024 × f32", with what reductions and roots add to it

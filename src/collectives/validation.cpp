@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "collectives/user_names.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -46,7 +47,9 @@ std::uint8_t variant(Reduction const& how) {
   if (how.op() != ReduceOp::user) return 0;
   std::uint64_t hash = 0xcbf29ce484222325U ^ how.function().element_bytes;
   for (char const c : how.name()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x9e3779b97f4a7c15U;
-  return static_cast<std::uint8_t>((hash * 0x9e3779b97f4a7c15U) >> 56U);
+  auto const fingerprint = static_cast<std::uint8_t>((hash * 0x9e3779b97f4a7c15U) >> 56U);
+  remember_user_name(fingerprint, how.name(), how.function().element_bytes);
+  return fingerprint;
 }
 
 std::string supported_ops(DataType dtype) {

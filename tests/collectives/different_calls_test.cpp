@@ -176,6 +176,24 @@ TEST(DifferentCalls, OtherPartsAndFunctions) {
   });
 }
 
+TEST(DifferentCalls, UserFunctionsAreNamed) {
+  run_thread_ranks(2, [](Communicator& world) {
+    float value = 1;
+    BufferView const buffer{&value, 1, DataType::f32};
+    auto const nothing = [](void*, void const*, std::size_t, void*) {};
+    auto const how = world.rank() == 0 ? Reduction::user(nothing, nullptr, 0, "argmax")
+                                       : Reduction::user(nothing, nullptr, 4, "Welford");
+    try {
+      world.all_reduce(buffer, buffer, how);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (Error const& error) {
+      std::string const what = error.what();
+      for (auto const* word : {": argmax)", ": Welford of 4-byte elements)"})
+        EXPECT_NE(std::string::npos, what.find(word)) << what;
+    }
+  });
+}
+
 TEST(DifferentCalls, AnotherOrder) {
   run_thread_ranks(kBadCallRanks, [](Communicator& world) {
     Differences differences(world);
