@@ -6,11 +6,12 @@ and a picture.
 
 Every library is timed by the same code on the same cores (perf/peers/loop.cpp): all input written before a call, all
 output read after it. A round starts every library once, in an order that changes from round to round. Each size has
-canaries around it: a memcpy, a barrier of flags, and additions. A memcpy that takes 1.3 times the median of those of its size is a
-disturbance. Barriers tell how far apart the cores lie, which changes while a virtual machine runs: the shortest one at
+canaries around it: a memcpy, a barrier of flags, and additions. A memcpy that takes 1.3 times what a third of those of
+its size take at most is a disturbance. Barriers tell how far apart the cores lie, which changes while a virtual machine runs: the shortest one at
 which a third of the figures were measured is the one that counts, within 1.3 times. So it is with additions, which take
 longer where a core does others' work as well. From the second round on launches wait for both (WEFT_PERF_BARRIER_US,
-WEFT_PERF_WORK_US), and rounds go on, up to four times as many, until all libraries and sizes were met twice there. With
+WEFT_PERF_WORK_US). After --rounds rounds, up to six times as many follow of those libraries and sizes that were not met
+twice there. With
 more ranks than cores barriers and work tell how ranks take turns, and only disturbances are left out. The
 best of what counts is the library's figure, the shortest loop with calls less the shortest without; sizes of a library
 that never counted are marked with * and judged by the round that comes nearest. Sizes too small for an element of each
@@ -31,7 +32,7 @@ import sys
 from peers.catalogue import CATALOGUE, ROOT, Setup, Unavailable, crowded
 
 DISTURBED = 1.3
-MOST_ROUNDS = 4  # times as many as asked for
+MOST_ROUNDS = 7  # times as many as asked for
 WANTED = 2  # figures of each library and size that count
 COMMON = 1 / 3  # of the figures so far: under conditions that are worth waiting for
 CONDITIONS = ("barrier", "work")  # canaries that are to be alike
@@ -127,13 +128,17 @@ def measure(libraries, op, ranks, options):
     sizes, lines, alive = sizes_of(options), [], list(libraries)
     forget_wishes()
     for turn in range(MOST_ROUNDS * options.rounds):
-        if turn >= options.rounds and is_enough(lines, alive):
+        missing = lacking(lines, alive) if turn >= options.rounds else {library.name: sizes for library in alive}
+        if not missing:
             break
         if lines and not crowded(ranks):
             os.environ.update({WISHES[name]: f"{us:.4f}" for name, us in common(lines).items()})
-        for library in alive[turn % len(alive):] + alive[:turn % len(alive)] if alive else []:
+        for library in alive[turn % len(alive):] + alive[:turn % len(alive)]:
+            if library.name not in missing:
+                continue
             try:
-                lines += [{**line, "round": turn} for line in measure_once(library, op, ranks, options, sizes)]
+                lines += [{**line, "round": turn}
+                          for line in measure_once(library, op, ranks, options, reaching(sizes, missing[library.name]))]
             except Unavailable as reason:
                 print(f"# {op}, {ranks} ranks: {library.name} left out: {reason}", flush=True)
                 alive = [other for other in alive if other is not library]
@@ -169,11 +174,12 @@ def common(lines):
 
 
 def usual_copies(lines):
-    """bytes → the median of the copies around that size: what a size leaves in the caches is part of it."""
+    """bytes → what the share COMMON of the copies around that size take at most: what a size leaves in the caches is part of
+    it."""
     copies = {}
     for line in lines:
         copies.setdefault(line["bytes"], []).append(line["canary_copy_us"])
-    return {size: statistics.median_low(of) for size, of in copies.items()}
+    return {size: sorted(of)[int(COMMON * (len(of) - 1))] for size, of in copies.items()}
 
 
 def counting(lines):
@@ -183,21 +189,21 @@ def counting(lines):
             if line["canary_copy_us"] <= DISTURBED * copies[line["bytes"]] and distance(line, conditions) <= DISTURBED]
 
 
-def is_enough(lines, libraries):
-    """Whether every library was met WANTED times at every size that it has."""
-    if not lines:
-        return True
+def lacking(lines, libraries):
+    """library → the sizes, of those that it has, at which it was met less than WANTED times; without those that lack none."""
+    counts = {(line["library"], line["bytes"]): 0 for line in lines}
+    for line in counting(lines) if lines else []:
+        counts[line["library"], line["bytes"]] += 1
+    result = {}
+    for (name, size), times in sorted(counts.items()):
+        if times < WANTED and name in {library.name for library in libraries}:
+            result.setdefault(name, []).append(size)
+    return result
 
-    def times(of):
-        result = {}
-        for line in of:
-            key = line["library"], line["bytes"]
-            result[key] = result.get(key, 0) + 1
-        return result
 
-    counts = times(counting(lines))
-    alive = {library.name for library in libraries}
-    return all(counts.get(key, 0) >= WANTED for key in times(lines) if key[0] in alive)
+def reaching(sizes, some):
+    """The part of a series of sizes that some of them reach over: the programs take such series."""
+    return [size for size in sizes if min(some) <= size <= max(some)]
 
 
 def undisturbed(lines):

@@ -216,13 +216,34 @@ class Compare(unittest.TestCase):
                  peer_line("y", 8, 4.0, **barriers(0.3, 0.3))]
         self.assertEqual([row["time_us"] for row in compare.summary(lines)], [3.0, 4.0])
 
-    def test_rounds_are_enough_when_every_library_counted_twice_at_every_size(self):
+    def test_sizes_are_lacking_until_a_library_was_met_there_twice(self):
         libraries = [type("Library", (), {"name": name}) for name in ("x", "y")]
         lines = [peer_line(name, size, 1.0) for name in ("x", "y") for size in (8, 32)]
-        self.assertFalse(compare.is_enough(lines, libraries))
-        self.assertTrue(compare.is_enough(2 * lines, libraries))
+        self.assertEqual(compare.lacking([], libraries), {})
+        self.assertEqual(compare.lacking(lines, libraries), {"x": [8, 32], "y": [8, 32]})
+        self.assertEqual(compare.lacking(lines, libraries[:1]), {"x": [8, 32]})
+        self.assertEqual(compare.lacking(2 * lines, libraries), {})
         far = [{**lines[0], **barriers(0.3, 0.3)}]
-        self.assertFalse(compare.is_enough(lines + lines[1:] + far, libraries))
+        self.assertEqual(compare.lacking(lines + lines[1:] + far, libraries), {"x": [8]})
+
+    def test_rounds_beyond_those_asked_for_measure_what_is_lacking(self):
+        seen = []
+
+        class Fake:
+            def __init__(self, name):
+                self.name = name
+
+            def launch(self, op, ranks, iterations, rounds, sizes):
+                seen.append((self.name, sizes))
+                moved = self.name == "x" and len(seen) < 8  # at 32 and 128 bytes
+                lines = [peer_line("", size, 1.0, **(barriers(0.3, 0.3) if moved and 8 < size < 512 else {})) for size in sizes]
+                return ["printf", "%s", "\n".join(map(json.dumps, lines))], dict(os.environ)
+
+        options = type("Options", (), {"rounds": 2, "iters": 1, "minbytes": 8, "maxbytes": 512, "stepfactor": 4, "timeout": 60})
+        compare.measure([Fake("x"), Fake("y")], "all_reduce", 2, options)
+        sizes = [8, 32, 128, 512]
+        self.assertEqual(seen[:4], [("x", sizes), ("y", sizes), ("y", sizes), ("x", sizes)])
+        self.assertEqual(seen[4:], 5 * [("x", [32, 128])], "three disturbed, two that count")
 
     def test_where_ranks_take_turns_barriers_tell_no_distance(self):
         crowd = {"ranks": 4}
@@ -231,8 +252,8 @@ class Compare(unittest.TestCase):
         rows = compare.summary(lines)
         self.assertEqual([(row["time_us"], row["counted"]) for row in rows], [(1.0, True), (7.0, True), (5.0, False)])
         library = type("Library", (), {"name": "x"})
-        self.assertTrue(compare.is_enough(lines[:2], [library]))
-        self.assertFalse(compare.is_enough(lines, [library]), "32 bytes were only met disturbed")
+        self.assertEqual(compare.lacking(lines[:2], [library]), {})
+        self.assertEqual(compare.lacking(lines, [library]), {"x": [32]}, "32 bytes were only met disturbed")
 
     def test_sizes_without_an_element_for_each_rank_are_left_out(self):
         text = "\n".join(json.dumps(peer_line("", size, 1.0)) for size in (0, 32))
