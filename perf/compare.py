@@ -10,9 +10,8 @@ canaries around it: a memcpy, a barrier of flags, and additions. A memcpy that t
 its size take at most is a disturbance. Barriers tell how far apart the cores lie, which changes while a virtual machine runs: the shortest one at
 which a third of the figures were measured is the one that counts, within 1.3 times. So it is with additions, which take
 longer where a core does others' work as well. From the second round on launches wait for both (WEFT_PERF_BARRIER_US,
-WEFT_PERF_WORK_US). After --rounds rounds, up to six times as many follow of those libraries and sizes that were not met
-twice there. With
-more ranks than cores barriers and work tell how ranks take turns, and only disturbances are left out. The
+WEFT_PERF_WORK_US). After --rounds rounds others follow, for up to --patience seconds, of the libraries and sizes that
+were not met twice there. With more ranks than cores barriers and work tell how ranks take turns, and only disturbances are left out. The
 best of what counts is the library's figure, the shortest loop with calls less the shortest without; sizes of a library
 that never counted are marked with * and judged by the round that comes nearest. Sizes too small for an element of each
 rank's part are left out.
@@ -22,17 +21,18 @@ divide the work or run ahead can be faster than that.
 Exit code: 0; 1 when a bar is missed; 2 when nothing could be measured.
 """
 import argparse
+import itertools
 import json
 import math
 import os
 import statistics
 import subprocess
 import sys
+import time
 
 from peers.catalogue import CATALOGUE, ROOT, Setup, Unavailable, crowded
 
 DISTURBED = 1.3
-MOST_ROUNDS = 7  # times as many as asked for
 WANTED = 2  # figures of each library and size that count
 COMMON = 1 / 3  # of the figures so far: under conditions that are worth waiting for
 CONDITIONS = ("barrier", "work")  # canaries that are to be alike
@@ -56,6 +56,8 @@ def arguments():
     parser.add_argument("-f", "--stepfactor", type=int, default=4)
     parser.add_argument("-n", "--iters", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--patience", type=float, default=240, metavar="SECONDS",
+                        help="for more rounds, of each operation, where figures were disturbed (default: %(default)s)")
     parser.add_argument("--build", default=os.path.join(ROOT, "build/release"), help="build folder with the programs")
     parser.add_argument("--folder", default=os.path.join(ROOT, "build/peers"), help="where the other libraries go")
     parser.add_argument("--output", default=os.path.join(ROOT, "build/perf-compare/compare"),
@@ -127,9 +129,11 @@ def measure(libraries, op, ranks, options):
     """All lines of all rounds. A library that fails is named, and left out from then on."""
     sizes, lines, alive = sizes_of(options), [], list(libraries)
     forget_wishes()
-    for turn in range(MOST_ROUNDS * options.rounds):
+    for turn in itertools.count():
+        if turn == options.rounds:
+            end = time.monotonic() + options.patience
         missing = lacking(lines, alive) if turn >= options.rounds else {library.name: sizes for library in alive}
-        if not missing:
+        if not missing or turn >= options.rounds and time.monotonic() >= end:
             break
         if lines and not crowded(ranks):
             os.environ.update({WISHES[name]: f"{us:.4f}" for name, us in common(lines).items()})
@@ -137,8 +141,8 @@ def measure(libraries, op, ranks, options):
             if library.name not in missing:
                 continue
             try:
-                lines += [{**line, "round": turn}
-                          for line in measure_once(library, op, ranks, options, reaching(sizes, missing[library.name]))]
+                for series in runs(sizes, missing[library.name]):
+                    lines += [{**line, "round": turn} for line in measure_once(library, op, ranks, options, series)]
             except Unavailable as reason:
                 print(f"# {op}, {ranks} ranks: {library.name} left out: {reason}", flush=True)
                 alive = [other for other in alive if other is not library]
@@ -201,9 +205,16 @@ def lacking(lines, libraries):
     return result
 
 
-def reaching(sizes, some):
-    """The part of a series of sizes that some of them reach over: the programs take such series."""
-    return [size for size in sizes if min(some) <= size <= max(some)]
+def runs(series, some):
+    """Those of a series that follow one another in it, list by list: what programs are started with is such a series."""
+    result = []
+    for before, size in zip([None, *series], series):
+        if size not in some:
+            continue
+        if before not in some:
+            result.append([])
+        result[-1].append(size)
+    return result
 
 
 def undisturbed(lines):

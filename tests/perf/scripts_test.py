@@ -202,7 +202,7 @@ class Compare(unittest.TestCase):
                 seen.append((os.environ.get("WEFT_PERF_BARRIER_US"), os.environ.get("WEFT_PERF_WORK_US")))
                 return ["echo", json.dumps(peer_line("x", 8, 1.0))], dict(os.environ)
 
-        options = type("Options", (), {"rounds": 3, "iters": 1, "minbytes": 8, "maxbytes": 8, "stepfactor": 4, "timeout": 60})
+        options = type("Options", (), {"rounds": 3, "iters": 1, "minbytes": 8, "maxbytes": 8, "stepfactor": 4, "timeout": 60, "patience": 60})
         nothing = (None, None)
         for ranks, later in ((2, ("0.1000", "20.0000")), (4, nothing)):
             seen.clear()
@@ -235,15 +235,19 @@ class Compare(unittest.TestCase):
 
             def launch(self, op, ranks, iterations, rounds, sizes):
                 seen.append((self.name, sizes))
-                moved = self.name == "x" and len(seen) < 8  # at 32 and 128 bytes
-                lines = [peer_line("", size, 1.0, **(barriers(0.3, 0.3) if moved and 8 < size < 512 else {})) for size in sizes]
+                moved = self.name == "x" and len(seen) < 9  # at all but 128 bytes
+                lines = [peer_line("", size, 1.0, **(barriers(0.3, 0.3) if moved and size != 128 else {})) for size in sizes]
                 return ["printf", "%s", "\n".join(map(json.dumps, lines))], dict(os.environ)
 
-        options = type("Options", (), {"rounds": 2, "iters": 1, "minbytes": 8, "maxbytes": 512, "stepfactor": 4, "timeout": 60})
+        options = type("Options", (), {"rounds": 2, "iters": 1, "minbytes": 8, "maxbytes": 512, "stepfactor": 4, "timeout": 60, "patience": 60})
         compare.measure([Fake("x"), Fake("y")], "all_reduce", 2, options)
         sizes = [8, 32, 128, 512]
         self.assertEqual(seen[:4], [("x", sizes), ("y", sizes), ("y", sizes), ("x", sizes)])
-        self.assertEqual(seen[4:], 5 * [("x", [32, 128])], "three disturbed, two that count")
+        self.assertEqual(seen[4:], 4 * [("x", [8, 32]), ("x", [512])], "two disturbed, two that count")
+        seen.clear()
+        options.patience = 0
+        compare.measure([Fake("x"), Fake("y")], "all_reduce", 2, options)
+        self.assertEqual(len(seen), 4)
 
     def test_where_ranks_take_turns_barriers_tell_no_distance(self):
         crowd = {"ranks": 4}
@@ -289,7 +293,7 @@ class Compare(unittest.TestCase):
                 return [sys.executable, "-c", f"print({json.dumps(json.dumps(peer_line(self.name, 8, 1.0)))})"], dict(os.environ)
 
         class Options:
-            minbytes, maxbytes, stepfactor, iters, rounds, timeout = 8, 8, 4, 1, 3, 30
+            minbytes, maxbytes, stepfactor, iters, rounds, timeout, patience = 8, 8, 4, 1, 3, 30, 60
 
         with contextlib.redirect_stdout(io.StringIO()) as output:
             lines = compare.measure([Fake("good", False), Fake("bad", True)], "all_reduce", 2, Options)
