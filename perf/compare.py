@@ -4,17 +4,20 @@ and a picture.
 
     perf/compare.py [--ops all_reduce broadcast] [--ranks 2] [--libraries weft-symmetric intelmpi] [--bars]
 
-Every library is timed by the same code on the same cores (perf/peers/loop.cpp): all input written before a call, all
-output read after it. A round starts every library once, in an order that changes from round to round. Each size has
-canaries around it: a memcpy, a barrier of flags, and additions. A memcpy that takes 1.3 times what a third of those of
-its size take at most is a disturbance. Barriers tell how far apart the cores lie, which changes while a virtual machine runs: the shortest one at
-which a third of the figures were measured is the one that counts, within 1.3 times. So it is with additions, which take
-longer where a core does others' work as well. From the second round on launches wait for both (WEFT_PERF_BARRIER_US,
-WEFT_PERF_WORK_US). After --rounds rounds others follow, for up to --patience seconds, of the libraries and sizes that
-were not met twice there. With more ranks than cores barriers and work tell how ranks take turns, and only disturbances are left out. The
-best of what counts is the library's figure, the shortest loop with calls less the shortest without; sizes of a library
-that never counted are marked with * and judged by the round that comes nearest. Sizes too small for an element of each
-rank's part are left out.
+Every library is timed by the same code on the same cores (perf/peers/loop.cpp): all input written
+before a call, all output read after it. A round starts every library once, in an order that changes
+from round to round. Each size has canaries around it: a memcpy, a barrier of flags, and additions.
+A memcpy that takes 1.3 times what a third of those of its size take at most is a disturbance.
+Barriers tell how far apart the cores lie, which changes while a virtual machine runs: the shortest
+one at which a third of the figures were measured is the one that counts, within 1.3 times. So it is
+with additions, which take longer where a core does others' work as well. From the second round on
+launches wait for both (WEFT_PERF_BARRIER_US, WEFT_PERF_WORK_US). After --rounds rounds others
+follow, for up to --patience seconds, of the libraries and sizes that were not met twice there,
+those up to 32 KiB, which take no time, eight times. With more ranks than cores barriers and work
+tell how ranks take turns, and only disturbances are left out. The best of what counts is the
+library's figure, the shortest loop with calls less the shortest without; sizes of a library that
+never counted are marked with * and judged by the round that comes nearest. Sizes too small for an
+element of each rank's part are left out.
 --bars judges Weft against the best other library of each size, and says what the ratios would be if every call took as
 long as the limit that the programs' --limit measures, in symmetric memory, the best of all rounds. Calls in which ranks
 divide the work or run ahead can be faster than that.
@@ -34,6 +37,8 @@ from peers.catalogue import CATALOGUE, ROOT, Setup, Unavailable, crowded
 
 DISTURBED = 1.3
 WANTED = 2  # figures of each library and size that count
+WANTED_OF_SMALL = 8
+SMALL = 32 << 10  # bytes
 COMMON = 1 / 3  # of the figures so far: under conditions that are worth waiting for
 CONDITIONS = ("barrier", "work")  # canaries that are to be alike
 WISHES = {name: f"WEFT_PERF_{name.upper()}_US" for name in CONDITIONS}  # see perf/common/rounds.hpp
@@ -194,13 +199,13 @@ def counting(lines):
 
 
 def lacking(lines, libraries):
-    """library → the sizes, of those that it has, at which it was met less than WANTED times; without those that lack none."""
+    """library → the sizes, of those that it has, at which it was met less often than wanted; without those that lack none."""
     counts = {(line["library"], line["bytes"]): 0 for line in lines}
     for line in counting(lines) if lines else []:
         counts[line["library"], line["bytes"]] += 1
     result = {}
     for (name, size), times in sorted(counts.items()):
-        if times < WANTED and name in {library.name for library in libraries}:
+        if times < (WANTED_OF_SMALL if size <= SMALL else WANTED) and name in {library.name for library in libraries}:
             result.setdefault(name, []).append(size)
     return result
 

@@ -202,7 +202,7 @@ class Compare(unittest.TestCase):
                 seen.append((os.environ.get("WEFT_PERF_BARRIER_US"), os.environ.get("WEFT_PERF_WORK_US")))
                 return ["echo", json.dumps(peer_line("x", 8, 1.0))], dict(os.environ)
 
-        options = type("Options", (), {"rounds": 3, "iters": 1, "minbytes": 8, "maxbytes": 8, "stepfactor": 4, "timeout": 60, "patience": 60})
+        options = type("Options", (), {"rounds": 3, "iters": 1, "minbytes": 8, "maxbytes": 8, "stepfactor": 4, "timeout": 60, "patience": 0})
         nothing = (None, None)
         for ranks, later in ((2, ("0.1000", "20.0000")), (4, nothing)):
             seen.clear()
@@ -218,13 +218,16 @@ class Compare(unittest.TestCase):
 
     def test_sizes_are_lacking_until_a_library_was_met_there_twice(self):
         libraries = [type("Library", (), {"name": name}) for name in ("x", "y")]
-        lines = [peer_line(name, size, 1.0) for name in ("x", "y") for size in (8, 32)]
+        some = [64 << 10, 256 << 10]
+        lines = [peer_line(name, size, 1.0) for name in ("x", "y") for size in some]
         self.assertEqual(compare.lacking([], libraries), {})
-        self.assertEqual(compare.lacking(lines, libraries), {"x": [8, 32], "y": [8, 32]})
-        self.assertEqual(compare.lacking(lines, libraries[:1]), {"x": [8, 32]})
+        self.assertEqual(compare.lacking(lines, libraries), {"x": some, "y": some})
+        self.assertEqual(compare.lacking(lines, libraries[:1]), {"x": some})
         self.assertEqual(compare.lacking(2 * lines, libraries), {})
         far = [{**lines[0], **barriers(0.3, 0.3)}]
-        self.assertEqual(compare.lacking(lines + lines[1:] + far, libraries), {"x": [8]})
+        self.assertEqual(compare.lacking(lines + lines[1:] + far, libraries), {"x": some[:1]})
+        small = [peer_line("x", 8, 1.0)]
+        self.assertEqual([compare.lacking(times * small, libraries) for times in (7, 8)], [{"x": [8]}, {}])
 
     def test_rounds_beyond_those_asked_for_measure_what_is_lacking(self):
         seen = []
@@ -235,15 +238,15 @@ class Compare(unittest.TestCase):
 
             def launch(self, op, ranks, iterations, rounds, sizes):
                 seen.append((self.name, sizes))
-                moved = self.name == "x" and len(seen) < 9  # at all but 128 bytes
-                lines = [peer_line("", size, 1.0, **(barriers(0.3, 0.3) if moved and size != 128 else {})) for size in sizes]
+                moved = self.name == "x" and len(seen) < 9  # at all but 1 MiB
+                lines = [peer_line("", size, 1.0, **(barriers(0.3, 0.3) if moved and size != 1 << 20 else {})) for size in sizes]
                 return ["printf", "%s", "\n".join(map(json.dumps, lines))], dict(os.environ)
 
-        options = type("Options", (), {"rounds": 2, "iters": 1, "minbytes": 8, "maxbytes": 512, "stepfactor": 4, "timeout": 60, "patience": 60})
+        options = type("Options", (), {"rounds": 2, "iters": 1, "minbytes": 64 << 10, "maxbytes": 4 << 20, "stepfactor": 4, "timeout": 60, "patience": 60})
         compare.measure([Fake("x"), Fake("y")], "all_reduce", 2, options)
-        sizes = [8, 32, 128, 512]
+        sizes = [64 << 10, 256 << 10, 1 << 20, 4 << 20]
         self.assertEqual(seen[:4], [("x", sizes), ("y", sizes), ("y", sizes), ("x", sizes)])
-        self.assertEqual(seen[4:], 4 * [("x", [8, 32]), ("x", [512])], "two disturbed, two that count")
+        self.assertEqual(seen[4:], 4 * [("x", sizes[:2]), ("x", sizes[3:])], "two disturbed, two that count")
         seen.clear()
         options.patience = 0
         compare.measure([Fake("x"), Fake("y")], "all_reduce", 2, options)
@@ -256,8 +259,8 @@ class Compare(unittest.TestCase):
         rows = compare.summary(lines)
         self.assertEqual([(row["time_us"], row["counted"]) for row in rows], [(1.0, True), (7.0, True), (5.0, False)])
         library = type("Library", (), {"name": "x"})
-        self.assertEqual(compare.lacking(lines[:2], [library]), {})
-        self.assertEqual(compare.lacking(lines, [library]), {"x": [32]}, "32 bytes were only met disturbed")
+        self.assertEqual(compare.lacking(4 * lines[:2], [library]), {})
+        self.assertEqual(compare.lacking(4 * lines, [library]), {"x": [32]}, "32 bytes were only met disturbed")
 
     def test_sizes_without_an_element_for_each_rank_are_left_out(self):
         text = "\n".join(json.dumps(peer_line("", size, 1.0)) for size in (0, 32))
@@ -293,7 +296,7 @@ class Compare(unittest.TestCase):
                 return [sys.executable, "-c", f"print({json.dumps(json.dumps(peer_line(self.name, 8, 1.0)))})"], dict(os.environ)
 
         class Options:
-            minbytes, maxbytes, stepfactor, iters, rounds, timeout, patience = 8, 8, 4, 1, 3, 30, 60
+            minbytes, maxbytes, stepfactor, iters, rounds, timeout, patience = 8, 8, 4, 1, 3, 30, 0
 
         with contextlib.redirect_stdout(io.StringIO()) as output:
             lines = compare.measure([Fake("good", False), Fake("bad", True)], "all_reduce", 2, Options)
