@@ -39,6 +39,7 @@ DISTURBED = 1.3
 WANTED = 2  # figures of each library and size that count
 WANTED_OF_SMALL = 8
 SMALL = 32 << 10  # bytes
+LEAST = 1 / 4  # of what the same loads and stores take alone: nothing beyond SMALL is done in less
 COMMON = 1 / 3  # of the figures so far: under conditions that are worth waiting for
 CONDITIONS = ("barrier", "work")  # canaries that are to be alike
 WISHES = {name: f"WEFT_PERF_{name.upper()}_US" for name in CONDITIONS}  # see perf/common/rounds.hpp
@@ -201,8 +202,9 @@ def counting(lines):
 def lacking(lines, libraries):
     """library → the sizes, of those that it has, at which it was met less often than wanted; without those that lack none."""
     counts = {(line["library"], line["bytes"]): 0 for line in lines}
-    for line in counting(lines) if lines else []:
-        counts[line["library"], line["bytes"]] += 1
+    alone = limits(lines)
+    for (name, size), group in grouped(counting(lines) if lines else []).items():
+        counts[name, size] = 0 if math.isnan(figure_of(group, "cost", alone.get(size))) else len(group)
     result = {}
     for (name, size), times in sorted(counts.items()):
         if times < (WANTED_OF_SMALL if size <= SMALL else WANTED) and name in {library.name for library in libraries}:
@@ -222,46 +224,56 @@ def runs(series, some):
     return result
 
 
+def grouped(lines):
+    """(library, bytes) → its lines."""
+    groups = {}
+    for line in lines:
+        groups.setdefault((line["library"], line["bytes"]), []).append(line)
+    return groups
+
+
 def undisturbed(lines):
     """Per library and size (the lines that count, True), or (the nearest one, False) where none does."""
     copies, conditions = usual_copies(lines), common(lines)
     counted = {id(line) for line in counting(lines)}
-    groups = {}
-    for line in lines:
-        groups.setdefault((line["library"], line["bytes"]), []).append(line)
-    for group in groups.values():
+    for group in grouped(lines).values():
         near = [line for line in group if id(line) in counted]
         nearest = min(group, key=lambda line: max(line["canary_copy_us"] / copies[line["bytes"]], distance(line, conditions)))
         yield (near, True) if near else ([nearest], False)
 
 
-def best(lines, key):
-    values = [line[key] for line in lines if line.get(key, 0) > 0]
-    return min(values) if values else math.nan
+def limits(lines):
+    """bytes → what the same loads and stores take without synchronisation, in µs, where that was measured."""
+    result = {}
+    for line in lines:
+        if line.get("limit_us", 0) > 0:
+            result[line["bytes"]] = min(line["limit_us"], result.get(line["bytes"], math.inf))
+    return result
 
 
-def best_difference(lines, figure):
+def figure_of(lines, figure, limit):
     """The shortest loop with calls less the shortest without, in µs a call, as the programs do it within a launch: a disturbed
-    loop without calls can make no figure look better than it is. NaN where that is nothing."""
+    loop without calls can make no figure look better than it is. NaN where that is nothing, or so much less than the limit
+    that no loop without calls can have been undisturbed."""
     lines = [line for line in lines if f"{figure}_us" in line]
     if not lines:
         return math.nan
     bases = [line[f"{figure}_base_us"] for line in lines]
     difference = min(line[f"{figure}_us"] + base for line, base in zip(lines, bases)) - min(bases)
-    return difference if difference > 0 else math.nan
+    least = LEAST * limit if limit is not None and lines[0]["bytes"] > SMALL else 0
+    return difference if difference > least else math.nan
 
 
 def summary(lines):
     """One line per library and size: its best figures, of how many rounds, and whether any of them counted."""
-    result, conditions = [], common(lines)
+    result, conditions, alone = [], common(lines), limits(lines)
     for group, counts in undisturbed(lines):
         first = group[0]
         result.append({key: first[key] for key in ("library", "version", "op", "memory", "ranks", "bytes")}
-                      | {"time_us": best_difference(group, "call"), "cost_us": best_difference(group, "cost"),
-                         "rounds": len(group), "counted": counts}
+                      | {"time_us": figure_of(group, "call", alone.get(first["bytes"])),
+                         "cost_us": figure_of(group, "cost", alone.get(first["bytes"])), "rounds": len(group), "counted": counts}
                       | {f"{name}_us": us for name, us in conditions.items()}
-                      | ({"limit_us": best([line for line in lines if line["bytes"] == first["bytes"]], "limit_us")}
-                         if "limit_us" in first else {}))
+                      | ({"limit_us": alone[first["bytes"]]} if "limit_us" in first else {}))
     return result
 
 

@@ -168,6 +168,16 @@ class Compare(unittest.TestCase):
         self.assertAlmostEqual(compare.summary([usual, cheap])[0]["cost_us"], 10.0)
         self.assertTrue(math.isnan(compare.summary([{**cheap, "cost_us": -1}])[0]["cost_us"]))
 
+    def test_less_than_loads_and_stores_take_is_measured_again(self):
+        library = type("Library", (), {"name": "x"})
+        lines = 2 * [peer_line("x", 1 << 20, 100.0, limit_us=80.0, cost_us=19.0)]
+        self.assertTrue(math.isnan(compare.summary(lines)[0]["cost_us"]))
+        self.assertEqual(compare.lacking(lines, [library]), {"x": [1 << 20]})
+        lines.append(peer_line("x", 1 << 20, 100.0, limit_us=80.0, cost_us=110.0, cost_base_us=0.5))
+        self.assertEqual(compare.summary(lines)[0]["cost_us"], 20.5)
+        self.assertEqual(compare.lacking(lines, [library]), {})
+        self.assertEqual(compare.summary([peer_line("x", 8, 1.0, limit_us=8.0)])[0]["cost_us"], 1.0, "ranks run ahead")
+
     def test_figures_count_at_the_nearest_distance_at_which_a_third_was_met(self):
         near, far = barriers(0.1, 0.1), barriers(0.3, 0.3)
         lines = [peer_line("x", 8, 3.0, **far), peer_line("y", 8, 4.0, **far)]
