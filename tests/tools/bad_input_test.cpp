@@ -42,8 +42,8 @@ TEST(BadInput, IsOneLineAndExitCodeTwo) {
 }
 
 TEST(BadInput, WrongUsageIsExitCodeTwo) {
-  EXPECT_EQ(run_doctor("").code, 2);
-  EXPECT_EQ(run_doctor("--what").code, 2);
+  expect_refused("", "which dumps?");
+  expect_says(run_doctor("--what"), 2, "--what");
   EXPECT_EQ(run_doctor("--least-wait soon x").code, 2);
   expect_says(run_doctor("--least-wait nan x"), 2, "no finite number");
   expect_says(run_doctor("--help"), 0, "Exit code 0");

@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
   bool as_json = false;
   bool paths_wanted = false;
   app.set_version_flag("--version", fmt::format("weft-doctor (weft) {}", WEFT_VERSION_STRING));
-  app.add_option("dumps", paths, "weft-flight.*.json files of all ranks, or folders of them")->required();
+  app.add_option("dumps", paths, "weft-flight.*.json files of all ranks, or folders of them");
   app.add_option("--least-wait", least_wait_s, "seconds that a rank must have waited for another before that counts")
       ->check(weft::tool_output::finite())
       ->check(CLI::Range(0.0, 1e6))
@@ -121,6 +121,12 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (CLI::ParseError const& error) {
     return app.exit(error) == 0 ? 0 : kBadInput;
+  }
+  if (paths.empty()) {  // required() would be told of before a mistyped option
+    fmt::print(
+        stderr,
+        "weft-doctor: which dumps? Name the weft-flight.*.json files of all ranks, or their folder; see --help\n");
+    return kBadInput;
   }
   try {
     int const code = paths_wanted ? show_paths(paths, as_json) : examine(paths, least_wait_s, as_json);
