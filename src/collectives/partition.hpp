@@ -24,6 +24,14 @@ struct Range {
   return {begin, end - begin};
 }
 
+/// The most elements of which no part, as part_of() cuts them, has more than `part_bytes` bytes. Pre: at least a cache
+/// line and an element.
+[[nodiscard]] inline std::size_t most_for_parts(std::size_t part_bytes, std::size_t parts,
+                                                std::size_t element_bytes) noexcept {
+  auto const per_line = std::max<std::size_t>(1, 64 / element_bytes);
+  return part_bytes / (per_line * element_bytes) * per_line * parts;
+}
+
 /// Block `index` of ranges of at most `block` elements.
 [[nodiscard]] inline Range block_of(std::size_t count, std::size_t index, std::size_t block) noexcept {
   auto const first = std::min(count, index * block);

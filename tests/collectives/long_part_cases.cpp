@@ -193,6 +193,42 @@ void check_long_sums(Communicator& world) {
   check_part_of_sums<BFloat16>(world, 100'001, ReduceOp::avg);
 }
 
+void check_long_elements(Communicator& world) {
+  auto const add = [](void* accumulator, void const* next, std::size_t count, void* context) {
+    auto* const sums = static_cast<std::uint32_t*>(accumulator);
+    auto const* const addends = static_cast<std::uint32_t const*>(next);
+    auto const words = count * *static_cast<std::size_t const*>(context);
+    for (std::size_t i = 0; i < words; ++i) sums[i] += addends[i];
+  };
+  for (std::size_t words : {3, 5, 6, 10, 12, 17, 33, 63}) {
+    // Whatever memory is staged, parts of it are filled to the last element.
+    auto const count = (std::size_t{3} << 20) / (words * sizeof(std::uint32_t)) * words;
+    auto const how = Reduction::user(add, &words, words * sizeof(std::uint32_t));
+    std::vector<std::uint32_t> send(count);
+    std::vector<std::uint32_t> recv(count);
+    fill(send, world.rank(), 0);
+    auto const require = [&](char const* what, int contributors) {
+      for (std::size_t i = 0; i < count; ++i) {
+        std::uint32_t expected = 0;
+        for (int rank = 0; rank < contributors; ++rank) expected += element(rank, 0, i);
+        if (recv[i] == expected) continue;
+        throw std::runtime_error(std::string(what) + " of elements of " + std::to_string(words) + " words: word " +
+                                 std::to_string(i) + " is wrong");
+      }
+    };
+    ConstBufferView const given{send.data(), count, DataType::u32};
+    BufferView const taken{recv.data(), count, DataType::u32};
+    world.all_reduce(given, taken, how);
+    require("all_reduce", world.size());
+    std::fill(recv.begin(), recv.end(), 0U);
+    world.reduce(given, taken, how, world.size() - 1);
+    if (world.rank() == world.size() - 1) require("reduce", world.size());
+    std::fill(recv.begin(), recv.end(), 0U);
+    world.scan(given, taken, how);
+    require("scan", world.rank() + 1);
+  }
+}
+
 void check_long_parts(Communicator& world) {
   for (auto const where : {Where::symmetric, Where::scattered, Where::mixed}) {
     check_gathers(world, where);

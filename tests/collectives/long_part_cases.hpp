@@ -14,4 +14,8 @@ void check_long_parts(Communicator& world);
 /// @throws std::runtime_error
 void check_long_sums(Communicator& world);
 
+/// all_reduce, reduce and scan of long buffers of a caller's own elements, of sizes that divide neither cache lines nor
+/// blocks. Collective. @throws std::runtime_error
+void check_long_elements(Communicator& world);
+
 }  // namespace weft::test

@@ -60,6 +60,9 @@ TEST_P(MpiBackends, ARankThatLeavesIsNamed) {
 TEST_P(MpiBackends, ManyCommunicatorsAtOnce) {
   expect_success("communicators");
 }
+TEST_P(MpiBackends, LongBuffersOfElementsThatFillNoCacheLine) {
+  expect_success("long_elements");
+}
 TEST_P(MpiBackends, Messages) {
   expect_success("messages");
 }

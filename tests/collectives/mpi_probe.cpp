@@ -269,6 +269,11 @@ void long_sums(Job const& job) {
   check_long_sums(world);
 }
 
+void long_elements(Job const& job) {
+  auto world = job.create();
+  check_long_elements(world);
+}
+
 void long_parts(Job const& job) {
   auto world = job.create();
   check_long_parts(world);
@@ -491,9 +496,9 @@ int run(int argc, char** argv) {
 #endif
         {"mismatch", mismatch}, {"timeout", timeout}, {"abort", abort_from_a_thread}, {"leave", leave},
         {"kill", kill_one}, {"lose", lose_one}, {"stop", stop_one}, {"long_parts", long_parts},
-        {"long_sums", long_sums}, {"communicators", communicators}, {"messages", messages}, {"messenger", messenger},
-        {"messenger_errors", messenger_errors}, {"crowded", crowded}, {"refuse", refuse}, {"bitwise", bitwise},
-        {"relaxed", relaxed}, {
+        {"long_sums", long_sums}, {"long_elements", long_elements}, {"communicators", communicators},
+        {"messages", messages}, {"messenger", messenger}, {"messenger_errors", messenger_errors}, {"crowded", crowded},
+        {"refuse", refuse}, {"bitwise", bitwise}, {"relaxed", relaxed}, {
       "wire", wire
     }
   };

@@ -89,7 +89,7 @@ void MpiBackend::reduce_gathered(Call const& call) {
 void MpiBackend::reduce_in_two_phases(Call const& call) {
   auto const element = call.grain();
   auto const count = call.bytes() / element;
-  auto const per_block = block_for(call) / element * ranks();
+  auto const per_block = most_for_parts(block_, ranks(), element);
   auto const piece = [&](std::size_t index, int owner) {
     auto const first = index * per_block;
     auto const part = part_of(std::min(per_block, count - first), static_cast<std::size_t>(owner), ranks(), element);
