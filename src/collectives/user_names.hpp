@@ -1,6 +1,5 @@
 // Names of user reductions, for messages: ranks tell each other a byte of each.
-#ifndef WEFT_COLLECTIVES_USER_NAMES_HPP
-#define WEFT_COLLECTIVES_USER_NAMES_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -18,5 +17,3 @@ void remember_user_name(std::uint8_t fingerprint, std::string_view name, std::si
 std::string describe_user(std::uint8_t fingerprint);
 
 }  // namespace weft
-
-#endif

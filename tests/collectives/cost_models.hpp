@@ -1,6 +1,5 @@
 // Costs made up for tests, with limits that can be worked out by hand.
-#ifndef WEFT_TESTS_COLLECTIVES_COST_MODELS_HPP
-#define WEFT_TESTS_COLLECTIVES_COST_MODELS_HPP
+#pragma once
 
 #include <cstddef>
 
@@ -26,5 +25,3 @@ inline CostModel model(double fixed) {
 }
 
 }  // namespace weft::shm::test
-
-#endif
