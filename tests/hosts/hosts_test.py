@@ -339,6 +339,17 @@ class FailuresOnRails(FailuresInChunks):
     environment = {"WEFT_NET_DEVICES": "eth0,eth1"}
 
 
+class CutRails(FailuresInChunks):
+    """Messages have not left yet when it happens: UCX 1.13 would end the process where their connection is closed. Where a connection
+    breaks by itself it does so (docs/decisions/0026), so nobody is killed here."""
+
+    count = 4_000_000
+    rails = 2
+    environment = {"WEFT_NET_DEVICES": "eth0,eth1", "UCX_TCP_SNDBUF": "16K"}
+    test_a_killed_rank_ends_the_job = None
+    test_a_stopped_rank_is_named = None
+
+
 class Topology(unittest.TestCase):
     """weft-doctor --topology, which lies beside the probe."""
 

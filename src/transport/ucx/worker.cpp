@@ -30,11 +30,14 @@ bool are_interfaces(std::string const& devices) noexcept {
   return !devices.empty() && devices.find(':') == std::string::npos;
 }
 
+bool are_rails(std::string const& devices) noexcept {
+  return are_interfaces(devices) && devices.find(',') != std::string::npos;
+}
+
 /// Where several interfaces are named, each message goes over all of them at once. Only UCX's newer protocols, which
 /// are the default of later versions than 1.13, divide messages that leave unasked.
 void use_rails(UcpLibrary const& ucp, ucp_config_t* config, std::string const& devices) {
   auto const rails = 1 + std::count(devices.begin(), devices.end(), ',');
-  if (rails < 2) return;
   configure(ucp, config, "MAX_EAGER_RAILS", std::to_string(rails));
   configure(ucp, config, "MAX_RNDV_RAILS", std::to_string(rails));
   configure(ucp, config, "PROTO_ENABLE", "y");
@@ -54,7 +57,7 @@ ucp_context_h make_context(UcpLibrary const& ucp, std::string const& devices, bo
   configure(ucp, config, "KEEPALIVE_INTERVAL", kKeepalive);
   if (are_interfaces(devices)) {
     configure(ucp, config, "RNDV_THRESH", std::to_string(Worker::kMostEager + 1));
-    use_rails(ucp, config, devices);
+    if (are_rails(devices)) use_rails(ucp, config, devices);
   }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
@@ -75,7 +78,10 @@ ucp_context_h make_context(UcpLibrary const& ucp, std::string const& devices, bo
 }  // namespace
 
 Worker::Worker(std::string const& devices, bool rma, int ranks, Hear hear)
-    : ucp_(UcpLibrary::open()), hear_(std::move(hear)), peers_(static_cast<std::size_t>(ranks)) {
+    : ucp_(UcpLibrary::open()),
+      hear_(std::move(hear)),
+      aborts_on_unfinished_(are_rails(devices)),
+      peers_(static_cast<std::size_t>(ranks)) {
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     peers_[rank].worker = this;
     peers_[rank].rank = static_cast<int>(rank);
@@ -104,7 +110,12 @@ Worker::~Worker() {
   std::lock_guard const lock(mutex_);
   ucp_request_param_t const plain{};
   // What was sent has to leave; peers that are stopped do not hold this rank up for long.
-  if (first_broken() < 0) wait_for(ucp_->ucp_worker_flush_nbx(worker_, &plain), Clock::now() + kLastWords);
+  auto const all_left =
+      first_broken() < 0 && wait_for(ucp_->ucp_worker_flush_nbx(worker_, &plain), Clock::now() + kLastWords);
+  if (aborts_on_unfinished_ && !all_left) {
+    leave_open();
+    return;
+  }
   drain();
   for (auto const& peer : peers_) close(peer.rank);
   ucp_->ucp_worker_destroy(worker_);
@@ -220,6 +231,7 @@ void Worker::start_send(Pending& operation, int to, Tag const& tag, std::span<st
 void Worker::start_recv(Pending& operation, int from, Tag const& tag, std::span<std::byte> bytes) {
   std::lock_guard const lock(mutex_);
   begin(operation, from, true);
+  if (stopped_) return finish(operation, UCS_ERR_CONNECTION_RESET, 0);
   constexpr auto kWholeTag = ~ucp_tag_t{0};
   ucp_request_param_t how{};
   // Always by the callback: for messages that are there already, UCX 1.13 does not tell otherwise how long they are.
@@ -290,7 +302,9 @@ void Worker::start_flush(Pending& operation, int to) {
 
 void Worker::cancel(Pending& operation) {
   std::lock_guard const lock(mutex_);
-  if (operation.request_ != nullptr && operation.receives_) ucp_->ucp_request_cancel(worker_, operation.request_);
+  if (operation.request_ == nullptr || !operation.receives_) return;
+  if (stopped_) return finish(operation, UCS_ERR_CANCELED, 0);
+  ucp_->ucp_request_cancel(worker_, operation.request_);
 }
 
 void Worker::abandon(std::span<Pending* const> operations) {
@@ -299,13 +313,33 @@ void Worker::abandon(std::span<Pending* const> operations) {
     return std::all_of(operations.begin(), operations.end(), [](Pending const* each) { return each->is_done(); });
   };
   for (auto* const each : operations) {
-    if (each->request_ != nullptr && each->receives_) ucp_->ucp_request_cancel(worker_, each->request_);
+    if (each->request_ != nullptr && each->receives_ && !stopped_) ucp_->ucp_request_cancel(worker_, each->request_);
   }
   advance();
+  if (aborts_on_unfinished_) {
+    if (advance_until(Clock::now() + kLastWords, all_done)) return;
+    stop();
+    for (auto* const each : operations) {
+      if (!each->is_done()) finish(*each, UCS_ERR_CANCELED, 0);
+    }
+    return;
+  }
   for (auto* const each : operations) {
     if (!each->is_done()) close(each->peer_);
   }
   advance_until(Clock::now() + kLastWords, all_done);
+}
+
+void Worker::stop() noexcept {
+  if (std::exchange(stopped_, true)) return;
+  for (auto const& peer : peers_) break_off(peer.rank);
+}
+
+void Worker::leave_open() {
+  static auto& left = *new std::vector<std::shared_ptr<UcpLibrary const>>;  // whose threads go on
+  static std::mutex guard;
+  std::lock_guard const lock(guard);
+  left.push_back(ucp_);
 }
 
 void Worker::send_notice(int to, std::span<std::byte const> bytes) {
@@ -334,7 +368,7 @@ void Worker::flush_notices(Clock::time_point deadline) {
 }
 
 bool Worker::advance() {
-  if (ucp_->ucp_worker_progress(worker_) == 0) return false;
+  if (stopped_ || ucp_->ucp_worker_progress(worker_) == 0) return false;
   events_.fetch_add(1, std::memory_order_release);
   if (followers_ > 0) changed_.notify_all();
   return true;
@@ -342,17 +376,18 @@ bool Worker::advance() {
 
 bool Worker::advance_until(Clock::time_point deadline, std::function<bool()> const& ready) {
   while (!ready()) {
-    if (Clock::now() >= deadline) return false;
+    if (stopped_ || Clock::now() >= deadline) return false;
     advance();
     std::this_thread::yield();
   }
   return true;
 }
 
-void Worker::wait_for(ucs_status_ptr_t request, Clock::time_point deadline) {
-  if (!UCS_PTR_IS_PTR(request)) return;
-  advance_until(deadline, [&] { return ucp_->ucp_request_check_status(request) != UCS_INPROGRESS; });
+bool Worker::wait_for(ucs_status_ptr_t request, Clock::time_point deadline) {
+  if (!UCS_PTR_IS_PTR(request)) return true;
+  auto const done = advance_until(deadline, [&] { return ucp_->ucp_request_check_status(request) != UCS_INPROGRESS; });
   ucp_->ucp_request_free(request);
+  return done;
 }
 
 void Worker::drain() {
@@ -382,7 +417,7 @@ bool Worker::progress() {
 void Worker::sleep(std::uint64_t seen, Clock::duration limit) {
   std::unique_lock lock(mutex_);
   if (events() != seen) return;
-  if (watched_) {
+  if (watched_ || stopped_) {
     ++followers_;
     changed_.wait_for(lock, limit);
     --followers_;
@@ -407,7 +442,7 @@ void Worker::sleep(std::uint64_t seen, Clock::duration limit) {
 void Worker::wake() noexcept {
   std::lock_guard const lock(mutex_);
   events_.fetch_add(1);
-  ucp_->ucp_worker_signal(worker_);
+  if (!stopped_) ucp_->ucp_worker_signal(worker_);
   changed_.notify_all();
 }
 

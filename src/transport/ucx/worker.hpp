@@ -95,7 +95,8 @@ class Worker {
   /// Asks a receive to end without a message; it may be done with one all the same, and one that has begun to arrive is
   /// not done before all of it is there.
   void cancel(Pending& operation);
-  /// Ends all `operations` for good, and connections to peers where that takes it: afterwards their memory is nobody's.
+  /// Ends all `operations` for good, and connections to peers where that takes it (with rails, to all of them):
+  /// afterwards their memory is nobody's.
   void abandon(std::span<Pending* const> operations);
 
   // Memory that others write to, see Windows. Null where UCX cannot; what is made here is given back before the worker
@@ -168,13 +169,21 @@ class Worker {
   bool advance();
   /// Advances until `ready`; false at the deadline.
   bool advance_until(Clock::time_point deadline, std::function<bool()> const& ready);
-  void wait_for(ucs_status_ptr_t request, Clock::time_point deadline);
+  /// False where it was not done at the deadline.
+  bool wait_for(ucs_status_ptr_t request, Clock::time_point deadline);
   void close(int rank);
+  /// Ends every connection without a call of UCX, which is never called again: nothing touches what is unfinished.
+  void stop() noexcept;
+  /// Leaves everything that is UCX's as it is, for the process's end to close.
+  void leave_open();
   /// Drops what nobody has received, of which UCX would complain.
   void drain();
 
   std::shared_ptr<UcpLibrary const> ucp_;
   Hear hear_;
+  /// UCX's newer protocols, which rails need: in version 1.13, closing a connection whose messages wait to leave ends
+  /// the process (an assertion, in place of what would end the messages).
+  bool const aborts_on_unfinished_;
   std::vector<std::vector<std::byte>> addresses_;
   std::deque<Peer> peers_;
   std::atomic<int> first_broken_{-1};
@@ -184,6 +193,7 @@ class Worker {
   std::condition_variable changed_;
   bool watched_ = false;  // a thread sleeps at the descriptor
   int followers_ = 0;     // sleep until it wakes
+  bool stopped_ = false;  // see stop()
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int descriptor_ = -1;
