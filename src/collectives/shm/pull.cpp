@@ -30,6 +30,13 @@ struct Cell {
   std::size_t gets = 0;
 };
 
+/// What this rank's receive buffer gets.
+std::size_t all_gotten(Transfers const& transfers) noexcept {
+  std::size_t bytes = 0;
+  for (auto const& each : transfers.with) bytes += each.gets.length;
+  return bytes;
+}
+
 }  // namespace
 
 void ShmBackend::gather_v(Call const& call) {
@@ -205,13 +212,13 @@ void ShmBackend::pull_fetched(Call const& call, Transfers const& transfers) {
 }
 
 void ShmBackend::pull_direct(Call const& call, Transfers const& transfers, Symmetric const& buffers) {
+  auto const store = store_for(call, all_gotten(transfers), false);
   for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const gets = transfers[peer].gets;
     auto const* const source = at(buffers.send[peer], transfers[peer].theirs);
     auto* const destination = at(call.recv, gets.offset);
-    if (gets.length > 0 && destination != source)
-      kernels::copy(destination, source, gets.length, store_for(call, gets.length, false));
+    if (gets.length > 0 && destination != source) kernels::copy(destination, source, gets.length, store);
   }
   channel_.meet();  // the peers may write their send buffers once all have read them
 }

@@ -73,7 +73,7 @@ void derive_rooted(Selector& selector, Tuning const& tuning, int ranks) {
 
 /// Ranks that share cores meet in a turn of every rank, which costs more than to copy twice: they meet once to stage,
 /// twice to reach one another's buffers, and not at all through feeds. Limits as measured, docs/decisions/0003.
-void avoid_turns(Selector& selector, int ranks) {
+void avoid_turns(Selector& selector, Tuning const& tuning, int ranks) {
   constexpr std::size_t kKiB = 1024;
   auto const copy_twice = [&](Collective collective, std::size_t up_to) {
     auto& least = selector.rules(collective).small.front();
@@ -84,8 +84,10 @@ void avoid_turns(Selector& selector, int ranks) {
   copy_twice(Collective::pull, 64 * kKiB);
   copy_twice(Collective::reduce, 128 * kKiB / all);
   copy_twice(Collective::gather, 512 * kKiB);
-  copy_twice(Collective::scatter, 256 * kKiB);
-  copy_twice(Collective::broadcast, 1024 * kKiB);
+  // What a root gives pays to be copied twice while it stays in L2, and the longer the more ranks take their turns.
+  auto const pays = tuning.l2_bytes * all * all / 128;
+  copy_twice(Collective::scatter, std::min(256 * kKiB, pays));
+  copy_twice(Collective::broadcast, std::min(1024 * kKiB, 4 * pays));
 }
 
 }  // namespace
@@ -157,7 +159,7 @@ Selector Selector::derive(Tuning const& tuning, int ranks) {
   derive_rooted(selector, tuning, ranks);
   auto const staged = always(Algorithm::staged, tuning.chunk_bytes);
   selector.rules(Collective::scan) = {.small = staged, .symmetric = staged, .other = staged};
-  if (tuning.share_work) avoid_turns(selector, ranks);
+  if (tuning.share_work) avoid_turns(selector, tuning, ranks);
   for (auto& rules : selector.rules_) rules.in_place = rules.symmetric;
   return selector;
 }

@@ -29,6 +29,7 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   Tuning tuning;
   tuning.share_work = ranks_share_cores;
   tuning.cores = cores;
+  tuning.l2_bytes = topology.l2_bytes;
 
   // Rotate through more than L2, with all rings inside half of L3 (see StagingRing); never below what small jobs need.
   // Ranks that take turns on a core find one another's lines in its caches instead, as long as the rings stay there.
