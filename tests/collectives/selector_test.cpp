@@ -116,10 +116,10 @@ TEST(Selector, FollowsRanksAndCores) {
   EXPECT_EQ(nullptr, crowded.by_size(Collective::pull, 64 * kKiB + 1));
   EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::reduce, 32 * kKiB)->algorithm);
   EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::gather, 512 * kKiB)->algorithm);
-  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::scatter, 128 * kKiB)->algorithm);
-  EXPECT_EQ(nullptr, crowded.by_size(Collective::scatter, 128 * kKiB + 1)) << "two copies of that are too much for L2";
-  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::broadcast, 512 * kKiB)->algorithm);
-  EXPECT_EQ(nullptr, crowded.by_size(Collective::broadcast, 512 * kKiB + 1));
+  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::scatter, 64 * kKiB)->algorithm);
+  EXPECT_EQ(nullptr, crowded.by_size(Collective::scatter, 64 * kKiB + 1)) << "two copies of that are too much for L2";
+  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::broadcast, 256 * kKiB)->algorithm);
+  EXPECT_EQ(nullptr, crowded.by_size(Collective::broadcast, 256 * kKiB + 1));
   auto const eight = Selector::derive(tuning(8, true), 8);
   ASSERT_NE(nullptr, eight.by_size(Collective::scatter, 256 * kKiB)) << "more turns";
   EXPECT_EQ(nullptr, eight.by_size(Collective::scatter, 256 * kKiB + 1));

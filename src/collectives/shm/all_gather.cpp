@@ -42,7 +42,7 @@ void ShmBackend::all_gather_swapped(Call const& call, Choice const& choice, bool
   auto const mine = call.part(call.recv_parts, rank());
   auto const theirs = call.part(call.recv_parts, peer());
   auto* const own = at(call.recv, mine.offset);
-  auto const store = store_for(call, mine.length + theirs.length, false);
+  auto const store = store_for(call, (2 * mine.length + theirs.length) / 2, false);
   swap_blocks(
       call, announced, std::max(mine.length, theirs.length), choice.chunk_bytes,
       [&](std::byte* block, std::size_t first, std::size_t length) {
@@ -65,7 +65,7 @@ void ShmBackend::all_gather_staged(Call const& call, Choice const& choice, bool 
     longest = std::max(longest, length);
     all += length;
   }
-  auto const store = store_for(call, all, false);
+  auto const store = store_for(call, (mine.length + all) / 2, false);
   for (std::size_t first = 0; first < longest; first += choice.chunk_bytes) {
     auto const offset = ring_.take(std::min(choice.chunk_bytes, longest - first));
     stage(offset, at(call.send, first), overlap(mine, first, choice.chunk_bytes));
@@ -95,7 +95,7 @@ void ShmBackend::all_gather_fetched(Call const& call) {
 void ShmBackend::all_gather_direct(Call const& call, Symmetric const& buffers) {
   std::size_t all = 0;
   for (int peer = 0; peer < size(); ++peer) all += call.part(call.recv_parts, peer).length;
-  auto const store = store_for(call, all, false);
+  auto const store = store_for(call, (call.part(call.recv_parts, rank()).length + all) / 2, false);
   for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const part = call.part(call.recv_parts, peer);

@@ -35,7 +35,7 @@ void ShmBackend::broadcast_short(Call const& call) {
 
 void ShmBackend::broadcast_fed(Call const& call, bool announced) {
   auto const root = static_cast<int>(call.contract.root);
-  auto const store = store_for(call, call.bytes(), false);
+  auto const store = store_for(call, call.bytes() / 2, false);
   auto const block = Feeds::block_bytes(call.bytes());
   auto const way = Feeds::way_of(call.bytes());
   feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
@@ -55,7 +55,7 @@ void ShmBackend::broadcast_in_two_levels(Call const& call, Choice const& choice,
   auto const root = static_cast<int>(call.contract.root);
   auto const group = rank() / tuning_.group_ranks;
   auto const leader = group == root / tuning_.group_ranks ? root : group * tuning_.group_ranks;
-  auto const store = store_for(call, call.bytes(), false);
+  auto const store = store_for(call, call.bytes() / 2, false);
   for (std::size_t first = 0; first < call.bytes(); first += choice.chunk_bytes) {
     auto const length = std::min(choice.chunk_bytes, call.bytes() - first);
     auto const offset = ring_.take(length);
@@ -70,7 +70,7 @@ void ShmBackend::broadcast_in_two_levels(Call const& call, Choice const& choice,
 /// Every rank has one buffer, which it sends or receives: what it announces, or lends, for both.
 void ShmBackend::broadcast_direct(Call const& call, Symmetric const* buffers) {
   auto const root = static_cast<int>(call.contract.root);
-  auto const store = store_for(call, call.bytes(), false);
+  auto const store = store_for(call, call.bytes() / 2, false);
   auto const pushed = call.bytes() / static_cast<std::size_t>(size()) / kLine * kLine;
   auto const pulled = call.bytes() - pushed;
   if (rank() != root && buffers == nullptr) fetch(call, root, pushed, at(call.recv, pushed), pulled);

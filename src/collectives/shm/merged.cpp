@@ -118,7 +118,8 @@ void ShmBackend::merged_flat(MergedCall const& merged, bool announced) {
     switch (flat.contract.operation) {
       case Operation::reduce_scatter:
         return reduce_scatter_staged(flat, choice(Collective::reduce_scatter, size()), true);
-      case Operation::all_gather: return all_gather_staged(flat, choice(Collective::all_gather, size()), true);
+      case Operation::all_gather:
+        return all_gather_staged(flat, staged_instead(choice(Collective::all_gather, size())), true);
       case Operation::broadcast: return broadcast_fed(flat, true);
       default: return all_reduce_staged(flat, choice(Collective::all_reduce, 1), true);
     }

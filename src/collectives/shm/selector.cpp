@@ -85,7 +85,7 @@ void avoid_turns(Selector& selector, Tuning const& tuning, int ranks) {
   copy_twice(Collective::reduce, 128 * kKiB / all);
   copy_twice(Collective::gather, 512 * kKiB);
   // What a root gives pays to be copied twice while it stays in L2, and the longer the more ranks take their turns.
-  auto const pays = tuning.l2_bytes * all * all / 128;
+  auto const pays = tuning.l2_bytes * all * all / 256;
   copy_twice(Collective::scatter, std::min(256 * kKiB, pays));
   copy_twice(Collective::broadcast, std::min(1024 * kKiB, 4 * pays));
 }

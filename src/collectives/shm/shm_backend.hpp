@@ -169,9 +169,9 @@ class ShmBackend final : public Backend {
   [[nodiscard]] static std::size_t inline_bytes(Call const& call) noexcept {
     return call.contract.reduce == ReduceOp::premul_sum ? kScaleOffset : kInlineBytes;
   }
-  /// How the call's results, of `bytes`, are written: past the caches when they would not be there any more when their
-  /// buffer is used again, unless they take the place of what was just read. A step of another call, whose results are
-  /// used at once, goes by its length.
+  /// How the call's results are written: past the caches when they would not be there any more when their buffer is
+  /// used again, unless they take the place of what was just read. A step of another call, whose results are used at
+  /// once, goes by its length. `bytes`: half of what the buffers of a rank hold, in the mean of all ranks.
   [[nodiscard]] kernels::Store store_for(Call const& call, std::size_t bytes, bool in_place) noexcept {
     if (call.within != nullptr || call.contract.group.calls > 0) return store_for(bytes, in_place);
     return store_for(call, call.recv != nullptr ? call.recv : call.send, bytes, in_place);
@@ -251,6 +251,7 @@ class ShmBackend final : public Backend {
   void pull_fetched(Call const& call, Transfers const& transfers);
   /// Whether no rank of the call that negotiated last keeps the others from reading its send buffer; all agree.
   [[nodiscard]] bool can_fetch() const noexcept;
+  /// Of all_gather and pull, which are otherwise staged alike.
   [[nodiscard]] Choice const& staged_instead(Choice const& choice) const noexcept {
     return choice.algorithm == Algorithm::fetched ? selector_.rules(Collective::pull).other.front() : choice;
   }
