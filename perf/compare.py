@@ -72,7 +72,10 @@ def arguments():
     parser.add_argument("--setup-only", action="store_true", help="install and compile, measure nothing")
     parser.add_argument("--bars", action="store_true", help="judge Weft against the best other library of each size")
     parser.add_argument("--timeout", type=int, default=600, help="seconds one launch may take")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.minbytes < 1 or options.stepfactor < 2:
+        parser.error("-b has to be at least 1, and -f at least 2")
+    return options
 
 
 def sizes_of(options):
@@ -323,16 +326,22 @@ def print_limit(rows):
               f"{ratios[lowest]:.2f}, geometric mean {geometric_mean(list(ratios.values())):.2f}")
 
 
-def judge(rows):
-    """Prints each bar and whether it holds; True when all do."""
+def judge(rows, op, ranks, wefts):
+    """Prints each bar of the `wefts`, names of libraries, and whether it holds; True when all do. One that gave no figures, as its
+    programs failed, holds none."""
     good = True
-    op, ranks = rows[0]["op"], rows[0]["ranks"]
-    for weft in dict.fromkeys(row["library"] for row in rows if row["library"].startswith("weft")):
+    measured = {row["library"] for row in rows}
+    for weft in wefts:
         memory = weft.split()[1]
+        if weft not in measured:
+            print(f"FAIL: {op}, {ranks} ranks, {memory}: not measured")
+            good = False
+            continue
         for figure in ("time_us", "cost_us"):
             ratios = ratios_of(rows, weft, figure)
             if not ratios:
-                print(f"SKIP: {op}, {ranks} ranks, {memory}: nothing to compare with")
+                print(f"FAIL: {op}, {ranks} ranks, {memory}: nothing to compare with")
+                good = False
                 continue
             floor, mean = bar_of(op, ranks, memory)
             # A figure that drowned in noise is no proof: it fails.
@@ -369,14 +378,16 @@ def main():
     for op in options.ops:
         for ranks in options.ranks:
             lines = measure(libraries, op, ranks, options)
+            wefts = [library.name for library in libraries if library.name.startswith("weft")]
             if not lines:
+                good = not wefts
                 continue
             rows = summary(lines)
             everything += rows
             print_table(rows, "time_us")
             print_table(rows, "cost_us")
             if options.bars:
-                good = judge(rows) and good
+                good = judge(rows, op, ranks, wefts) and good
                 print_limit(rows)
     if not everything:
         print("compare: nothing could be measured", file=sys.stderr)

@@ -14,6 +14,7 @@ import sys
 
 from peers.catalogue import ROOT, environment
 
+kNoise = 0.01  # µs
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -30,7 +31,10 @@ def arguments():
     parser.add_argument("--never-below", type=float, default=0.95, help="least gain of any size")
     parser.add_argument("--mca", nargs="*", default=[], help="options for mpirun, such as pml=ob1")
     parser.add_argument("--json", help="append every figure as JSON lines to this file")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.minbytes < 1 or options.stepfactor < 2:
+        parser.error("-b has to be at least 1, and -f at least 2")
+    return options
 
 
 def iterations(size):
@@ -61,8 +65,7 @@ def measure(options, operation, size):
             figures += launch(options, operation, size, preload)
     # The loop without the call is the same in both.
     without = min(pair[1] for figures in rounds.values() for pair in figures)
-    # A call cannot cost less than nothing; what is below the clock's noise says nothing either.
-    return tuple(max(min(pair[0] for pair in rounds[preload]) - without, 0.01) for preload in (False, True))
+    return tuple(min(pair[0] for pair in rounds[preload]) - without for preload in (False, True))
 
 
 def main():
@@ -87,8 +90,10 @@ def main():
             except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
                 print(error, file=sys.stderr)
                 return 2
-            gain = plain / preloaded
-            gains.append(gain)
+            # What drowned in the loop's own noise is no proof of anything: it counts as a loss.
+            gain = plain / preloaded if min(plain, preloaded) > kNoise else 0.0
+            if gain > 0:
+                gains.append(gain)
             if gain < options.never_below:
                 slower.append(f"{operation} of {size} B: {gain:.2f}×")
             print(f"{operation:>10} {size:>9} {plain:>10.2f} {preloaded:>10.2f} {gain:>6.2f}", flush=True)
@@ -97,7 +102,7 @@ def main():
                     for library, time in (("mpi", plain), ("weft preload", preloaded)):
                         file.write(json.dumps({"library": library, "op": operation, "memory": "private",
                                                "ranks": options.ranks, "bytes": size, "time_us": time}) + "\n")
-    mean = math.exp(sum(math.log(gain) for gain in gains) / len(gains))
+    mean = math.exp(sum(math.log(gain) for gain in gains) / len(gains)) if gains else 0.0
     print(f"geometric mean {mean:.2f}× (bar {options.mean}×); slower than {options.never_below}×: "
           f"{', '.join(slower) if slower else 'nowhere'}")
     return 0 if mean >= options.mean and not slower else 1

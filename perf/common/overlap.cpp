@@ -12,12 +12,26 @@ using Clock = std::chrono::steady_clock;
 
 OverlapMeter::OverlapMeter(Board& board) : board_(board), stream_(Stream::cpu({"weft-perf", {}})) {}
 
+namespace {
+
+void keep_in_register(double& value) noexcept {
+#if defined(__x86_64__)
+  asm volatile("" : "+x"(value));
+#elif defined(__aarch64__)
+  asm volatile("" : "+w"(value));
+#else
+  asm volatile("" : "+m"(value));
+#endif
+}
+
+}  // namespace
+
 // A chain of multiplications that stays in registers: it takes cycles from nobody but its own core.
 void OverlapMeter::compute(std::size_t turns) {
   double value = state_;
   for (std::size_t i = 0; i < turns; ++i) {
     value = value * 0.999 + 0.001;
-    asm volatile("" : "+m"(value));  // neither unrolled nor left out
+    keep_in_register(value);  // neither unrolled nor left out
   }
   state_ = value;
 }

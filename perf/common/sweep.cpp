@@ -67,7 +67,6 @@ void Sweep::print_close() {
   print(fmt::format("# Collective test concluded: {}_perf\n#\n", case_.name()));
   if (board_.rank() != 0) return;
   if (document_) document_->write(options_.output_file, totals_);
-  if (!options_.json.empty()) append_json_lines(options_.json, json_lines_);
 }
 
 std::vector<int> Sweep::roots() const {
@@ -131,7 +130,8 @@ void Sweep::print_line(Line& line, Detail const& detail) {
   if (options_.timestamps) line.timestamp = now_text();
   print(table_line(line));
   if (document_) document_->add(line, detail, options_.loop.iterations);
-  if (!options_.json.empty()) json_lines_.push_back(json_line(case_, options_, board_.ranks(), line, detail));
+  if (!options_.json.empty() && board_.rank() == 0)  // at once: -N 0 has no end
+    append_json_lines(options_.json, {json_line(case_, options_, board_.ranks(), line, detail)});
 }
 
 }  // namespace weft::perf

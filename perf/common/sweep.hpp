@@ -80,7 +80,6 @@ class Sweep {
   void print_close();
 
   std::optional<JsonDocument> document_;
-  std::vector<nlohmann::json> json_lines_;
   Totals totals_;
   double bus_sum_ = 0;
   int bus_lines_ = 0;

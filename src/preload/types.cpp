@@ -24,6 +24,15 @@ bool is_unsigned(MPI_Datatype type) {
   return false;
 }
 
+/// Whether MPI itself made the type: those of Fortran's kinds, too, are not to be freed.
+bool is_predefined(MPI_Datatype type) {
+  std::array<int, 4> envelope{};
+  PMPI_Type_get_envelope(type, &envelope[0], &envelope[1], &envelope[2], &envelope[3]);
+  constexpr std::array kOfMpi{MPI_COMBINER_NAMED, MPI_COMBINER_F90_REAL, MPI_COMBINER_F90_INTEGER,
+                              MPI_COMBINER_F90_COMPLEX};
+  return std::find(kOfMpi.begin(), kOfMpi.end(), envelope[3]) != kOfMpi.end();
+}
+
 /// Whether elements of `type` are plain bytes: a predefined type without gaps, or several of them in a row.
 bool is_dense(MPI_Datatype type, std::size_t bytes) {
   std::array<int, 4> counts{};
@@ -43,9 +52,7 @@ bool is_dense(MPI_Datatype type, std::size_t bytes) {
   MPI_Count inner_bytes = 0;
   PMPI_Type_size_x(inner, &inner_bytes);
   auto const dense = is_dense(inner, static_cast<std::size_t>(inner_bytes));
-  std::array<int, 4> envelope{};
-  PMPI_Type_get_envelope(inner, &envelope[0], &envelope[1], &envelope[2], &envelope[3]);
-  if (envelope[3] != MPI_COMBINER_NAMED) PMPI_Type_free(&inner);  // a handle of our own
+  if (!is_predefined(inner)) PMPI_Type_free(&inner);  // a handle of our own
   return dense;
 }
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/merged_call.hpp"
 #include "collectives/shm/peer_memory.hpp"
 #include "collectives/shm/shm_backend.hpp"
 #include "collectives/shm/tuner.hpp"
@@ -227,6 +228,42 @@ TEST_P(Tables, WhatIsFetchedOutOfOtherProcessesIsRight) {
     return 0;
   });
   test::expect_all_succeeded(exits);
+}
+
+// A merged call is flat, and what is flat is staged, whatever was measured of plain calls.
+TEST_P(Tables, MergedAllGathersAreStagedWherePlainOnesAreFetched) {
+  auto const ranks = GetParam();
+  test::run_thread_bootstraps(ranks, [ranks](std::shared_ptr<Bootstrap> const& bootstrap) {
+    auto plan = plan_for(ranks, false);
+    auto const staged = plan.selector.rules(Collective::pull).other.front();
+    constexpr std::size_t kStaged = 1024;
+    plan.selector.rules(Collective::all_gather).other = {Choice{kStaged, staged.chunk_bytes, staged.algorithm},
+                                                         Choice{Choice::kUnlimited, 0, Algorithm::fetched}};
+    auto const backend = ShmBackend::assemble(*bootstrap, plan);
+    Caller caller(*backend);
+    constexpr std::size_t kCalls = 40;
+    constexpr std::size_t kCount = 5000;
+    Values send(kCalls * kCount);
+    Values recv(kCalls * kCount * static_cast<std::size_t>(ranks));
+    for (std::size_t i = 0; i < send.size(); ++i)
+      send[i] = static_cast<std::int32_t>(1'000'000 * bootstrap->rank()) + static_cast<std::int32_t>(i);
+    auto const part_of = [&](std::size_t call) {
+      return recv.data() + call * kCount * static_cast<std::size_t>(ranks);
+    };
+    constexpr MergeLimits kLimits{.each = 1 << 20, .together = 1 << 24};
+    MergedCall merged(caller.next(Operation::all_gather, kCount, send.data(), recv.data()), &Backend::all_gather,
+                      kLimits);
+    for (std::size_t call = 1; call < kCalls; ++call) merged.add(send.data() + call * kCount, part_of(call), kCount, 0);
+    merged.close();
+    merged.run(*backend);
+    for (std::size_t call = 0; call < kCalls; ++call) {
+      for (std::size_t i = 0; i < kCount * static_cast<std::size_t>(ranks); ++i) {
+        auto const expected = 1'000'000 * (i / kCount) + call * kCount + i % kCount;
+        ASSERT_EQ(static_cast<std::int32_t>(expected), part_of(call)[i]) << "call " << call << ", element " << i;
+      }
+    }
+    (void)bootstrap->all_gather({});
+  });
 }
 
 TEST_P(Tables, MeasuringLeavesNothingBehind) {

@@ -350,6 +350,19 @@ class CutRails(FailuresInChunks):
     test_a_stopped_rank_is_named = None
 
 
+class Containers(unittest.TestCase):
+    """Ranks that cannot see one another's processes."""
+
+    def test_ranks_of_two_pid_namespaces_are_no_host(self):
+        with Hosts(1, FAST) as hosts:
+            alone = ["unshare", "--pid", "--fork", "--kill-child", PROBE, "sums", "1"]
+            ranks = starts.torchrun(hosts, 2, alone, {"WEFT_HOST_ID": "one", "WEFT_BACKEND": "shm"}, stdout=subprocess.PIPE,
+                                    stderr=subprocess.STDOUT, text=True)
+            said = [rank.communicate(timeout=kPatience)[0] for rank in ranks]
+        self.assertTrue(all(rank.returncode for rank in ranks), said)
+        self.assertTrue(any("are in different pid namespaces" in text for text in said), said)
+
+
 class Topology(unittest.TestCase):
     """weft-doctor --topology, which lies beside the probe."""
 

@@ -155,8 +155,19 @@ def works(least, most):
 class Compare(unittest.TestCase):
     def verdict(self, lines):
         with contextlib.redirect_stdout(io.StringIO()) as output:
-            good = compare.judge(compare.summary(lines))
+            rows = compare.summary(lines)
+            wefts = [name for name in dict.fromkeys(row["library"] for row in rows) if name.startswith("weft")]
+            good = compare.judge(rows, rows[0]["op"], rows[0]["ranks"], wefts)
         return good, output.getvalue()
+
+    def test_what_gave_no_figures_holds_no_bar(self):
+        rows = compare.summary([peer_line("weft private", 8, 1.0), peer_line("a", 8, 9.0)])
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            self.assertTrue(compare.judge(rows, "all_reduce", 2, ["weft private"]))
+            self.assertFalse(compare.judge(rows, "all_reduce", 2, ["weft private", "weft symmetric"]))
+            self.assertFalse(compare.judge(compare.summary([peer_line("weft private", 8, 1.0)]), "all_reduce", 2, ["weft private"]))
+        self.assertIn("FAIL: all_reduce, 2 ranks, symmetric: not measured", output.getvalue())
+        self.assertIn("FAIL: all_reduce, 2 ranks, private: nothing to compare with", output.getvalue())
 
     def test_disturbed_rounds_do_not_count(self):
         rows = compare.summary([peer_line("x", 8, 2.0), peer_line("x", 8, 1.0, canary=1.4), peer_line("x", 32, 5.0, canary=2)])

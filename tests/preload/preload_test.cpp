@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Preload, Trap,
                                          "own_attributes", "calls_in_delete_callbacks", "calls_in_finalize",
                                          "exscan_into_nothing", "interlaced_parts", "small_floats_raise_nothing",
                                          "a_bad_call_of_one_rank", "no_communicator", "inter_communicators",
-                                         "a_late_rank", "never_freed"),
+                                         "a_late_rank", "never_freed", "types_of_fortrans_kinds"),
                          [](auto const& trap) { return std::string(trap.param); });
 
 TEST(Preload, BadArgumentsReachTheErrorHandlerAsMpisDo) {

@@ -400,6 +400,22 @@ void a_large_element() {
   for (auto* const type : {&whole, types.data(), &chunk}) MPI_Type_free(type);
 }
 
+/// MPI makes types of Fortran's kinds itself and unnamed; whoever looks into a type that has one inside must not free
+/// it.
+void types_of_fortrans_kinds() {
+  for (int time = 0; time < 3; ++time) {
+    MPI_Datatype kind = MPI_DATATYPE_NULL;
+    MPI_Datatype three = MPI_DATATYPE_NULL;
+    MPI_Type_create_f90_real(15, 307, &kind);
+    MPI_Type_contiguous(3, kind, &three);
+    MPI_Type_commit(&three);
+    std::array<double, 3> values{1.0 + rank, 2.0 + rank, 3.0 + rank};
+    MPI_Bcast(values.data(), 1, three, 1, MPI_COMM_WORLD);
+    require(values == std::array<double, 3>{2.0, 3.0, 4.0}, "the root's values");
+    MPI_Type_free(&three);
+  }
+}
+
 /// Only the rank whose call is wrong hears of it, though nobody has used the communicator.
 void a_bad_call_of_one_rank() {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -480,6 +496,7 @@ constexpr Trap kTraps[] = {
     {"interlaced_parts", interlaced_parts},
     {"small_floats_raise_nothing", small_floats_raise_nothing},
     {"a_large_element", a_large_element},
+    {"types_of_fortrans_kinds", types_of_fortrans_kinds},
     {"a_bad_call_of_one_rank", a_bad_call_of_one_rank},
     {"no_communicator", no_communicator},
     {"inter_communicators", inter_communicators},

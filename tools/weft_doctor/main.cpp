@@ -120,7 +120,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (CLI::ParseError const& error) {
-    return app.exit(error) == 0 ? 0 : kBadInput;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    fmt::print(stderr, "weft-doctor: {}; see --help\n", error.what());
+    return kBadInput;
   }
   if (paths.empty()) {  // required() would be told of before a mistyped option
     fmt::print(

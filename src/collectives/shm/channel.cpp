@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <new>
 
@@ -394,9 +395,18 @@ void Channel::fail_if_different(int peer) {
 }
 
 void Channel::throw_failure(Call const* during) const {
+  constexpr auto kMostWriting = std::chrono::seconds(2);  // which takes far less, unless it is killed or stopped there
   auto const& failure = control_->failure;
-  while (failure.state.load(std::memory_order_acquire) != static_cast<std::uint32_t>(FailureState::set))
+  auto const end = std::chrono::steady_clock::now() + kMostWriting;
+  while (failure.state.load(std::memory_order_acquire) != static_cast<std::uint32_t>(FailureState::set)) {
+    if (std::chrono::steady_clock::now() >= end) {
+      throw Error(ErrorCode::peer_lost,
+                  fmt::format("{}: a rank that found a failure died or stopped before it had said "
+                              "which; see the ranks' output for the cause",
+                              name_of(rank_)));
+    }
     ::sched_yield();
+  }
   auto const code = static_cast<ErrorCode>(failure.code);
   // Other failures' texts name the call that found them out.
   if (code != ErrorCode::aborted || during == nullptr) throw Error(code, failure.message);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "collectives/shm/fd_passing.hpp"
+#include "collectives/shm/process_identity.hpp"
 #include "collectives/shm/shared_heap_impl.hpp"
 #include "core/describe_errno.hpp"
 
@@ -21,8 +22,7 @@ using Ranks = std::bitset<kMaxRanks>;
 
 /// What a rank tells of its heap. Plain bytes: ranks may be of different processes.
 struct HeapOffer {
-  std::int64_t pid = 0;
-  std::uint64_t pid_namespace = 0;
+  ProcessIdentity process;
   std::int64_t descriptor = -1;  ///< -1: it has no heap
   std::uint64_t nonce = 0;
   std::uint64_t bytes = 0;
@@ -38,9 +38,7 @@ struct HeapReport {
 
 HeapOffer make_offer(SharedHeap* own) {
   HeapOffer offer;
-  struct stat names {};
-  if (::stat("/proc/self/ns/pid", &names) == 0) offer.pid_namespace = names.st_ino;
-  offer.pid = ::getpid();
+  offer.process = this_process();
   if (own == nullptr) return offer;
   auto const& heap = own->impl();
   offer.descriptor = heap.descriptor();
@@ -64,13 +62,13 @@ class Joining {
     auto const& offer = offers_[static_cast<std::size_t>(peer)];
     auto const& mine = offers_[static_cast<std::size_t>(rank_)];
     auto& mapping = mappings_[static_cast<std::size_t>(peer)];
-    if (offer.pid == mine.pid && offer.pid_namespace == mine.pid_namespace) {
+    if (offer.process == mine.process) {
       mapping = *offer.mapping;
       return;
     }
     if ((mapping = own_.known_peer(offer.nonce))) return;
     int error_number = 0;
-    auto const fd = open_descriptor(offer.pid, static_cast<int>(offer.descriptor), error_number);
+    auto const fd = open_descriptor(offer.process.pid, static_cast<int>(offer.descriptor), error_number);
     if (fd.get() >= 0) map(peer, fd.get(), error_number);
     if (is_forbidden(error_number))
       report_.forbidden.set(static_cast<std::size_t>(peer));

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include <utility>
 
 #include "collectives/shm/fd_passing.hpp"
+#include "collectives/shm/process_identity.hpp"
 #include "core/describe_errno.hpp"
 #include "weft/error.hpp"
 #include "weft/memory.hpp"
@@ -31,9 +31,9 @@ namespace {
 
 enum class Outcome : std::int32_t { ok, no_memory, over_budget, forbidden, failed };
 
-/// What rank 0 tells the others about its segment.
+/// What rank 0 tells the others about its segment; the others tell who they are.
 struct Offer {
-  std::int64_t pid = 0;
+  ProcessIdentity process;
   std::int32_t fd = -1;
   Outcome outcome = Outcome::ok;
   std::int32_t error_number = 0;
@@ -82,6 +82,19 @@ void agree(std::vector<Report> const& reports, std::size_t bytes) {
   }
   throw Error(ErrorCode::system,
               fmt::format("rank {}: cannot map the shared segment of {} bytes: {}", rank, bytes, reason));
+}
+
+/// Ranks ask the kernel whether the others live.
+void refuse_strangers(std::vector<Offer> const& offers) {
+  for (std::size_t rank = 1; rank < offers.size(); ++rank) {
+    if (know_each_other(offers.front().process, offers[rank].process)) continue;
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("ranks 0 and {} of one host are in different pid namespaces, as those of two containers are, "
+                    "and cannot see whether the other lives; let containers share one (docker run --pid), or "
+                    "leave WEFT_HOST_ID unset, so that they count as two hosts",
+                    rank));
+  }
 }
 
 /// Where a budget does not allow this rank's part, the others have to know before it may throw.
@@ -161,7 +174,7 @@ std::shared_ptr<Mapping> create_segment(int rank, int size, std::size_t bytes, s
 
   std::shared_ptr<Mapping> mapping;
   UniqueFd fd;
-  Offer offer;
+  Offer offer{.process = this_process()};
   if (rank == 0) {
     int error_number = bytes > available_memory() ? ENOMEM : 0;
     if (error_number == 0) fd = create_memfd(bytes, error_number);
@@ -170,21 +183,22 @@ std::shared_ptr<Mapping> create_segment(int rank, int size, std::size_t bytes, s
       offer.nonce = fresh_nonce();
       std::memcpy(mapping->data(), &offer.nonce, sizeof offer.nonce);
     }
-    offer.pid = ::getpid();
     offer.fd = fd.get();
     offer.bytes = bytes;
     offer.outcome = classify(error_number);
     offer.error_number = error_number;
     offer.mapping = &mapping;
   }
-  auto const offered = gather(exchange, offer).front();
+  auto const offers = gather(exchange, offer);
+  refuse_strangers(offers);
+  auto const& offered = offers.front();
   if (offered.outcome != Outcome::ok) agree({Report{offered.outcome, offered.error_number}}, bytes);
 
   Report mine;
-  if (rank != 0 && offered.pid == ::getpid()) {
+  if (rank != 0 && offered.process == offer.process) {
     mapping = *offered.mapping;
   } else if (rank != 0) {
-    fd = open_descriptor(offered.pid, offered.fd, mine.error_number);
+    fd = open_descriptor(offered.process.pid, offered.fd, mine.error_number);
     if (fd.get() >= 0) mapping = map_shared(fd.get(), bytes, mine.error_number);
     if (mapping && std::memcmp(mapping->data(), &offered.nonce, sizeof offered.nonce) != 0) mine.error_number = ENOENT;
     mine.outcome = classify(mine.error_number);

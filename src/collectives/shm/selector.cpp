@@ -72,7 +72,8 @@ void derive_rooted(Selector& selector, Tuning const& tuning, int ranks) {
 }
 
 /// Ranks that share cores meet in a turn of every rank, which costs more than to copy twice: they meet once to stage,
-/// twice to reach one another's buffers, and not at all through feeds. Limits as measured, docs/decisions/0003.
+/// twice to reach one another's buffers, and not at all through feeds. Limits as measured, docs/decisions/0003 and
+/// 0007.
 void avoid_turns(Selector& selector, Tuning const& tuning, int ranks) {
   constexpr std::size_t kKiB = 1024;
   auto const copy_twice = [&](Collective collective, std::size_t up_to) {
@@ -85,7 +86,8 @@ void avoid_turns(Selector& selector, Tuning const& tuning, int ranks) {
   copy_twice(Collective::reduce, 128 * kKiB / all);
   copy_twice(Collective::gather, 512 * kKiB);
   // What a root gives pays to be copied twice while it stays in L2, and the longer the more ranks take their turns.
-  auto const pays = tuning.l2_bytes * all * all / 256;
+  auto const turns = std::max<std::size_t>(all, 4);  // fewer were not measured
+  auto const pays = tuning.l2_bytes * turns * turns / 256;
   copy_twice(Collective::scatter, std::min(256 * kKiB, pays));
   copy_twice(Collective::broadcast, std::min(1024 * kKiB, 4 * pays));
 }

@@ -34,6 +34,11 @@ bool are_rails(std::string const& devices) noexcept {
   return are_interfaces(devices) && devices.find(',') != std::string::npos;
 }
 
+bool has_newer_protocols() noexcept {
+  auto const* const asked = std::getenv("UCX_PROTO_ENABLE");
+  return asked != nullptr && (asked[0] == 'y' || asked[0] == 'Y' || asked[0] == '1');
+}
+
 /// Where several interfaces are named, each message goes over all of them at once. Only UCX's newer protocols, which
 /// are the default of later versions than 1.13, divide messages that leave unasked.
 void use_rails(UcpLibrary const& ucp, ucp_config_t* config, std::string const& devices) {
@@ -80,7 +85,7 @@ ucp_context_h make_context(UcpLibrary const& ucp, std::string const& devices, bo
 Worker::Worker(std::string const& devices, bool rma, int ranks, Hear hear)
     : ucp_(UcpLibrary::open()),
       hear_(std::move(hear)),
-      aborts_on_unfinished_(are_rails(devices)),
+      aborts_on_unfinished_(are_rails(devices) || has_newer_protocols()),
       peers_(static_cast<std::size_t>(ranks)) {
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     peers_[rank].worker = this;
@@ -110,12 +115,15 @@ Worker::~Worker() {
   std::lock_guard const lock(mutex_);
   ucp_request_param_t const plain{};
   // What was sent has to leave; peers that are stopped do not hold this rank up for long.
-  auto const all_left =
-      first_broken() < 0 && wait_for(ucp_->ucp_worker_flush_nbx(worker_, &plain), Clock::now() + kLastWords);
-  if (aborts_on_unfinished_ && !all_left) {
-    leave_open();
-    return;
+  auto const end = Clock::now() + kLastWords;
+  auto all_left = true;
+  if (first_broken() < 0) {
+    all_left = wait_for(ucp_->ucp_worker_flush_nbx(worker_, &plain), end);
+  } else if (aborts_on_unfinished_) {
+    all_left = advance_until(end, [&] { return all_noticed(); });
   }
+  // All that is UCX's stays as it is, for the process's end to close.
+  if (stopped_ || (aborts_on_unfinished_ && !all_left)) return;
   drain();
   for (auto const& peer : peers_) close(peer.rank);
   ucp_->ucp_worker_destroy(worker_);
@@ -172,7 +180,7 @@ void Worker::break_off(int rank) noexcept {
 
 ucp_ep_h Worker::endpoint(int rank) {
   auto& peer = peers_[static_cast<std::size_t>(rank)];
-  if (peer.broken.load()) return nullptr;
+  if (stopped_ || peer.broken.load()) return nullptr;
   if (peer.endpoint != nullptr) return peer.endpoint;
   ucp_ep_params_t params{};
   params.field_mask =
@@ -318,9 +326,11 @@ void Worker::abandon(std::span<Pending* const> operations) {
   advance();
   if (aborts_on_unfinished_) {
     if (advance_until(Clock::now() + kLastWords, all_done)) return;
-    stop();
+    stopped_ = true;
     for (auto* const each : operations) {
-      if (!each->is_done()) finish(*each, UCS_ERR_CANCELED, 0);
+      if (each->is_done()) continue;
+      break_off(each->peer_);
+      finish(*each, UCS_ERR_CANCELED, 0);
     }
     return;
   }
@@ -328,18 +338,6 @@ void Worker::abandon(std::span<Pending* const> operations) {
     if (!each->is_done()) close(each->peer_);
   }
   advance_until(Clock::now() + kLastWords, all_done);
-}
-
-void Worker::stop() noexcept {
-  if (std::exchange(stopped_, true)) return;
-  for (auto const& peer : peers_) break_off(peer.rank);
-}
-
-void Worker::leave_open() {
-  static auto& left = *new std::vector<std::shared_ptr<UcpLibrary const>>;  // whose threads go on
-  static std::mutex guard;
-  std::lock_guard const lock(guard);
-  left.push_back(ucp_);
 }
 
 void Worker::send_notice(int to, std::span<std::byte const> bytes) {
@@ -362,9 +360,11 @@ void Worker::send_notice(int to, std::span<std::byte const> bytes) {
 
 void Worker::flush_notices(Clock::time_point deadline) {
   std::lock_guard const lock(mutex_);
-  advance_until(deadline, [&] {
-    return std::all_of(notices_.begin(), notices_.end(), [](auto const& sent) { return sent->done; });
-  });
+  advance_until(deadline, [&] { return all_noticed(); });
+}
+
+bool Worker::all_noticed() const noexcept {
+  return std::all_of(notices_.begin(), notices_.end(), [](auto const& sent) { return sent->done; });
 }
 
 bool Worker::advance() {

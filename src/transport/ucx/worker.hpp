@@ -172,10 +172,7 @@ class Worker {
   /// False where it was not done at the deadline.
   bool wait_for(ucs_status_ptr_t request, Clock::time_point deadline);
   void close(int rank);
-  /// Ends every connection without a call of UCX, which is never called again: nothing touches what is unfinished.
-  void stop() noexcept;
-  /// Leaves everything that is UCX's as it is, for the process's end to close.
-  void leave_open();
+  [[nodiscard]] bool all_noticed() const noexcept;
   /// Drops what nobody has received, of which UCX would complain.
   void drain();
 
@@ -193,7 +190,7 @@ class Worker {
   std::condition_variable changed_;
   bool watched_ = false;  // a thread sleeps at the descriptor
   int followers_ = 0;     // sleep until it wakes
-  bool stopped_ = false;  // see stop()
+  bool stopped_ = false;  // nothing moves any more, so that nothing touches what is unfinished
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int descriptor_ = -1;
