@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "collectives/shm/feeds.hpp"
 #include "collectives/shm/staging_ring.hpp"
 
 namespace weft::shm {
@@ -64,6 +65,21 @@ TEST(Selector, SmallStagingIsLittleAndNeverMoreThanAskedFor) {
       for (auto const bytes : {small.one_phase_bytes, small.chunk_bytes, small.pipeline_bytes}) EXPECT_LE(bytes, block);
     }
   }
+}
+
+TEST(Selector, FeedsAreLongerThanL2) {
+  EXPECT_EQ(256, tuning(2, false).feed_places) << "of 8 KiB, for 1 MiB";
+  EXPECT_EQ(256, tuning(4, true).feed_places);
+  EXPECT_EQ(Feeds::kSlots, tuning(9, false).feed_places) << "that would be much memory";
+  EXPECT_EQ(Feeds::kSlots, tuning(2, false, true).feed_places) << "small staging";
+  Config little;
+  little.staging_bytes = 256 * kKiB;
+  EXPECT_EQ(Feeds::kSlots, tuning(2, false, false, little).feed_places) << "as was asked for";
+  Topology topology;
+  EXPECT_EQ(Feeds::kSlots, make_tuning(topology, Config{}, 2, 2, false).feed_places) << "nothing is known of caches";
+  topology.l2_bytes = std::size_t{1} << 30;
+  topology.l3_bytes = std::size_t{4} << 30;
+  EXPECT_EQ(Feeds::kMostPlaces, make_tuning(topology, Config{}, 2, 2, false).feed_places);
 }
 
 TEST(Selector, FollowsRanksAndCores) {

@@ -10,8 +10,8 @@ constexpr auto kForWrite = [](std::byte const* lines, std::size_t bytes) { prefe
 
 }  // namespace
 
-Feeds::Feeds(std::shared_ptr<Mapping> mapping, Channel& channel) noexcept
-    : mapping_(std::move(mapping)), channel_(channel), own_heads_(heads(channel.rank())) {}
+Feeds::Feeds(std::shared_ptr<Mapping> mapping, Channel& channel, std::size_t places) noexcept
+    : mapping_(std::move(mapping)), channel_(channel), places_(places), own_heads_(heads(channel.rank())) {}
 
 Feeds::Progress& Feeds::progress(int rank) const noexcept {
   return *std::launder(reinterpret_cast<Progress*>(base(rank)));
@@ -29,15 +29,16 @@ std::size_t Feeds::first_step(std::size_t bytes, std::size_t grain) noexcept {
   return std::max(grain, (bytes / 2 + kLine - 1) / kLine * kLine / grain * grain);
 }
 
-std::byte* Feeds::place(int rank, std::size_t slot, std::size_t bytes) const noexcept {
-  if (bytes <= kHeadBytes) return heads(rank)[slot].payload;
-  return base(rank) + sizeof(Progress) + kSlots * (sizeof(Head) + sizeof(Steps)) + slot * kPlaceBytes;
+std::byte* Feeds::place(int rank, std::uint64_t position, std::size_t bytes) const noexcept {
+  if (bytes <= kHeadBytes) return heads(rank)[position % kSlots].payload;
+  return base(rank) + sizeof(Progress) + kSlots * (sizeof(Head) + sizeof(Steps)) +
+         (position & (places_ - 1)) * kPlaceBytes;
 }
 
 template <typename First, typename Prefetch>
 void Feeds::look_ahead(int rank, std::size_t bytes, First const* firsts, Prefetch prefetch) const noexcept {
-  auto const ahead = (position_ + kAhead * slots_) % kSlots;
-  prefetch(reinterpret_cast<std::byte const*>(&firsts[ahead]), sizeof(First::flag));
+  auto const ahead = position_ + kAhead * slots_;
+  prefetch(reinterpret_cast<std::byte const*>(&firsts[ahead % kSlots]), sizeof(First::flag));
   prefetch(place(rank, ahead, bytes), std::min(bytes, kPrefetched));
 }
 
@@ -47,7 +48,7 @@ std::byte* Feeds::open(std::size_t bytes) {
     auto const& given = given_[slot() + i];
     if (given.passed_by > all_passed_) await_readers(given);
   }
-  return place(channel_.rank(), slot(), bytes);
+  return place(channel_.rank(), position_, bytes);
 }
 
 void Feeds::await_readers(Given const& given) {
@@ -92,7 +93,7 @@ void Feeds::close_steps(int reader, std::size_t bytes) {
 
 std::byte const* Feeds::find(int giver, std::size_t bytes) {
   take_slots(bytes);
-  return place(giver, slot(), bytes);
+  return place(giver, position_, bytes);
 }
 
 std::size_t Feeds::await(int giver, std::size_t bytes, std::size_t known) {
@@ -116,7 +117,7 @@ std::byte const* Feeds::get_whole(int giver, std::size_t bytes) {
   if (ready_ > kStreak) look_ahead(giver, bytes, heads(giver), prefetch_for_read);
   auto const found = channel_.await_tag(giver, word, expected);
   if (found != expected) channel_.fail_for_difference(giver);
-  return place(giver, slot(), bytes);
+  return place(giver, position_, bytes);
 }
 
 void Feeds::take_slots(std::size_t bytes) {

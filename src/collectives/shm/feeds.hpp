@@ -20,6 +20,8 @@ namespace weft::shm {
 /// the others read; it waits only where a slot's readers have not passed the slot's content before. So the root of
 /// small broadcasts, and the ranks that give to a gather's or reduce's root, run ahead of the others.
 ///
+/// Contents too long for a slot's first lines lie in places, of which there are as many or more.
+///
 /// All ranks step through the slots alike, and each fills or reads at every step: one position for all feeds. What a
 /// slot is too small for takes two or four of them, side by side. Every content carries the fingerprint of the calls
 /// made so far, with which a reader finds a difference. One thread at a time, that of the Channel.
@@ -27,18 +29,21 @@ class Feeds {
  public:
   /// Many: where ranks share cores, one fills all before the next one's turn.
   static constexpr std::size_t kSlots = 64;
+  /// Places of a feed, a power of two from kSlots up to here. In what is longer than L2, a place has left both ranks'
+  /// L2 when it is written again.
+  static constexpr std::size_t kMostPlaces = 512;
   static constexpr std::size_t kSlotBytes = std::size_t{8} << 10;
   /// Most slots that one content takes.
   static constexpr std::size_t kMostSlots = 4;
-  /// From one slot to the next. They begin at different places of a page, so that small contents do not compete for the
-  /// same sets of a cache.
+  /// From one place to the next. They begin at different places of a page, so that small contents do not compete for
+  /// the same sets of a cache.
   static constexpr std::size_t kPlaceBytes = kSlotBytes + 1024 + kLine;
   /// Most that can be given at once.
   static constexpr std::size_t kMostBytes = kMostSlots * kPlaceBytes;
   static constexpr int kEverybody = -1;
 
-  /// Shared memory of one rank.
-  [[nodiscard]] static constexpr std::size_t bytes_per_rank() noexcept;
+  /// Shared memory of one rank, whose feed has so many places.
+  [[nodiscard]] static constexpr std::size_t bytes_per_rank(std::size_t places) noexcept;
 
   /// In what blocks `bytes` are best given: small enough that who gives and who gets work at the same time, and
   /// otherwise as large as can be, as each costs both the passing of a line (docs/decisions/0003).
@@ -46,8 +51,8 @@ class Feeds {
     return kSlotBytes * (bytes <= kSlotBytes ? 1 : bytes <= 16 * kSlotBytes ? 2 : kMostSlots);
   }
 
-  /// Zero-filled memory, bytes_per_rank() for each rank, is the initial state.
-  Feeds(std::shared_ptr<Mapping> mapping, Channel& channel) noexcept;
+  /// Zero-filled memory, bytes_per_rank(places) for each rank, is the initial state.
+  Feeds(std::shared_ptr<Mapping> mapping, Channel& channel, std::size_t places) noexcept;
 
   /// In two steps a reader can work on the first while the giver does on the second. For a content of some length that
   /// is alone: of several blocks one is read while the next one is given.
@@ -161,7 +166,7 @@ class Feeds {
   };
 
   [[nodiscard]] std::byte* base(int rank) const noexcept {
-    return mapping_->data() + static_cast<std::size_t>(rank) * bytes_per_rank();
+    return mapping_->data() + static_cast<std::size_t>(rank) * bytes_per_rank(places_);
   }
   [[nodiscard]] Progress& progress(int rank) const noexcept;
   [[nodiscard]] Head* heads(int rank) const noexcept {
@@ -177,7 +182,8 @@ class Feeds {
   /// All are there, after one step or two.
   [[gnu::hot]] void close_whole(int reader, std::size_t bytes);
   [[gnu::hot]] void close_steps(int reader, std::size_t bytes);
-  [[nodiscard]] std::byte* place(int rank, std::size_t slot, std::size_t bytes) const noexcept;
+  /// Where `rank` puts the `bytes` given at `position`.
+  [[nodiscard]] std::byte* place(int rank, std::uint64_t position, std::size_t bytes) const noexcept;
   /// Prefetches what `rank` gives kAhead contents from here, if those contents are like these, whose first lines are
   /// among `firsts`.
   template <typename First, typename Prefetch>
@@ -201,6 +207,7 @@ class Feeds {
 
   std::shared_ptr<Mapping> mapping_;
   Channel& channel_;
+  std::size_t const places_;
   Head* own_heads_;
   std::uint64_t position_ = 0;
   std::size_t slots_ = 1;         // of the current content
@@ -211,10 +218,10 @@ class Feeds {
   StoreChoice stores_;
 };
 
-constexpr std::size_t Feeds::bytes_per_rank() noexcept {
+constexpr std::size_t Feeds::bytes_per_rank(std::size_t places) noexcept {
   constexpr std::size_t kPage = 4096;
-  constexpr auto kBytes = sizeof(Progress) + kSlots * (sizeof(Head) + sizeof(Steps) + kPlaceBytes);
-  return (kBytes + kPage - 1) / kPage * kPage;
+  auto const bytes = sizeof(Progress) + kSlots * (sizeof(Head) + sizeof(Steps)) + places * kPlaceBytes;
+  return (bytes + kPage - 1) / kPage * kPage;
 }
 
 }  // namespace weft::shm

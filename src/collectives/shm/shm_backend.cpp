@@ -186,7 +186,7 @@ std::unique_ptr<ShmBackend> ShmBackend::assemble(Bootstrap& bootstrap, Plan cons
   auto staging = create_segment(rank, size, ring_bytes * static_cast<std::size_t>(size), ring_bytes, exchange);
   auto const swap_bytes = size == 2 ? plan.tuning.swap_bytes : 0;
   auto swap = swap_bytes > 0 ? create_segment(rank, size, 2 * swap_bytes, swap_bytes, exchange) : nullptr;
-  auto const feed_bytes = Feeds::bytes_per_rank();
+  auto const feed_bytes = Feeds::bytes_per_rank(plan.tuning.feed_places);
   auto feeds = create_segment(rank, size, feed_bytes * static_cast<std::size_t>(size), feed_bytes, exchange);
   auto backend = std::make_unique<ShmBackend>(
       Segments{std::move(control), std::move(staging), std::move(swap), std::move(feeds)}, rank, size, plan, progress);
@@ -204,7 +204,7 @@ ShmBackend::ShmBackend(Segments segments, int rank, int size, Plan const& plan, 
       muster_(segments.control, sizeof(ControlBlock) + Mailbox::bytes(size), rank, size,
               [this](int peer) { return channel_.peer_state(peer); }),
       mailbox_(std::move(segments.control), sizeof(ControlBlock), channel_),
-      feeds_(std::move(segments.feeds), channel_),
+      feeds_(std::move(segments.feeds), channel_, tuning_.feed_places),
       ring_(std::move(segments.staging), tuning_.ring_bytes),
       swap_(std::move(segments.swap), tuning_.swap_bytes),
       peer_stores_(static_cast<std::size_t>(size)),

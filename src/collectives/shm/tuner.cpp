@@ -237,7 +237,7 @@ std::string describe_machine(Topology const& topology, Tuning const& tuning, int
   return fmt::format(
       "{} ranks on cpus {} of {}, L2 {}K, L3 {}K, lines within {} ns, staging {}K, feeds {}K by {}K, groups of {}",
       ranks, format_ranges(cpus), processor_name(), topology.l2_bytes >> 10U, topology.l3_bytes >> 10U, distance,
-      tuning.ring_bytes >> 10U, (Feeds::kSlots * Feeds::kSlotBytes) >> 10U,
+      tuning.ring_bytes >> 10U, (tuning.feed_places * Feeds::kSlotBytes) >> 10U,
       (Feeds::kMostSlots * Feeds::kSlotBytes) >> 10U, tuning.group_ranks);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "collectives/shm/feeds.hpp"
 #include "collectives/shm/staging_ring.hpp"
 #include "core/cache_line.hpp"
 
@@ -41,6 +42,15 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   if (small_staging) tuning.ring_bytes = std::min(tuning.ring_bytes, small_ring);
   tuning.ring_bytes = tuning.ring_bytes / kLine * kLine;
   auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
+
+  // What lies in both the giver's and a reader's L2 is dear to write again. Many ranks have no memory for it.
+  constexpr int kFewRanks = 8;
+  tuning.feed_places = Feeds::kSlots;
+  if (ranks <= kFewRanks && !small_staging) {
+    auto const most = std::min({2 * topology.l2_bytes, within_l3, config.staging_bytes.value_or(within_l3)});
+    while (tuning.feed_places < Feeds::kMostPlaces && tuning.feed_places * Feeds::kSlotBytes < most)
+      tuning.feed_places *= 2;
+  }
 
   // Each rank reads ranks × bytes in one phase, about 2 × bytes in two, at the price of one more synchronisation.
   tuning.one_phase_bytes = std::min(largest_block, 16 * kKiB);
