@@ -35,6 +35,8 @@ if command -v mpirun >/dev/null && grep -q '^WEFT_BUILT_WITH_MPI:INTERNAL=ON' bu
   for op in reduce_scatter all_gather broadcast alltoall gather scatter reduce; do others+=("$op-symmetric"); done
   if [[ -z ${WEFT_PERF_FULL:-} ]]; then others+=(--short -e 8M -f 16 -n 10 --rounds 3); fi
   bar "the other operations beside Open MPI" "${others[@]}"
+  configure_and_build release preload_loop weft_mpi
+  bar "an MPI program with libweft_mpi.so preloaded" /usr/bin/python3 perf/compare_preload.py --json "$out/preload.jsonl"
 else
   say "all_reduce beside Open MPI: not measured, there is no MPI here"
 fi
