@@ -16,6 +16,7 @@ from peers.catalogue import ROOT, environment
 
 kNoise = 0.01  # µs
 
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=os.path.join(ROOT, "build/release/bin/preload_loop"))
@@ -101,7 +102,7 @@ def main():
                 with open(options.json, "a", encoding="utf-8") as file:
                     for library, time in (("mpi", plain), ("weft preload", preloaded)):
                         file.write(json.dumps({"library": library, "op": operation, "memory": "private",
-                                               "ranks": options.ranks, "bytes": size, "time_us": time}) + "\n")
+                                               "ranks": options.ranks, "bytes": size, "time_us": max(time, 0.0)}) + "\n")
     mean = math.exp(sum(math.log(gain) for gain in gains) / len(gains)) if gains else 0.0
     print(f"geometric mean {mean:.2f}× (bar {options.mean}×); slower than {options.never_below}×: "
           f"{', '.join(slower) if slower else 'nowhere'}")

@@ -8,12 +8,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-}  // namespace
-
-OverlapMeter::OverlapMeter(Board& board) : board_(board), stream_(Stream::cpu({"weft-perf", {}})) {}
-
-namespace {
-
 void keep_in_register(double& value) noexcept {
 #if defined(__x86_64__)
   asm volatile("" : "+x"(value));
@@ -25,6 +19,8 @@ void keep_in_register(double& value) noexcept {
 }
 
 }  // namespace
+
+OverlapMeter::OverlapMeter(Board& board) : board_(board), stream_(Stream::cpu({"weft-perf", {}})) {}
 
 // A chain of multiplications that stays in registers: it takes cycles from nobody but its own core.
 void OverlapMeter::compute(std::size_t turns) {

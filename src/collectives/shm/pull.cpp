@@ -161,7 +161,7 @@ void ShmBackend::pull_staged(Call const& call, Transfers const& transfers, Choic
     auto const gives = transfers[peer()].gives;
     auto const gets = transfers[peer()].gets;
     auto const gives_only = gets.length == 0;  // the peer waits for the next block, not for what this rank keeps
-    auto const store = store_for(call, gets.length, false);
+    auto const store = store_for(call, all_gotten(transfers), false);
     swap_blocks(
         call, announced, transfers.longest, swapped_block(call, choice),
         [&](std::byte* block, std::size_t first, std::size_t length) {
