@@ -6,7 +6,7 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <utility>
+#include <tuple>
 
 #include "collectives/shm/cost_model.hpp"
 #include "collectives/shm/shm_backend.hpp"
@@ -30,10 +30,12 @@ struct Experiment {
 };
 
 /// Runs experiments on a backend made for that, in memory of its own: buffers of `symmetric_bytes` that all ranks
-/// reach, and such that they do not. All ranks call everything alike; rank 0's clock counts.
+/// reach, and such that they do not. Its feeds hold `feed_bytes`. All ranks call everything alike; rank 0's clock
+/// counts.
 class Laboratory {
  public:
-  Laboratory(ShmBackend& backend, std::size_t symmetric_bytes, std::chrono::milliseconds timeout);
+  Laboratory(ShmBackend& backend, std::size_t symmetric_bytes, std::size_t feed_bytes,
+             std::chrono::milliseconds timeout);
 
   /// Before experiments of so much in private memory: whether every rank has it. What was there before is gone.
   [[nodiscard]] bool get_private(std::size_t bytes);
@@ -58,6 +60,12 @@ class Laboratory {
     std::shared_ptr<void> recv;
   };
 
+  /// Bytes of an experiment that this rank sends and receives, from the beginning of their buffers.
+  struct Extent {
+    std::size_t sent;
+    std::size_t received;
+  };
+
   struct Times {
     double loop_ns;
     double call_ns;
@@ -74,22 +82,27 @@ class Laboratory {
   [[nodiscard]] std::shared_ptr<void> allocate(std::size_t bytes);
   [[nodiscard]] Buffers const& buffers_of(Experiment const& one) const noexcept;
   [[nodiscard]] void* result_of(Experiment const& one) const noexcept;
+  [[nodiscard]] Extent extent_of(Experiment const& one) const noexcept;
+  /// Of a buffer that all ranks share out.
+  [[nodiscard]] std::size_t part_of(Experiment const& one) const noexcept;
   void run(Experiment const& one);
   static void write(void* data, std::size_t bytes, int value) noexcept;
   void read(void const* data, std::size_t bytes) noexcept;
+  void go_round_feeds(Experiment const& one);
   double time_loop(Experiment const& one, bool idle);
   Times time_calls(Experiment const& one, bool idle);
   void time_long(Experiment& one);
   void time_idle(Experiment& one);
 
   ShmBackend& backend_;
+  std::size_t feed_bytes_;
   std::chrono::milliseconds timeout_;
   std::uint64_t calls_ = 0;
   std::uint64_t sum_ = 0;
   Buffers symmetric_;
   Buffers private_;
-  std::size_t private_bytes_ = 0;                       ///< of each, on every rank
-  std::map<std::pair<std::size_t, void*>, Idle> idle_;  ///< by bytes and what is read
+  std::size_t private_bytes_ = 0;  ///< of each, on every rank
+  std::map<std::tuple<Collective, std::size_t, Place>, Idle> idle_;
 };
 
 }  // namespace weft::shm

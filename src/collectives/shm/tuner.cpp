@@ -34,6 +34,10 @@ constexpr int kLeastPollingWins = 8;
 constexpr double kLeastPollingGain = 0.05;
 constexpr int kStreamingTurns = 2;
 
+std::size_t feed_bytes(Tuning const& tuning) {
+  return tuning.feed_places * Feeds::kSlotBytes;
+}
+
 /// Every rank's limits between neighbouring choices, from below and above.
 std::vector<Experiment> plan(Selector const& derived, Tuning const& tuning) {
   std::vector<Experiment> experiments;
@@ -217,7 +221,7 @@ void add_costs(std::vector<Experiment> const& experiments, Laboratory const& lab
 /// What calls in private memory cost, and where results bypass the caches, as far as there is time until `until`.
 void measure_large(ShmBackend& scratch, Selector const& derived, Tuning const& tuning,
                    std::chrono::milliseconds timeout, Clock::time_point until, CostModel& model) {
-  Laboratory laboratory(scratch, kLine, timeout);
+  Laboratory laboratory(scratch, kLine, feed_bytes(tuning), timeout);
   if (!laboratory.agree(Clock::now() < until)) return;
   model.streaming_bytes = tuning.streaming_bytes;
   if (tuning.reads_peers && tuning.streaming_bytes > kPrivateBytes && laboratory.get_private(kPrivateBytes)) {
@@ -237,8 +241,8 @@ std::string describe_machine(Topology const& topology, Tuning const& tuning, int
   return fmt::format(
       "{} ranks on cpus {} of {}, L2 {}K, L3 {}K, lines within {} ns, staging {}K, feeds {}K by {}K, groups of {}",
       ranks, format_ranges(cpus), processor_name(), topology.l2_bytes >> 10U, topology.l3_bytes >> 10U, distance,
-      tuning.ring_bytes >> 10U, (tuning.feed_places * Feeds::kSlotBytes) >> 10U,
-      (Feeds::kMostSlots * Feeds::kSlotBytes) >> 10U, tuning.group_ranks);
+      tuning.ring_bytes >> 10U, feed_bytes(tuning) >> 10U, (Feeds::kMostSlots * Feeds::kSlotBytes) >> 10U,
+      tuning.group_ranks);
 }
 
 CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tuning,
@@ -247,7 +251,7 @@ CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tu
   auto experiments = plan(derived, tuning);
   auto most_bytes = kLongBytes;
   for (auto const& one : experiments) most_bytes = std::max(most_bytes, one.bytes);
-  Laboratory laboratory(scratch, most_bytes, timeout);
+  Laboratory laboratory(scratch, most_bytes, feed_bytes(tuning), timeout);
 
   // Ranks that sleep soon fence in any case.
   auto const polls_long = tuning.inline_patience.spins + tuning.inline_patience.glances > kFewSpins;
