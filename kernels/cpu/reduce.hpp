@@ -68,6 +68,16 @@ inline void copy(void* dst, void const* src, std::size_t bytes, Store store = St
   bytes <= kShortBytes && !is_past_caches(store) ? copy_short(dst, src, bytes) : copy_long(dst, src, bytes, store);
 }
 
+/// copy() out of memory that another core has written and will write again, and take() of what it reads.
+void copy_and_take(void* dst, void const* src, std::size_t bytes);
+
+/// Makes lines that were read this core's own, as a store would that changes nothing: their words are stored as they
+/// were found, and nobody else may write them meanwhile. Where caches keep a line's dirty copy with the core that wrote
+/// it while others read it (the owned state of MOESI: Sweazey and Smith, "A class of compatible cache consistency
+/// protocols", ISCA 1986; AMD64 Architecture Programmer's Manual, volume 2, 7.3), that core waits long to write such a
+/// line again, and not at all long for one that another core has taken. Nothing on processors other than x86-64.
+void take(void const* data, std::size_t bytes) noexcept;
+
 /// Orders what was stored unfenced before what this thread stores next.
 void fence() noexcept;
 

@@ -76,6 +76,14 @@ std::size_t cache_bytes(hwloc_topology_t topology, int cpu, hwloc_obj_type_t typ
   return cache == nullptr || cache->attr->cache.size == 0 ? unknown : cache->attr->cache.size;
 }
 
+/// Whether the processor's maker is known for the owned state of MOESI: AMD, and Hygon after it.
+bool has_owned_lines(hwloc_topology_t topology) {
+  hwloc_obj_t const package = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
+  char const* const vendor = package == nullptr ? nullptr : hwloc_obj_get_info_by_name(package, "CPUVendor");
+  return vendor != nullptr &&
+         (std::string_view(vendor) == "AuthenticAMD" || std::string_view(vendor) == "HygonGenuine");
+}
+
 /// `allowed` in hwloc's order, in which the hardware threads of a core, the cores of a cache and the caches of a socket
 /// are neighbours, so that a contiguous share is a compact one.
 std::vector<int> in_hardware_order(hwloc_topology_t topology, std::vector<int> const& allowed) {
@@ -109,6 +117,7 @@ Topology discover_topology() {
   topology.cpus = in_hardware_order(hwloc.get(), allowed);
   topology.l2_bytes = cache_bytes(hwloc.get(), topology.cpus.front(), HWLOC_OBJ_L2CACHE, kUnknownL2);
   topology.l3_bytes = cache_bytes(hwloc.get(), topology.cpus.front(), HWLOC_OBJ_L3CACHE, kUnknownL3);
+  topology.has_owned_lines = has_owned_lines(hwloc.get());
   topology.cores = std::max(1, count_cores(hwloc.get(), topology.cpus));
   return topology;
 }

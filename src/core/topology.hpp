@@ -8,10 +8,11 @@ namespace weft {
 
 /// What hwloc says of the part of this host that this process may use.
 struct Topology {
-  std::vector<int> cpus;     ///< logical CPUs this process may run on (its affinity when the process started)
-  std::size_t l2_bytes = 0;  ///< per core; 1 MiB when unknown
-  std::size_t l3_bytes = 0;  ///< shared; 8 MiB when unknown
-  int cores = 1;             ///< physical cores among `cpus`
+  std::vector<int> cpus;         ///< logical CPUs this process may run on (its affinity when the process started)
+  std::size_t l2_bytes = 0;      ///< per core; 1 MiB when unknown
+  std::size_t l3_bytes = 0;      ///< shared; 8 MiB when unknown
+  bool has_owned_lines = false;  ///< caches are known to keep what one core wrote and others read with who wrote it
+  int cores = 1;                 ///< physical cores among `cpus`
 };
 
 /// Reads the topology once per call (milliseconds); keep the result.

@@ -68,6 +68,7 @@ TEST_F(TuningFile, RemembersMachines) {
   auto second = model(900);
   second.polls_at_once = true;
   second.streaming_bytes = 4096 * kKiB;
+  second.take_bytes = 768 * kKiB;
   second.of(Collective::pull, Algorithm::fetched, Place::private_long) = cost(0, 30);
   cache.add("two", second);
   TuningCache const later(renamed());
@@ -78,6 +79,7 @@ TEST_F(TuningFile, RemembersMachines) {
     auto const is_two = std::string(machine) == "two";
     EXPECT_EQ(is_two, found->polls_at_once);
     EXPECT_EQ(is_two ? 4096 * kKiB : 0, found->streaming_bytes);
+    EXPECT_EQ(is_two ? 768 * kKiB : 0, found->take_bytes);
     EXPECT_EQ(is_two, found->of(Collective::pull, Algorithm::fetched, Place::private_long).is_known());
     EXPECT_FALSE(found->of(Collective::pull, Algorithm::fetched, Place::symmetric_long).is_known());
     EXPECT_EQ(fixed, found->of(Collective::all_reduce, Algorithm::direct).loop.fixed_ns);
@@ -131,7 +133,7 @@ TEST_F(TuningFile, NoFileWaitsForAWriter) {
 
 TEST_F(TuningFile, ImpossibleTimesAreNotBelieved) {
   write(R"({"format": "weft tuning 1", "machines": {"one": {"synchronisation_ns": -4, "polls_unfenced": false,
-            "streaming_bytes": 0, "private_long": {}}}})");
+            "streaming_bytes": 0, "take_bytes": 0, "private_long": {}}}})");
   testing::internal::CaptureStderr();
   EXPECT_FALSE(TuningCache(file.string()).find("one"));
   EXPECT_NE(std::string::npos, testing::internal::GetCapturedStderr().find("impossible times"));

@@ -1,6 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <csignal>
+#include <new>
 #include <random>
 #include <vector>
 
@@ -64,6 +68,71 @@ TEST(CopyTest, MovesExactlyTheBytesAskedForAtAnyPlaceInAPage) {
     }
   }
 }
+
+/// Pages that nobody may touch around `bytes` of memory.
+class GuardedPages {
+ public:
+  explicit GuardedPages(std::size_t bytes) : bytes_(bytes), data_(map(bytes)) {}
+  ~GuardedPages() { ::munmap(data_ - kPage, bytes_ + 2 * kPage); }
+  GuardedPages(GuardedPages const&) = delete;
+  GuardedPages& operator=(GuardedPages const&) = delete;
+
+  [[nodiscard]] unsigned char* data() const noexcept { return data_; }
+  void forbid_stores() const { ASSERT_EQ(0, ::mprotect(data_, bytes_, PROT_READ)); }
+
+ private:
+  static constexpr std::size_t kPage = 4096;
+
+  static unsigned char* map(std::size_t bytes) {
+    auto* const all = ::mmap(nullptr, bytes + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED) throw std::bad_alloc();
+    auto* const data = static_cast<unsigned char*>(all) + kPage;
+    ::mprotect(data, bytes, PROT_READ | PROT_WRITE);
+    return data;
+  }
+
+  std::size_t bytes_;
+  unsigned char* data_;
+};
+
+TEST(TakeTest, ChangesNothingAndKeepsToItsRange) {
+  constexpr std::size_t kBytes = std::size_t{8} << 12;
+  std::mt19937_64 random(9);
+  GuardedPages const source(kBytes);
+  GuardedPages const target(kBytes);
+  std::generate_n(source.data(), kBytes, [&] { return static_cast<unsigned char>(random()); });
+  std::vector<unsigned char> const before(source.data(), source.data() + kBytes);
+  for (std::size_t const bytes : {0, 1, 7, 8, 9, 15, 63, 64, 65, 129, 4097, 16383, 16384, 16385, 32700}) {
+    for (std::size_t shift = 0; shift <= 16; ++shift) {
+      for (auto const offset : {shift, kBytes - bytes - shift}) {
+        kernels::take(source.data() + offset, bytes);
+        std::fill_n(target.data(), kBytes, 0xA5);
+        kernels::copy_and_take(target.data() + offset, source.data() + offset, bytes);
+        ASSERT_TRUE(std::equal(before.begin(), before.end(), source.data())) << bytes << " bytes at +" << offset;
+        auto want = std::vector<unsigned char>(kBytes, 0xA5);
+        std::copy_n(before.begin() + static_cast<std::ptrdiff_t>(offset), bytes,
+                    want.begin() + static_cast<std::ptrdiff_t>(offset));
+        ASSERT_TRUE(std::equal(want.begin(), want.end(), target.data())) << bytes << " bytes at +" << offset;
+      }
+    }
+  }
+}
+
+#if defined(__x86_64__)
+/// Who may not store there cannot: what it is for.
+TEST(TakeTest, StoresInEveryLine) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  GuardedPages const memory(4096);
+  memory.forbid_stores();
+  for (std::size_t line = 0; line < 4096; line += 1024) {
+    auto const take = [&] {
+      std::signal(SIGSEGV, SIG_DFL);  // sanitizers end with a report
+      kernels::take(memory.data() + line, 64);
+    };
+    EXPECT_EXIT(take(), testing::KilledBySignal(SIGSEGV), "") << line;
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace weft::test

@@ -95,12 +95,14 @@ void ShmBackend::all_gather_fetched(Call const& call) {
 void ShmBackend::all_gather_direct(Call const& call, Symmetric const& buffers) {
   std::size_t all = 0;
   for (int peer = 0; peer < size(); ++peer) all += call.part(call.recv_parts, peer).length;
-  auto const store = store_for(call, (call.part(call.recv_parts, rank()).length + all) / 2, false);
+  auto const manner = manner_of(call, (call.part(call.recv_parts, rank()).length + all) / 2, false);
   for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const part = call.part(call.recv_parts, peer);
     auto* const destination = at(call.recv, part.offset);
-    if (destination != buffers.send[peer]) kernels::copy(destination, buffers.send[peer], part.length, store);
+    if (destination == buffers.send[peer]) continue;
+    size() == 2 ? copy_from_peer(peer, destination, buffers.send[peer], part.length, manner)
+                : kernels::copy(destination, buffers.send[peer], part.length, manner.store);
   }
   channel_.meet();
 }

@@ -134,7 +134,9 @@ void ShmBackend::all_reduce_direct(Call const& call, Choice const& choice, Symme
   auto const element = call.grain();
   auto const count = call.bytes() / element;
   auto const ranks = static_cast<std::size_t>(size());
-  auto const store = store_for(call, call.bytes(), call.send == call.recv);
+  auto const manner = manner_of(call, call.bytes(), call.send == call.recv);
+  if (ranks == 2 && takes(call.bytes()) && !buffers.in_place && !tuning_.share_work)
+    return all_reduce_taking(call, buffers, manner);
   auto const reduce_range = [&](Range range) {
     std::array<void const*, kMaxRanks> sources;
     std::array<void*, kMaxRanks> destinations;
@@ -143,7 +145,7 @@ void ShmBackend::all_reduce_direct(Call const& call, Choice const& choice, Symme
       sources[peer] = at(buffers.send[peer], range.first * element);
       destinations[peer] = recv == nullptr ? nullptr : at(recv, range.first * element);
     }
-    reduce_to_all(call, range.count, sources, destinations, store);
+    reduce_to_all(call, range.count, sources, destinations, manner.store);
   };
 
   if (choice.algorithm == Algorithm::direct_claimed) {
@@ -156,6 +158,27 @@ void ShmBackend::all_reduce_direct(Call const& call, Choice const& choice, Symme
     return channel_.await_claimed(chunks);
   }
   reduce_range(part_of(count, static_cast<std::size_t>(rank()), ranks, element));
+  channel_.meet();
+}
+
+/// Two ranks, each of which writes its own memory only, and takes what it reads of the other's.
+void ShmBackend::all_reduce_taking(Call const& call, Symmetric const& buffers, Manner manner) {
+  auto const element = call.grain();
+  auto const count = call.bytes() / element;
+  auto const reduce_range = [&](Range range) {
+    std::array<void const*, kMaxRanks> sources;
+    for (int r = 0; r < size(); ++r) sources[r] = at(buffers.send[r], range.first * element);
+    reduce_from_all(call, range.count, sources, at(call.recv, range.first * element), manner);
+  };
+  if (call.contract.operation == Operation::reduce) {
+    if (keeps_result(call)) reduce_range({0, count});
+    return channel_.meet();  // the peer may write its send buffer again
+  }
+  reduce_range(part_of(count, static_cast<std::size_t>(rank()), 2, element));
+  channel_.meet();
+  auto const theirs = part_of(count, static_cast<std::size_t>(peer()), 2, element);
+  copy_from_peer(peer(), at(call.recv, theirs.first * element), at(buffers.recv[peer()], theirs.first * element),
+                 theirs.count * element, manner);
   channel_.meet();
 }
 

@@ -70,16 +70,18 @@ void ShmBackend::broadcast_in_two_levels(Call const& call, Choice const& choice,
 /// Every rank has one buffer, which it sends or receives: what it announces, or lends, for both.
 void ShmBackend::broadcast_direct(Call const& call, Symmetric const* buffers) {
   auto const root = static_cast<int>(call.contract.root);
-  auto const store = store_for(call, call.bytes() / 2, false);
-  auto const pushed = call.bytes() / static_cast<std::size_t>(size()) / kLine * kLine;
+  auto const manner = manner_of(call, call.bytes() / 2, false);
+  auto const one_takes_all = size() == 2 && buffers != nullptr && takes(call.bytes() / 2);
+  auto const pushed = one_takes_all ? 0 : call.bytes() / static_cast<std::size_t>(size()) / kLine * kLine;
   auto const pulled = call.bytes() - pushed;
   if (rank() != root && buffers == nullptr) fetch(call, root, pushed, at(call.recv, pushed), pulled);
-  if (rank() != root && buffers != nullptr)
-    kernels::copy(at(call.recv, pushed), at(buffers->send[root], pushed), pulled, store);
+  if (rank() != root && one_takes_all) copy_from_peer(root, call.recv, buffers->send[root], call.bytes(), manner);
+  if (rank() != root && !one_takes_all && buffers != nullptr)
+    kernels::copy(at(call.recv, pushed), at(buffers->send[root], pushed), pulled, manner.store);
   for (int peer = 0; peer < size() && rank() == root; ++peer) {
     if (peer == root) continue;
     buffers == nullptr ? push(call, peer, 0, call.send, pushed)
-                       : copy_to_peer(peer, buffers->send[peer], call.send, pushed, store);
+                       : copy_to_peer(peer, buffers->send[peer], call.send, pushed, manner.store);
   }
   channel_.report_with(root);
 }

@@ -84,6 +84,7 @@ struct CostModel {
   double synchronisation_ns = 0;    ///< all ranks come together; 0 when nothing was measured
   bool polls_at_once = false;       ///< see Tuning
   std::size_t streaming_bytes = 0;  ///< see Tuning; 0 when not measured
+  std::size_t take_bytes = 0;       ///< see Tuning
   std::array<std::array<std::array<Cost, kAlgorithms>, kCollectives>, kPlaces> costs{};
 
   [[nodiscard]] bool is_measured() const noexcept { return synchronisation_ns > 0; }

@@ -212,13 +212,13 @@ void ShmBackend::pull_fetched(Call const& call, Transfers const& transfers) {
 }
 
 void ShmBackend::pull_direct(Call const& call, Transfers const& transfers, Symmetric const& buffers) {
-  auto const store = store_for(call, all_gotten(transfers), false);
+  auto const manner = manner_of(call, all_gotten(transfers), false);
   for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const gets = transfers[peer].gets;
     auto const* const source = at(buffers.send[peer], transfers[peer].theirs);
     auto* const destination = at(call.recv, gets.offset);
-    if (gets.length > 0 && destination != source) kernels::copy(destination, source, gets.length, store);
+    if (gets.length > 0 && destination != source) copy_from_peer(peer, destination, source, gets.length, manner);
   }
   channel_.meet();  // the peers may write their send buffers once all have read them
 }

@@ -89,7 +89,7 @@ void ShmBackend::reduce_scatter_direct(Call const& call, Symmetric const& buffer
   auto const mine = call.part(call.send_parts, rank());
   std::array<void const*, kMaxRanks> sources;
   for (int peer = 0; peer < size(); ++peer) sources[peer] = at(buffers.send[peer], mine.offset);
-  reduce_to(call, mine.length / call.grain(), sources, call.recv, store_for(call, mine.length, false));
+  reduce_from_all(call, mine.length / call.grain(), sources, call.recv, manner_of(call, mine.length, false));
   channel_.meet();  // the peers may write their send buffers once all have read them
 }
 

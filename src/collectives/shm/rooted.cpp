@@ -147,7 +147,9 @@ void ShmBackend::scatter_direct(Call const& call, Symmetric const* buffers) {
   auto const root = static_cast<int>(call.contract.root);
   auto const offset = static_cast<std::size_t>(rank()) * call.bytes();
   if (buffers != nullptr) {
-    copy_part(call, call.recv, at(buffers->send[root], offset));
+    auto const* const source = at(buffers->send[root], offset);
+    if (call.bytes() > 0 && call.recv != source)
+      copy_from_peer(root, call.recv, source, call.bytes(), manner_of(call, call.bytes(), false));
   } else if (rank() == root) {
     copy_part(call, call.recv, at(call.send, offset));
   } else {

@@ -68,6 +68,7 @@ void tune(Plan& plan, CostModel const& costs, int ranks) {
   // A file may know of more than is kept there today, or of less.
   auto const least = plan.tuning.streaming_bytes;
   auto const most = std::max(least, plan.tuning.most_cached_bytes);
+  if (costs.is_measured()) plan.tuning.take_bytes = costs.take_bytes;
   plan.tuning.streaming_bytes = std::clamp(costs.streaming_bytes, least, most);
   auto const derived = Selector::derive(plan.tuning, ranks);
   plan.selector = tune(derived, costs, StagingRing(nullptr, plan.tuning.ring_bytes).max_block());
@@ -381,6 +382,23 @@ void ShmBackend::reduce_to(Call const& call, std::size_t count, std::array<void 
                            void* destination, kernels::Store store) {
   kernels::reduce({&destination, 1}, {sources.data(), static_cast<std::size_t>(size())}, count, call.contract.dtype,
                   reducer(call), store);
+}
+
+void ShmBackend::reduce_from_all(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
+                                 void* destination, Manner manner) {
+  if (!manner.takes) return reduce_to(call, count, sources, destination, manner.store);
+  constexpr std::size_t kBlock = std::size_t{32} << 10;  // still in the first cache, or near it, when it is taken
+  auto const block = std::max<std::size_t>(1, kBlock / call.grain());
+  std::array<void const*, kMaxRanks> from;
+  for (std::size_t first = 0; first < count; first += block) {
+    auto const n = std::min(block, count - first);
+    auto const offset = first * call.grain();
+    for (int peer = 0; peer < size(); ++peer) from[peer] = at(sources[peer], offset);
+    reduce_to(call, n, from, at(destination, offset), manner.store);
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != rank()) kernels::take(from[peer], n * call.grain());
+    }
+  }
 }
 
 /// Vector stores to lines that a peer has read, and this rank has not, wait for each, so the peers get what this rank

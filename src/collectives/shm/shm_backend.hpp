@@ -86,6 +86,7 @@ class ShmBackend final : public Backend {
   /// See Tuning; from the next call on. For measuring.
   void poll_at_once(bool at_once) noexcept { channel_.poll_at_once(at_once); }
   void stream_from(std::size_t bytes) noexcept { tuning_.streaming_bytes = bytes; }
+  void take_up_to(std::size_t bytes) noexcept { tuning_.take_bytes = bytes; }
 
   /// Memory that the ranks share besides symmetric buffers.
   struct Segments {
@@ -190,6 +191,28 @@ class ShmBackend final : public Backend {
   [[nodiscard]] kernels::Store store_for_long(Call const& call, void const* buffer, std::size_t bytes,
                                               bool in_place) noexcept;
 
+  /// How a call goes in its ranks' own memory.
+  struct Manner {
+    kernels::Store store;
+    bool takes;  ///< who alone reads what a peer has written takes those lines: see kernels::take()
+  };
+  /// Whether a call takes lines, `bytes` as of store_for(): never what does not stay in the caches, which would be
+  /// written to memory once more. All ranks agree, as they need not about stores.
+  [[nodiscard]] bool takes(std::size_t bytes) const noexcept {
+    return bytes <= tuning_.take_bytes && bytes < tuning_.streaming_bytes;
+  }
+  [[nodiscard]] Manner manner_of(Call const& call, std::size_t bytes, bool in_place) noexcept {
+    auto const store = store_for(call, bytes, in_place);
+    return {store, takes(bytes) && !kernels::is_past_caches(store)};
+  }
+  /// Copies from `peer`'s memory, or from this rank's, what this rank alone reads.
+  void copy_from_peer(int peer, void* to, void const* from, std::size_t bytes, Manner manner) {
+    peer != rank() && manner.takes ? kernels::copy_and_take(to, from, bytes)
+                                   : kernels::copy(to, from, bytes, manner.store);
+  }
+  /// reduce_to() of ranges of all ranks' own memory that this rank alone reads.
+  void reduce_from_all(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
+                       void* destination, Manner manner);
   /// Copies to a peer's memory what it reads next; `store` as it would be in this rank's.
   void copy_to_peer(int peer, void* to, void const* from, std::size_t bytes, kernels::Store store);
 
@@ -231,6 +254,7 @@ class ShmBackend final : public Backend {
   void all_reduce_block(Call const& call, Algorithm algorithm, std::size_t offset, std::size_t first, std::size_t count,
                         std::size_t& claimed);
   void all_reduce_direct(Call const& call, Choice const& choice, Symmetric const& buffers);
+  void all_reduce_taking(Call const& call, Symmetric const& buffers, Manner manner);
   [[gnu::hot]] void reduce_scatter_inline(Call const& call);
   void reduce_scatter_swapped(Call const& call, Choice const& choice, bool announced);
   void reduce_scatter_staged(Call const& call, Choice const& choice, bool announced);

@@ -33,6 +33,9 @@ constexpr int kPollingTurns = 10;
 constexpr int kLeastPollingWins = 8;
 constexpr double kLeastPollingGain = 0.05;
 constexpr int kStreamingTurns = 2;
+constexpr int kTakingTurns = 2;
+/// More than stays in most L2 caches.
+constexpr std::size_t kTakenBytes = std::size_t{2} << 20;
 
 std::size_t feed_bytes(Tuning const& tuning) {
   return tuning.feed_places * Feeds::kSlotBytes;
@@ -176,6 +179,33 @@ std::size_t choose_streaming(ShmBackend& scratch, Laboratory& laboratory, Select
   return bytes;
 }
 
+/// Up to how much calls take the lines they read, see Tuning: whatever stays in the caches, what stays in a core's own,
+/// or nothing. Who is presumed to gain by it does not give it up for nothing: on virtual machines ranks that share a
+/// core, where it does not matter, may lie far apart soon after.
+std::size_t choose_taking(ShmBackend& scratch, Laboratory& laboratory, Selector const& derived, Tuning const& tuning) {
+  auto const takes = [&](std::size_t bytes, bool presumed) {
+    Experiment left{.collective = Collective::pull, .algorithm = Algorithm::direct, .bytes = bytes};
+    auto taken = left;
+    scratch.use(only_long(left, derived));
+    for (int turn = 0; turn < kTakingTurns; ++turn) {
+      scratch.take_up_to(0);
+      laboratory.time(left);
+      scratch.take_up_to(Choice::kUnlimited);
+      laboratory.time(taken);
+    }
+    auto const left_loop = laboratory.loop(left, 0);
+    auto const taken_loop = laboratory.loop(taken, 0);
+    return laboratory.agree(presumed ? !pays(left.call(), left_loop, taken.call(), taken_loop)
+                                     : pays(taken.call(), taken_loop, left.call(), left_loop));
+  };
+  constexpr std::size_t kShort = std::size_t{256} << 10;
+  auto const chosen = !takes(kShort, tuning.take_bytes > 0) ? 0
+                      : takes(kTakenBytes, false)           ? Choice::kUnlimited
+                                                            : tuning.l2_bytes / 4 * 3;
+  scratch.take_up_to(chosen);
+  return chosen;
+}
+
 /// Times every experiment by turns until `until`, at most kMostRounds times.
 void run(std::vector<Experiment>& experiments, ShmBackend& scratch, Laboratory& laboratory, Selector const& derived,
          Tuning const& tuning, Clock::time_point until) {
@@ -249,13 +279,14 @@ CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tu
                   std::chrono::milliseconds timeout) {
   auto const start = Clock::now();
   auto experiments = plan(derived, tuning);
-  auto most_bytes = kLongBytes;
+  auto most_bytes = kTakenBytes;
   for (auto const& one : experiments) most_bytes = std::max(most_bytes, one.bytes);
   Laboratory laboratory(scratch, most_bytes, feed_bytes(tuning), timeout);
 
   // Ranks that sleep soon fence in any case.
   auto const polls_long = tuning.inline_patience.spins + tuning.inline_patience.glances > kFewSpins;
   auto const polls_at_once = scratch.size() == 2 && polls_long && choose_polling(scratch, laboratory);
+  auto const take_bytes = choose_taking(scratch, laboratory, derived, tuning);
   run(experiments, scratch, laboratory, derived, tuning, start + kSmallTime);
 
   CostModel model;
@@ -263,6 +294,7 @@ CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tu
   if (!laboratory.agree(synchronisation <= kBusy && keep_complete(experiments))) return model;
   model.synchronisation_ns = synchronisation;
   model.polls_at_once = polls_at_once;
+  model.take_bytes = take_bytes;
   add_costs(experiments, laboratory, model);
   auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
   if (laboratory.agree(reaches_further(derived, tune(derived, model, largest_block), largest_block))) {

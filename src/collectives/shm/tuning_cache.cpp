@@ -19,6 +19,7 @@ constexpr CacheFile::Kind kKind{"weft tuning 1", "machines", "tuning cache",
 
 constexpr char const* kPollsAtOnce = "polls_unfenced";  // "polls_at_once" was decided otherwise
 constexpr char const* kStreamingBytes = "streaming_bytes";
+constexpr char const* kTakeBytes = "take_bytes";
 /// Where the costs of each place stand; those in symmetric memory stand beside the rest.
 constexpr std::array<char const*, kPlaces> kPlaceNames{nullptr, "in_place", "symmetric_long", "private_long"};
 
@@ -63,7 +64,8 @@ void add_costs(CostModel const& model, Place place, json& result) {
 json to_json(CostModel const& model) {
   json result{{"synchronisation_ns", model.synchronisation_ns},
               {kPollsAtOnce, model.polls_at_once},
-              {kStreamingBytes, model.streaming_bytes}};
+              {kStreamingBytes, model.streaming_bytes},
+              {kTakeBytes, model.take_bytes}};
   for (std::size_t place = 0; place < kPlaces; ++place)
     add_costs(model, static_cast<Place>(place), kPlaceNames[place] == nullptr ? result : result[kPlaceNames[place]]);
   return result;
@@ -87,6 +89,7 @@ CostModel from_json(json const& stored) {
   model.synchronisation_ns = plausible(stored.at("synchronisation_ns"));
   model.polls_at_once = stored.at(kPollsAtOnce).get<bool>();
   model.streaming_bytes = stored.at(kStreamingBytes).get<std::size_t>();
+  model.take_bytes = stored.at(kTakeBytes).get<std::size_t>();
   for (std::size_t place = 0; place < kPlaces; ++place)
     read_costs(kPlaceNames[place] == nullptr ? stored : stored.at(kPlaceNames[place]), static_cast<Place>(place),
                model);
@@ -105,7 +108,7 @@ std::optional<CostModel> TuningCache::find(std::string const& machine) const {
   auto const stored = file.find(machine);
   if (!stored) return std::nullopt;
   auto const has = [&](char const* name) { return stored->contains(name); };
-  if (stored->is_object() && !(has(kPollsAtOnce) && has(kStreamingBytes) && has(kPlaceNames.back())))
+  if (stored->is_object() && !(has(kPollsAtOnce) && has(kStreamingBytes) && has(kTakeBytes) && has(kPlaceNames.back())))
     return std::nullopt;  // measured before these were
   try {
     auto const model = from_json(*stored);
