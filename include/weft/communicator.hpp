@@ -171,8 +171,9 @@ class Communicator {
 
   /// Collective: zero-filled symmetric memory of `count` elements, which every rank can read and write directly: the
   /// fast path of every collective. All ranks pass equal count and dtype. Released when the Buffer and the peers' use
-  /// of it end; the Buffer may outlive the Communicator. @throws Error{out_of_memory} on every rank when one of them
-  /// cannot have it.
+  /// of it end; the Buffer may outlive the Communicator. While a call sends from it, peers may store what they have
+  /// read there again, unchanged: nobody else writes there until the call has ended. @throws Error{out_of_memory} on
+  /// every rank when one of them cannot have it.
   ///
   /// On a GPU: memory that NCCL gives out and, where it can, registers as a window of all ranks, for its fastest
   /// algorithms; of NCCL's own kind of memory otherwise (WEFT_EXPLAIN=1 says why). This rank alone can read it, and its

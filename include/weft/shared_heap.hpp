@@ -11,6 +11,9 @@ namespace weft {
 /// Handed to communicators by CommunicatorOptions::heap; ranks that are threads of one process may share one. Committed
 /// as it is used, and never given back to the system before the last owner goes. Any thread, any time.
 ///
+/// While a call sends from it, peers may store what they have read there again, unchanged, as in
+/// Communicator::allocate()'s memory.
+///
 /// A rank that leaves a collective by an Error may still be written to by a peer that is late: do not reuse the call's
 /// buffers before the communicators that failed are gone on all ranks.
 class SharedHeap {

@@ -95,14 +95,19 @@ void ShmBackend::all_gather_fetched(Call const& call) {
 void ShmBackend::all_gather_direct(Call const& call, Symmetric const& buffers) {
   std::size_t all = 0;
   for (int peer = 0; peer < size(); ++peer) all += call.part(call.recv_parts, peer).length;
-  auto const manner = manner_of(call, (call.part(call.recv_parts, rank()).length + all) / 2, false);
+  auto const store = store_for(call, (call.part(call.recv_parts, rank()).length + all) / 2, false);
+  auto const mean = all / static_cast<std::size_t>(size());
+  auto const one_takes = size() == 2 && takes((mean + all) / 2);
   for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const part = call.part(call.recv_parts, peer);
     auto* const destination = at(call.recv, part.offset);
-    if (destination == buffers.send[peer]) continue;
-    size() == 2 ? copy_from_peer(peer, destination, buffers.send[peer], part.length, manner)
-                : kernels::copy(destination, buffers.send[peer], part.length, manner.store);
+    if (one_takes && peer != rank()) {
+      channel_.meet();  // it has read its part itself
+      copy_from_peer(peer, destination, buffers.send[peer], part.length, manner_of(store, true));
+    } else if (destination != buffers.send[peer]) {
+      kernels::copy(destination, buffers.send[peer], part.length, store);
+    }
   }
   channel_.meet();
 }

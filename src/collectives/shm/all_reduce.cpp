@@ -4,7 +4,7 @@
 //   one phase  1 synchronisation, writes 2B (staging, result), reads (n + 1)B;
 //   two phases 2 synchronisations, writes 2B + B/n, reads about 3B: rank r reduces part r, then all copy all parts;
 //   direct     2 synchronisations, reads B and writes B in all ranks' own memory: rank r reduces part r of all into
-//   part r of all.
+//   part r of all; where two ranks take lines, out of place, 3: into its own, and the peer copies from there.
 #include <algorithm>
 
 #include "collectives/partition.hpp"

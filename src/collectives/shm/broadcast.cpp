@@ -2,7 +2,8 @@
 //   fed        no synchronisation, unless the root is many slots ahead: it writes B, the others read and write B;
 //   two_level  2 synchronisations a block: one rank of each group reads the root's ring, the others read its;
 //   direct     1 synchronisation, then 1 between the root and each other rank: the root writes the first B / n to
-//              every other rank, which reads the rest from the root: each rank moves B (n - 1) / n;
+//              every other rank, which reads the rest from the root: each rank moves B (n - 1) / n; where two ranks
+//              take lines, the other rank reads all;
 //   fetched    the same between private buffers, by the kernel.
 #include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"

@@ -166,6 +166,10 @@ kernels::Store ShmBackend::store_for(MergedCall const& merged, bool in_place) no
   return store == kernels::Store::streaming ? kernels::Store::unfenced : store;
 }
 
+ShmBackend::Manner ShmBackend::manner_of(MergedCall const& merged) noexcept {
+  return manner_of(store_for(merged, in_place(merged)), takes(merged.bytes()));
+}
+
 void ShmBackend::merged_direct(MergedCall const& merged) {
   auto const operation = merged.call().contract.operation;
   if (operation == Operation::all_reduce) return merged_all_reduce_direct(merged);
@@ -181,7 +185,10 @@ void ShmBackend::merged_direct(MergedCall const& merged) {
 void ShmBackend::merged_copy_direct(MergedCall const& merged) {
   auto const& call = merged.call();
   auto const shape = merged.shape();
-  auto const store = store_for(merged, in_place(merged));
+  auto const manner = manner_of(merged);
+  // What an all_gather sends its own rank reads as well, and a broadcast's all others.
+  auto const operation = call.contract.operation;
+  auto const reads_alone = operation != Operation::all_gather && (size() == 2 || operation != Operation::broadcast);
   for (std::size_t i = 0; i < merged.pieces().size(); ++i) {
     auto const& piece = merged.pieces()[i];
     if (piece.bytes == 0) continue;
@@ -192,7 +199,9 @@ void ShmBackend::merged_copy_direct(MergedCall const& merged) {
       if (!gets_from(call, from)) continue;
       auto* const destination = at(piece.recv, part_offset(shape.recv_parts, from, piece));
       auto const* const source = at(piece.send, mine) + (from - rank()) * strides_[i].send;
-      if (destination != source) kernels::copy(destination, source, piece.bytes, store);
+      if (destination == source) continue;
+      reads_alone ? copy_from_peer(from, destination, source, piece.bytes, manner)
+                  : kernels::copy(destination, source, piece.bytes, manner.store);
     }
   }
 }
@@ -202,7 +211,7 @@ void ShmBackend::merged_copy_direct(MergedCall const& merged) {
 void ShmBackend::merged_reduce_scatter_direct(MergedCall const& merged) {
   auto const& call = merged.call();
   auto const& pieces = merged.pieces();
-  auto const store = store_for(merged, in_place(merged));
+  auto const manner = manner_of(merged);
   auto const ranks = static_cast<std::size_t>(size());
   std::array<void const*, kMaxRanks> sources;
   std::array<void*, kMaxRanks> destinations;
@@ -220,7 +229,10 @@ void ShmBackend::merged_reduce_scatter_direct(MergedCall const& merged) {
       }
     }
     kernels::reduce_alike(ranges, {destinations.data(), ranges}, {sources.data(), ranges * ranks}, bytes / call.grain(),
-                          call.contract.dtype, how, store);
+                          call.contract.dtype, how, manner.store);
+    for (std::size_t each = 0; manner.takes && each < ranges * ranks; ++each) {
+      if (each % ranks != static_cast<std::size_t>(rank())) kernels::take(sources[each], bytes);
+    }
   }
 }
 

@@ -202,9 +202,12 @@ class ShmBackend final : public Backend {
     return bytes <= tuning_.take_bytes && bytes < tuning_.streaming_bytes;
   }
   [[nodiscard]] Manner manner_of(Call const& call, std::size_t bytes, bool in_place) noexcept {
-    auto const store = store_for(call, bytes, in_place);
-    return {store, takes(bytes) && !kernels::is_past_caches(store)};
+    return manner_of(store_for(call, bytes, in_place), takes(bytes));
   }
+  [[nodiscard]] static Manner manner_of(kernels::Store store, bool takes) noexcept {
+    return {store, takes && !kernels::is_past_caches(store)};
+  }
+  [[nodiscard]] Manner manner_of(MergedCall const& merged) noexcept;
   /// Copies from `peer`'s memory, or from this rank's, what this rank alone reads.
   void copy_from_peer(int peer, void* to, void const* from, std::size_t bytes, Manner manner) {
     peer != rank() && manner.takes ? kernels::copy_and_take(to, from, bytes)
