@@ -16,11 +16,35 @@
 #include <cstdint>
 #include <cstring>
 
+#ifndef WEFT_KERNELS_CPU_COPY_ONCE
+#define WEFT_KERNELS_CPU_COPY_ONCE
+namespace weft::kernels {
+
+constexpr std::size_t kLineBytes = 64;
+constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
+
+/// The first word from `data` on that lies in one line.
+inline std::uint8_t const* whole_word(std::uint8_t const* data) noexcept {
+  return data + (kWordBytes - reinterpret_cast<std::uintptr_t>(data) % kWordBytes) % kWordBytes;
+}
+
+/// Stores a word as it is found. In assembly: no compiler leaves it out, and no sanitizer takes it for a change.
+inline void store_again([[maybe_unused]] std::uint8_t const* word) noexcept {
+#if defined(__x86_64__)
+  std::uint64_t value = 0;
+  asm volatile("movq %1, %0\n\tmovq %0, %1"
+               : "=&r"(value)
+               : "m"(*reinterpret_cast<std::uint64_t const*>(word))
+               : "memory");
+#endif
+}
+
+}  // namespace weft::kernels
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-constexpr std::size_t kLineBytes = 64;
 
 /// Bytes [i, bytes), past the caches or not; `dst + i` is aligned to a line if so.
 template <bool kStreams>
@@ -54,6 +78,25 @@ void copy_streaming(std::uint8_t* dst, std::uint8_t const* src, std::size_t byte
   copy_from<true>(head, dst, src, bytes);
 }
 
+/// Line by line, each taken when it has been read: a take before the read waits for it, and one later finds it further
+/// away. How many bytes it copied.
+std::size_t copy_and_take_lines(std::uint8_t* dst, std::uint8_t const* src, std::size_t bytes) {
+  hn::CappedTag<std::uint8_t, kLineBytes / 2> const d;
+  std::size_t const n = hn::Lanes(d);
+  auto const* const word = whole_word(src);
+  std::size_t i = 0;
+  for (; i + kLineBytes <= bytes; i += kLineBytes) {
+    for (std::size_t v = 0; v < kLineBytes; v += 2 * n) {
+      auto const a = hn::LoadU(d, src + i + v);
+      auto const b = hn::LoadU(d, src + i + v + n);
+      hn::StoreU(a, d, dst + i + v);
+      hn::StoreU(b, d, dst + i + v + n);
+    }
+    store_again(word + i);
+  }
+  return i;
+}
+
 void copy_by_vectors(std::uint8_t* dst, std::uint8_t const* src, std::size_t bytes) {
   copy_from<false>(0, dst, src, bytes);
 }
@@ -76,6 +119,7 @@ HWY_AFTER_NAMESPACE();
 namespace weft::kernels {
 
 HWY_EXPORT(copy_by_vectors);
+HWY_EXPORT(copy_and_take_lines);
 HWY_EXPORT(copy_streaming);
 HWY_EXPORT(zero_streaming);
 
@@ -152,34 +196,16 @@ void copy_long(void* dst, void const* src, std::size_t bytes, Store store) {
 }
 
 void copy_and_take(void* dst, void const* src, std::size_t bytes) {
-  constexpr std::size_t kBlock = std::size_t{16} << 10;  // still in the first cache when it is taken
-  for (std::size_t first = 0; first < bytes; first += kBlock) {
-    auto const length = std::min(kBlock, bytes - first);
-    auto const* const from = static_cast<std::byte const*>(src) + first;
-    copy(static_cast<std::byte*>(dst) + first, from, length);
-    take(from, length);
-  }
+  auto* const to = static_cast<std::uint8_t*>(dst);
+  auto const* const from = static_cast<std::uint8_t const*>(src);
+  auto const done = HWY_DYNAMIC_DISPATCH(copy_and_take_lines)(to, from, bytes);
+  take(from + done, bytes - done);
+  std::memcpy(to + done, from + done, bytes - done);
 }
 
 void take(void const* data, std::size_t bytes) noexcept {
-#if defined(__x86_64__)
-  constexpr std::size_t kLine = 64;
-  constexpr std::size_t kWord = sizeof(std::uint64_t);
-  auto const* const first = static_cast<std::byte const*>(data);
-  auto const* const end = first + bytes;
-  // In assembly: no compiler leaves it out, and no sanitizer takes it for a change.
-  for (auto const* word = first + (kWord - reinterpret_cast<std::uintptr_t>(first) % kWord) % kWord;
-       word + kWord <= end; word += kLine) {
-    std::uint64_t value = 0;
-    asm volatile("movq %1, %0\n\tmovq %0, %1"
-                 : "=&r"(value)
-                 : "m"(*reinterpret_cast<std::uint64_t const*>(word))
-                 : "memory");
-  }
-#else
-  static_cast<void>(data);
-  static_cast<void>(bytes);
-#endif
+  auto const* const first = static_cast<std::uint8_t const*>(data);
+  for (auto const* word = whole_word(first); word + kWordBytes <= first + bytes; word += kLineBytes) store_again(word);
 }
 
 void fence() noexcept {

@@ -179,6 +179,17 @@ TEST(Selector, ResultsStayInAnL3ThatHasRoomForThem) {
   EXPECT_EQ(8, streaming(512, 256, 2)) << "more was not measured to gain";
 }
 
+TEST(Selector, LinesAreTakenWhereCachesKeepThemWithTheirWriters) {
+  auto const take_bytes = [](bool has_owned_lines, int cores) {
+    Topology topology;
+    topology.has_owned_lines = has_owned_lines;
+    return make_tuning(topology, Config{}, 2, cores, cores < 2).take_bytes;
+  };
+  EXPECT_EQ(Choice::kUnlimited, take_bytes(true, 2));
+  EXPECT_EQ(0, take_bytes(false, 2)) << "not known to gain; ranks with cores of their own measure it";
+  EXPECT_EQ(0, take_bytes(true, 1)) << "they share all caches";
+}
+
 TEST(Selector, OnlyRanksThatShareCoresGlanceAtThoseElsewhere) {
   EXPECT_EQ(0, tuning(2, false).inline_patience.glances) << "they spin";
   EXPECT_GT(tuning(4, true).inline_patience.glances, 0);

@@ -4,6 +4,7 @@
 //   staged   1 synchronisation a block, writes B + n·B, reads B + n·B;
 //   fetched  2 synchronisations, reads and writes n·B: each rank pulls from the peers' private memory;
 //   direct   2 synchronisations, reads and writes n·B: each rank pulls from the peers' send buffers.
+
 #include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 #include "kernels/cpu/short_copy.hpp"
@@ -17,7 +18,10 @@ void ShmBackend::all_gather(Call const& call) {
   if (equal && mean <= kInlineBytes) return all_gather_inline(call);
   select(
       call, Collective::all_gather, mean * static_cast<std::size_t>(size()),
-      [&] { return negotiate(call, call.part(call.recv_parts, rank()).length, 0, Needs::send); },
+      [&] {
+        auto const last = call.part(call.recv_parts, size() - 1);
+        return negotiate(call, call.part(call.recv_parts, rank()).length, last.offset + last.length, Needs::send);
+      },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         switch (choice.algorithm) {
           case Algorithm::swapped: return all_gather_swapped(call, choice, announced);
@@ -96,19 +100,30 @@ void ShmBackend::all_gather_direct(Call const& call, Symmetric const& buffers) {
   std::size_t all = 0;
   for (int peer = 0; peer < size(); ++peer) all += call.part(call.recv_parts, peer).length;
   auto const store = store_for(call, (call.part(call.recv_parts, rank()).length + all) / 2, false);
-  auto const mean = all / static_cast<std::size_t>(size());
-  auto const one_takes = size() == 2 && takes((mean + all) / 2);
+  if (size() == 2) return all_gather_of_two(call, buffers, all, store);
   for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const part = call.part(call.recv_parts, peer);
     auto* const destination = at(call.recv, part.offset);
-    if (one_takes && peer != rank()) {
-      channel_.meet();  // it has read its part itself
-      copy_from_peer(peer, destination, buffers.send[peer], part.length, manner_of(store, true));
-    } else if (destination != buffers.send[peer]) {
-      kernels::copy(destination, buffers.send[peer], part.length, store);
-    }
+    if (destination != buffers.send[peer]) kernels::copy(destination, buffers.send[peer], part.length, store);
   }
+  channel_.meet();
+}
+
+/// Out of place each rank reads what it sends as well, first and by itself: lines that it has read last are dear to
+/// take once they have left L2.
+void ShmBackend::all_gather_of_two(Call const& call, Symmetric const& buffers, std::size_t all, kernels::Store store) {
+  auto const half = (all / 2 + all) / 2;
+  auto const part = [&](int r) { return call.part(call.recv_parts, r); };
+  auto const reads_its_own = [&](int r) {
+    return !buffers.has_recvs || at(buffers.recv[r], part(r).offset) != buffers.send[r];
+  };
+  auto const is_taken = [&](int r) { return takes(half) && (!reads_its_own(r) || half <= tuning_.l2_bytes / 8 * 3); };
+  auto const waits_for = [&](int r) { return is_taken(r) && reads_its_own(r); };
+  if (reads_its_own(rank())) kernels::copy(at(call.recv, part(rank()).offset), call.send, part(rank()).length, store);
+  if (waits_for(0) || waits_for(1)) channel_.meet();
+  copy_from_peer(peer(), at(call.recv, part(peer()).offset), buffers.send[peer()], part(peer()).length,
+                 manner_of(store, is_taken(peer())));
   channel_.meet();
 }
 

@@ -135,8 +135,7 @@ void ShmBackend::all_reduce_direct(Call const& call, Choice const& choice, Symme
   auto const count = call.bytes() / element;
   auto const ranks = static_cast<std::size_t>(size());
   auto const manner = manner_of(call, call.bytes(), call.send == call.recv);
-  if (ranks == 2 && takes(call.bytes()) && !buffers.in_place && !tuning_.share_work)
-    return all_reduce_taking(call, buffers, manner);
+  if (ranks == 2 && takes(call.bytes()) && !buffers.in_place) return all_reduce_taking(call, buffers, manner);
   auto const reduce_range = [&](Range range) {
     std::array<void const*, kMaxRanks> sources;
     std::array<void*, kMaxRanks> destinations;

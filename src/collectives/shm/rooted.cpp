@@ -2,7 +2,8 @@
 //   fed      no synchronisation, unless who gives is many slots ahead: it writes what it gives, who gets it reads and
 //            writes that;
 //   direct   1 synchronisation, then the root waits for the others: gather's ranks write to the root's receive buffer,
-//            scatter's read the root's send buffer, all at once; the root alone would take as long as all together;
+//            scatter's read the root's send buffer, all at once; the root alone would take as long as all together.
+//            Where two ranks take lines, a gather's root reads the other's send buffer if it can reach that as well;
 //   fetched  the same with private buffers of the root's, by the kernel.
 #include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
@@ -14,7 +15,10 @@ void ShmBackend::gather(Call const& call) {
   auto const all_bytes = call.bytes() * static_cast<std::size_t>(size());
   select(
       call, Collective::gather, all_bytes,
-      [&] { return negotiate(call, 0, call.is_root(rank()) ? all_bytes : 0, Needs::recv, call.recv); },
+      [&] {
+        auto const is_root = call.is_root(rank());
+        return negotiate(call, is_root ? 0 : call.bytes(), is_root ? all_bytes : 0, Needs::recv, call.recv);
+      },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         if (choice.algorithm == Algorithm::direct) return gather_direct(call, buffers);
         if (choice.algorithm == Algorithm::fetched) return gather_direct(call, nullptr);
@@ -67,6 +71,15 @@ void ShmBackend::gather_fed(Call const& call, bool announced) {
 void ShmBackend::gather_direct(Call const& call, Symmetric const* buffers) {
   auto const root = static_cast<int>(call.contract.root);
   auto const offset = static_cast<std::size_t>(rank()) * call.bytes();
+  if (buffers != nullptr && buffers->has_sends && size() == 2 && takes(call.bytes())) {
+    if (rank() == root) {
+      auto const manner = manner_of(call, call.bytes(), false);
+      auto const part = [&](int of) { return at(call.recv, static_cast<std::size_t>(of) * call.bytes()); };
+      copy_part(call, part(root), call.send);
+      if (call.bytes() > 0) copy_from_peer(peer(), part(peer()), buffers->send[peer()], call.bytes(), manner);
+    }
+    return channel_.meet();  // the peer may write its send buffer again
+  }
   if (buffers != nullptr && rank() != root) {
     copy_to_peer(root, at(buffers->recv[root], offset), call.send, call.bytes(), store_for(call, call.bytes(), false));
   } else if (rank() == root) {

@@ -292,8 +292,8 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
   offer.held = heap_.pin();
   if (needs == Needs::nothing) offer.send.offset = Placement::kBusy;
   offer.address = needs == Needs::nothing ? 0 : reinterpret_cast<std::uintptr_t>(lent != nullptr ? lent : call.send);
-  if (needs == Needs::send || needs == Needs::both) offer.send = place(call.send, send_bytes);
-  if (needs == Needs::recv || needs == Needs::both) offer.recv = place(call.recv, recv_bytes);
+  if (needs != Needs::nothing) offer.send = place(call.send, send_bytes);
+  if (needs != Needs::nothing) offer.recv = place(call.recv, recv_bytes);
   announce(call, &offer, sizeof offer);
   await_announcements();
 
@@ -308,12 +308,14 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
     lent_[peer] = theirs.address;
     held[peer] = theirs.held;
   }
-  if (needs != Needs::recv && !resolve(sends, result->send)) {
+  result->has_sends = resolve(sends, result->send);
+  if (!result->has_sends && needs != Needs::recv) {
     call.route = why_copied(sends, Route::How::private_send);
     result.reset();
     return result;
   }
-  if ((needs == Needs::recv || needs == Needs::both) && !resolve(recvs, result->recv)) {
+  result->has_recvs = resolve(recvs, result->recv);
+  if (!result->has_recvs && (needs == Needs::recv || needs == Needs::both)) {
     call.route = why_copied(recvs, Route::How::private_recv);
     result.reset();
     return result;

@@ -112,7 +112,9 @@ class ShmBackend final : public Backend {
     Addresses send;
     Addresses recv;
     std::unique_ptr<SymmetricHeap, Unpin> pins;
-    bool in_place = false;  ///< every rank receives where it sends, and both were needed
+    bool in_place = false;   ///< every rank receives where it sends, and both were needed
+    bool has_sends = false;  ///< `send` is known, and so below, also where it was only offered
+    bool has_recvs = false;
   };
   /// Where one of a call's buffers lies on every rank, and which segments each rank holds.
   struct Placements {
@@ -121,8 +123,14 @@ class ShmBackend final : public Backend {
     std::array<Placement, kMaxRanks> at;
     std::array<std::uint64_t, kMaxRanks> const& held;
   };
-  /// Which buffers a direct algorithm reaches on the peers; nothing: this rank must not take part in one.
-  enum class Needs { nothing, send, recv, both };
+  /// Which buffers a direct algorithm has to reach on the peers; others may be offered. nothing: this rank must not
+  /// take part in one.
+  enum class Needs {
+    nothing,
+    send,
+    recv,
+    both,
+  };
 
   /// Where in an announcement's payload a premul_sum's rank tells its scale.
   static constexpr std::size_t kScaleOffset = kInlineBytes - sizeof(double);
@@ -266,6 +274,7 @@ class ShmBackend final : public Backend {
   void all_gather_swapped(Call const& call, Choice const& choice, bool announced);
   void all_gather_staged(Call const& call, Choice const& choice, bool announced);
   void all_gather_direct(Call const& call, Symmetric const& buffers);
+  void all_gather_of_two(Call const& call, Symmetric const& buffers, std::size_t all, kernels::Store store);
   void all_gather_fetched(Call const& call);
   void pull_known(Call const& call, Transfers const& transfers, std::size_t most_sent);
   void pull_unequal(Call const& call, Transfers& transfers);

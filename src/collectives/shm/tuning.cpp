@@ -34,7 +34,7 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   tuning.l2_bytes = topology.l2_bytes;
   // How far apart ranks lie is not known: between caches a line that was taken costs a tenth of one that was not,
   // within one at most twice as much.
-  if (topology.has_owned_lines) tuning.take_bytes = std::numeric_limits<std::size_t>::max();
+  if (topology.has_owned_lines && cores > 1) tuning.take_bytes = std::numeric_limits<std::size_t>::max();
 
   // Rotate through more than L2, with all rings inside half of L3 (see StagingRing); never below what small jobs need.
   // Ranks that take turns on a core find one another's lines in its caches instead, as long as the rings stay there.
