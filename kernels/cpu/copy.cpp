@@ -196,6 +196,7 @@ void copy_long(void* dst, void const* src, std::size_t bytes, Store store) {
 }
 
 void copy_and_take(void* dst, void const* src, std::size_t bytes) {
+  if (bytes == 0) return;
   auto* const to = static_cast<std::uint8_t*>(dst);
   auto const* const from = static_cast<std::uint8_t const*>(src);
   auto const done = HWY_DYNAMIC_DISPATCH(copy_and_take_lines)(to, from, bytes);

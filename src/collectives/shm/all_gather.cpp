@@ -118,7 +118,9 @@ void ShmBackend::all_gather_of_two(Call const& call, Symmetric const& buffers, s
   auto const reads_its_own = [&](int r) {
     return !buffers.has_recvs || at(buffers.recv[r], part(r).offset) != buffers.send[r];
   };
-  auto const is_taken = [&](int r) { return takes(half) && (!reads_its_own(r) || half <= tuning_.l2_bytes / 8 * 3); };
+  auto const is_taken = [&](int r) {
+    return copies_take(half) && (!reads_its_own(r) || half <= tuning_.l2_bytes / 8 * 3);
+  };
   auto const waits_for = [&](int r) { return is_taken(r) && reads_its_own(r); };
   if (reads_its_own(rank())) kernels::copy(at(call.recv, part(rank()).offset), call.send, part(rank()).length, store);
   if (waits_for(0) || waits_for(1)) channel_.meet();

@@ -212,7 +212,8 @@ void ShmBackend::pull_fetched(Call const& call, Transfers const& transfers) {
 }
 
 void ShmBackend::pull_direct(Call const& call, Transfers const& transfers, Symmetric const& buffers) {
-  auto const manner = manner_of(call, all_gotten(transfers), false);
+  auto const gotten = all_gotten(transfers);
+  auto const manner = manner_of(store_for(call, gotten, false), copies_take(gotten));
   for (int step = 0; step < size(); ++step) {
     auto const peer = (rank() + step) % size();
     auto const gets = transfers[peer].gets;

@@ -162,7 +162,8 @@ void ShmBackend::scatter_direct(Call const& call, Symmetric const* buffers) {
   if (buffers != nullptr) {
     auto const* const source = at(buffers->send[root], offset);
     if (call.bytes() > 0 && call.recv != source)
-      copy_from_peer(root, call.recv, source, call.bytes(), manner_of(call, call.bytes(), false));
+      copy_from_peer(root, call.recv, source, call.bytes(),
+                     manner_of(store_for(call, call.bytes(), false), copies_take(call.bytes())));
   } else if (rank() == root) {
     copy_part(call, call.recv, at(call.send, offset));
   } else {

@@ -209,6 +209,10 @@ class ShmBackend final : public Backend {
   [[nodiscard]] bool takes(std::size_t bytes) const noexcept {
     return bytes <= tuning_.take_bytes && bytes < tuning_.streaming_bytes;
   }
+  /// The same of calls that copy either way: what they take at once, others take in a pass of its own.
+  [[nodiscard]] bool copies_take(std::size_t bytes) const noexcept {
+    return tuning_.take_bytes > 0 && bytes < tuning_.streaming_bytes;
+  }
   [[nodiscard]] Manner manner_of(Call const& call, std::size_t bytes, bool in_place) noexcept {
     return manner_of(store_for(call, bytes, in_place), takes(bytes));
   }

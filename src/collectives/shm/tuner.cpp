@@ -183,8 +183,8 @@ std::size_t choose_streaming(ShmBackend& scratch, Laboratory& laboratory, Select
 /// or nothing. Who is presumed to gain by it does not give it up for nothing: on virtual machines ranks that share a
 /// core, where it does not matter, may lie far apart soon after.
 std::size_t choose_taking(ShmBackend& scratch, Laboratory& laboratory, Selector const& derived, Tuning const& tuning) {
-  auto const takes = [&](std::size_t bytes, bool presumed) {
-    Experiment left{.collective = Collective::pull, .algorithm = Algorithm::direct, .bytes = bytes};
+  auto const takes = [&](Collective collective, std::size_t bytes, bool presumed) {
+    Experiment left{.collective = collective, .algorithm = Algorithm::direct, .bytes = bytes};
     auto taken = left;
     scratch.use(only_long(left, derived));
     for (int turn = 0; turn < kTakingTurns; ++turn) {
@@ -199,9 +199,9 @@ std::size_t choose_taking(ShmBackend& scratch, Laboratory& laboratory, Selector 
                                      : pays(taken.call(), taken_loop, left.call(), left_loop));
   };
   constexpr std::size_t kShort = std::size_t{256} << 10;
-  auto const chosen = !takes(kShort, tuning.take_bytes > 0) ? 0
-                      : takes(kTakenBytes, false)           ? Choice::kUnlimited
-                                                            : tuning.l2_bytes / 4 * 3;
+  auto const chosen = !takes(Collective::pull, kShort, tuning.take_bytes > 0) ? 0
+                      : takes(Collective::all_reduce, kTakenBytes, false)     ? Choice::kUnlimited
+                                                                              : tuning.l2_bytes / 4 * 3;
   scratch.take_up_to(chosen);
   return chosen;
 }

@@ -66,7 +66,7 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
     tuning.one_phase_bytes = std::min(tuning.one_phase_bytes, 64 * kKiB / static_cast<std::size_t>(ranks) / 64 * 64);
   } else if (ranks == 2) {
     tuning.swap_bytes = std::clamp(topology.l2_bytes / 8, 64 * kKiB, 512 * kKiB);
-    tuning.staged_bytes = 128 * kKiB;
+    tuning.staged_bytes = (tuning.take_bytes > 0 ? 64 : 128) * kKiB;
   } else {
     tuning.staged_bytes = std::min(largest_block, topology.l2_bytes / 4);
   }

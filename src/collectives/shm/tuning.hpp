@@ -29,8 +29,9 @@ struct Tuning {
   int group_ranks = 0;                ///< neighbouring ranks that share an L3 cache, or a level of a tree; 0: no groups
   std::size_t streaming_bytes = 0;    ///< results from here on bypass the caches
   std::size_t most_cached_bytes = 0;  ///< results from here on bypass the caches whatever was measured
-  /// Calls whose buffers hold up to twice so much on a rank, in their ranks' own memory: who alone reads what a peer
-  /// has written takes its lines (see kernels::take()).
+  /// Calls in their ranks' own memory whose buffers hold up to twice so much on a rank: who alone reads what a peer has
+  /// written takes its lines (see kernels::take()). Unless it is 0, who only copies does so whatever stays in the
+  /// caches.
   std::size_t take_bytes = 0;
   bool polls_at_once = false;  ///< of two ranks: no fence between a rank's announcement and its look at the peer's
   Patience inline_patience;
