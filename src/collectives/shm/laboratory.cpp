@@ -110,11 +110,11 @@ void Laboratory::go_round_feeds(Experiment const& one) {
 double Laboratory::time_loop(Experiment const& one, bool idle) {
   auto const calls = calls_per_round(one);
   auto* const send = buffers_of(one).send.get();
-  auto const [sent, received] = extent_of(one);
+  auto const extent = extent_of(one);
   auto const step = [&](int i) {
-    write(send, sent, i);
+    write(send, extent.sent, i);
     if (!idle) run(one);
-    read(result_of(one), received);
+    read(result_of(one), extent.received);
   };
   step(0);
   meet();
@@ -132,17 +132,17 @@ Laboratory::Times Laboratory::time_calls(Experiment const& one, bool idle) {
     return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
   };
   auto const before = calls_before(one);
-  auto const [sent, received] = extent_of(one);
+  auto const extent = extent_of(one);
   for (int i = 0; i < before + calls_per_round(one); ++i) {
     meet();
     auto const start = Clock::now();
-    write(buffers_of(one).send.get(), sent, i);
+    write(buffers_of(one).send.get(), extent.sent, i);
     meet();
     auto const begin = Clock::now();
     if (!idle) run(one);
     meet();
     auto const call_ns = since(begin);
-    read(result_of(one), received);
+    read(result_of(one), extent.received);
     meet();
     if (i < before) continue;
     best.call_ns = std::min(best.call_ns, call_ns);

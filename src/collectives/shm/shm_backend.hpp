@@ -125,12 +125,7 @@ class ShmBackend final : public Backend {
   };
   /// Which buffers a direct algorithm has to reach on the peers; others may be offered. nothing: this rank must not
   /// take part in one.
-  enum class Needs {
-    nothing,
-    send,
-    recv,
-    both,
-  };
+  enum class Needs { nothing, send, recv, both };
 
   /// Where in an announcement's payload a premul_sum's rank tells its scale.
   static constexpr std::size_t kScaleOffset = kInlineBytes - sizeof(double);
