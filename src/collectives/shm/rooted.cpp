@@ -71,7 +71,10 @@ void ShmBackend::gather_fed(Call const& call, bool announced) {
 void ShmBackend::gather_direct(Call const& call, Symmetric const* buffers) {
   auto const root = static_cast<int>(call.contract.root);
   auto const offset = static_cast<std::size_t>(rank()) * call.bytes();
-  if (buffers != nullptr && buffers->has_sends && size() == 2 && takes(call.bytes())) {
+  // What L2 does not hold is sooner there when both work.
+  auto const root_takes = buffers != nullptr && buffers->has_sends && size() == 2 && takes(call.bytes()) &&
+                          call.bytes() <= tuning_.l2_bytes / 2;
+  if (root_takes) {
     if (rank() == root) {
       auto const manner = manner_of(call, call.bytes(), false);
       auto const part = [&](int of) { return at(call.recv, static_cast<std::size_t>(of) * call.bytes()); };
