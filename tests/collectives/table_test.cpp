@@ -148,6 +148,18 @@ class Caller {
     backend_.all_gather(next(Operation::all_gather, part, send, recv));
     expect("all_gather", part * ranks, [&](std::size_t i) { return value(i / part, i % part); });
     refill();
+    std::copy_n(send, part, recv + rank * part);
+    backend_.all_gather(next(Operation::all_gather, part, recv + rank * part, recv));
+    expect("all_gather in place", part * ranks, [&](std::size_t i) { return value(i / part, i % part); });
+    if (rank == 0) {  // one rank in place, the others not
+      std::copy_n(send, part, recv);
+      std::fill_n(recv + part, count - part, -1);
+    } else {
+      refill();
+    }
+    backend_.all_gather(next(Operation::all_gather, part, rank == 0 ? recv : send, recv));
+    expect("all_gather half in place", part * ranks, [&](std::size_t i) { return value(i / part, i % part); });
+    refill();
     backend_.all_to_all(next(Operation::all_to_all, part, send, recv));
     expect("all_to_all", part * ranks, [&](std::size_t i) { return value(i / part, rank * part + i % part); });
     expect_sent("all_to_all");

@@ -3,8 +3,8 @@
 //   swapped  1 synchronisation a block, two ranks: writes B + 2B, reads B + B, the peer's from memory it wrote last;
 //   staged   1 synchronisation a block, writes B + n·B, reads B + n·B;
 //   fetched  2 synchronisations, reads and writes n·B: each rank pulls from the peers' private memory;
-//   direct   2 synchronisations, reads and writes n·B: each rank pulls from the peers' send buffers.
-
+//   direct   2 synchronisations, reads and writes n·B: each rank pulls from the peers' send buffers; where
+//   two take lines that they read themselves as well, 3.
 #include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 #include "kernels/cpu/short_copy.hpp"

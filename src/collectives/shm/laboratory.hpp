@@ -88,6 +88,7 @@ class Laboratory {
   void run(Experiment const& one);
   static void write(void* data, std::size_t bytes, int value) noexcept;
   void read(void const* data, std::size_t bytes) noexcept;
+  /// So many calls as give what the feeds hold.
   void go_round_feeds(Experiment const& one);
   double time_loop(Experiment const& one, bool idle);
   Times time_calls(Experiment const& one, bool idle);
