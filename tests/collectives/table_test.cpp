@@ -216,6 +216,30 @@ TEST_P(Tables, AnyTableMovesTheRightData) {
   });
 }
 
+// Tables at random seldom go in one another's memory with so many bytes.
+TEST_P(Tables, DirectCallsMoveTheRightDataWhetherLinesAreTakenOrNot) {
+  auto const ranks = GetParam();
+  test::run_thread_bootstraps(ranks, [ranks](std::shared_ptr<Bootstrap> const& bootstrap) {
+    auto plan = plan_for(ranks, false);
+    for (auto const collective : kDirect) {
+      auto& rules = plan.selector.rules(collective);
+      rules.small = {};
+      rules.symmetric = rules.in_place = {Choice{Choice::kUnlimited, 0, Algorithm::direct}};
+    }
+    auto const backend = ShmBackend::assemble(*bootstrap, plan);
+    Caller caller(*backend);
+    constexpr std::size_t kMost = 140'001;
+    auto const symmetric = caller.allocate(2 * kMost);
+    auto* const memory = static_cast<std::int32_t*>(symmetric.get());
+    for (auto const take_bytes : {std::size_t{0}, std::size_t{100} << 10, Choice::kUnlimited}) {
+      backend->take_up_to(take_bytes);
+      for (std::size_t const count : {std::size_t{1000}, std::size_t{33'333}, kMost})
+        caller.check(count, memory, memory + kMost, static_cast<int>(count % static_cast<unsigned>(ranks)));
+    }
+    (void)bootstrap->all_gather({});
+  });
+}
+
 /// Whether every rank may read every other's memory: containers may forbid it.
 bool all_reach_all(Bootstrap& bootstrap) {
   auto const tell = [&](auto const& mine) { return bootstrap.all_gather(std::as_bytes(std::span(&mine, 1))); };
