@@ -67,9 +67,17 @@ TEST(Selector, SmallStagingIsLittleAndNeverMoreThanAskedFor) {
   }
 }
 
+TEST(Selector, UpToSixteenRanksThatShareCoresStageInLongerBlocks) {
+  for (int const ranks : {2, 16}) EXPECT_EQ(768 * kKiB, tuning(ranks, true).ring_bytes);
+  EXPECT_EQ(384 * kKiB, tuning(17, true).ring_bytes);
+  EXPECT_EQ(128 * kKiB, tuning(4, true).chunk_bytes);
+}
+
 TEST(Selector, FeedsAreLongerThanL2) {
   EXPECT_EQ(256, tuning(2, false).feed_places) << "of 8 KiB, for 1 MiB";
   EXPECT_EQ(256, tuning(4, true).feed_places);
+  EXPECT_EQ(256, tuning(2, false).places_to_root);
+  EXPECT_EQ(Feeds::kSlots, tuning(4, true).places_to_root) << "several givers' places stay in the caches they share";
   EXPECT_EQ(Feeds::kSlots, tuning(9, false).feed_places) << "that would be much memory";
   EXPECT_EQ(Feeds::kSlots, tuning(2, false, true).feed_places) << "small staging";
   Config little;
@@ -125,9 +133,9 @@ TEST(Selector, FollowsRanksAndCores) {
   EXPECT_EQ(Algorithm::claimed, crowded.by_memory(Collective::all_reduce, 1 << 20, Memory::other).algorithm);
   EXPECT_EQ(Algorithm::direct_claimed, crowded.by_memory(Collective::all_reduce, 1 << 20, Memory::symmetric).algorithm);
   EXPECT_EQ(nullptr, crowded.by_size(Collective::all_reduce, 16 * kKiB + 1)) << "nothing is won by staging there";
-  EXPECT_EQ(Algorithm::staged, crowded.by_size(Collective::all_gather, 128 * kKiB)->algorithm)
+  EXPECT_EQ(Algorithm::staged, crowded.by_size(Collective::all_gather, 1024 * kKiB)->algorithm)
       << "to stage takes one turn of every rank, to reach their buffers takes two";
-  EXPECT_EQ(nullptr, crowded.by_size(Collective::all_gather, 128 * kKiB + 1));
+  EXPECT_EQ(nullptr, crowded.by_size(Collective::all_gather, 1024 * kKiB + 1));
   EXPECT_EQ(Algorithm::staged, crowded.by_size(Collective::pull, 64 * kKiB)->algorithm);
   EXPECT_EQ(nullptr, crowded.by_size(Collective::pull, 64 * kKiB + 1));
   EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::reduce, 32 * kKiB)->algorithm);
@@ -156,7 +164,12 @@ TEST(Selector, FollowsRanksAndCores) {
   EXPECT_EQ(Algorithm::fed, crowded_readers.by_memory(Collective::broadcast, 1 << 30, Memory::other).algorithm);
   EXPECT_EQ(Algorithm::fed, crowded_readers.by_memory(Collective::scatter, 1 << 20, Memory::other).algorithm);
   EXPECT_EQ(Algorithm::fetched, crowded_readers.by_memory(Collective::scatter, (1 << 20) + 1, Memory::other).algorithm);
-  EXPECT_EQ(Algorithm::fed, crowded_readers.by_memory(Collective::gather, 2 << 20, Memory::other).algorithm);
+  EXPECT_EQ(Algorithm::fed, crowded_readers.by_memory(Collective::gather, 1 << 30, Memory::other).algorithm);
+  reading = tuning(9, true);
+  reading.reads_peers = true;
+  auto const nine_readers = Selector::derive(reading, 9);
+  EXPECT_EQ(Algorithm::fetched, nine_readers.by_memory(Collective::gather, 1 << 30, Memory::other).algorithm)
+      << "one core alone could not keep up";
 
   auto const packed = Selector::derive(tuning(64, true), 64);
   EXPECT_EQ(Algorithm::one_phase, packed.by_size(Collective::all_reduce, kKiB)->algorithm);

@@ -39,7 +39,7 @@ void ShmBackend::broadcast_fed(Call const& call, bool announced) {
   auto const store = store_for(call, call.bytes() / 2, false);
   auto const block = Feeds::block_bytes(call.bytes());
   auto const way = Feeds::way_of(call.bytes());
-  feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
+  feed(call, announced, Feeds::Readers::all, call.bytes(), block, [&](std::size_t first, std::size_t length) {
     if (rank() == root) {
       feeds_.give(Feeds::kEverybody, length, way, 1, [&](std::byte* place, ByteRange part, kernels::Store how) {
         kernels::copy(place + part.offset, at(call.send, first + part.offset), part.length, how);

@@ -10,8 +10,13 @@ constexpr auto kForWrite = [](std::byte const* lines, std::size_t bytes) { prefe
 
 }  // namespace
 
-Feeds::Feeds(std::shared_ptr<Mapping> mapping, Channel& channel, std::size_t places) noexcept
-    : mapping_(std::move(mapping)), channel_(channel), places_(places), own_heads_(heads(channel.rank())) {}
+Feeds::Feeds(std::shared_ptr<Mapping> mapping, Channel& channel, std::size_t places,
+             std::size_t places_to_root) noexcept
+    : mapping_(std::move(mapping)),
+      channel_(channel),
+      places_(places),
+      places_to_root_(places_to_root),
+      own_heads_(heads(channel.rank())) {}
 
 Feeds::Progress& Feeds::progress(int rank) const noexcept {
   return *std::launder(reinterpret_cast<Progress*>(base(rank)));
@@ -32,7 +37,7 @@ std::size_t Feeds::first_step(std::size_t bytes, std::size_t grain) noexcept {
 std::byte* Feeds::place(int rank, std::uint64_t position, std::size_t bytes) const noexcept {
   if (bytes <= kHeadBytes) return heads(rank)[position % kSlots].payload;
   return base(rank) + sizeof(Progress) + kSlots * (sizeof(Head) + sizeof(Steps)) +
-         (position & (places_ - 1)) * kPlaceBytes;
+         (position & (in_use_ - 1)) * kPlaceBytes;
 }
 
 template <typename First, typename Prefetch>

@@ -20,7 +20,8 @@ namespace weft::shm {
 /// the others read; it waits only where a slot's readers have not passed the slot's content before. So the root of
 /// small broadcasts, and the ranks that give to a gather's or reduce's root, run ahead of the others.
 ///
-/// Contents too long for a slot's first lines lie in places, of which there are as many or more.
+/// Contents too long for a slot's first lines lie in places, of which there are as many or more. A place of any number
+/// of them is its slot's, modulo kSlots, so that it is free when the slot is.
 ///
 /// All ranks step through the slots alike, and each fills or reads at every step: one position for all feeds. What a
 /// slot is too small for takes two or four of them, side by side. Every content carries the fingerprint of the calls
@@ -51,8 +52,13 @@ class Feeds {
     return kSlotBytes * (bytes <= kSlotBytes ? 1 : bytes <= 16 * kSlotBytes ? 2 : kMostSlots);
   }
 
-  /// Zero-filled memory, bytes_per_rank(places) for each rank, is the initial state.
-  Feeds(std::shared_ptr<Mapping> mapping, Channel& channel, std::size_t places) noexcept;
+  /// Zero-filled memory, bytes_per_rank(places) for each rank, is the initial state. What is given to a root lies in
+  /// the first `places_to_root`.
+  Feeds(std::shared_ptr<Mapping> mapping, Channel& channel, std::size_t places, std::size_t places_to_root) noexcept;
+
+  /// Who gets what is given until told otherwise: the same on all ranks.
+  enum class Readers { root, all };
+  void give_to(Readers readers) noexcept { in_use_ = readers == Readers::root ? places_to_root_ : places_; }
 
   /// In two steps a reader can work on the first while the giver does on the second. For a content of some length that
   /// is alone: of several blocks one is read while the next one is given.
@@ -208,6 +214,8 @@ class Feeds {
   std::shared_ptr<Mapping> mapping_;
   Channel& channel_;
   std::size_t const places_;
+  std::size_t const places_to_root_;
+  std::size_t in_use_ = places_;  // places; a power of two
   Head* own_heads_;
   std::uint64_t position_ = 0;
   std::size_t slots_ = 1;         // of the current content

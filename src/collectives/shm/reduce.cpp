@@ -35,7 +35,7 @@ void ShmBackend::reduce_fed(Call const& call, bool announced) {
   std::array<void const*, kMaxRanks> sources;
   auto const block = call.whole_grains(Feeds::block_bytes(call.bytes()));
   auto const way = Feeds::way_of(call.bytes());
-  feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
+  feed(call, announced, Feeds::Readers::root, call.bytes(), block, [&](std::size_t first, std::size_t length) {
     if (rank() != root) {
       return feeds_.give(root, length, way, call.grain(), [&](std::byte* place, ByteRange part, kernels::Store how) {
         kernels::copy(place + part.offset, at(call.send, first + part.offset), part.length, how);

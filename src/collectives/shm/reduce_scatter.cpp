@@ -2,7 +2,7 @@
 // unequal).
 //   inline   1 synchronisation, n·B ≤ 56;
 //   swapped  1 synchronisation a block, two ranks: writes B, reads B, each from memory the other wrote last;
-//   staged   1 synchronisation a block, writes n·B + B, reads 2n·B;
+//   staged   1 synchronisation a block, writes n·B, reads (2n - 1)·B;
 //   direct   2 synchronisations, reads n·B out of the peers' send buffers, writes B.
 #include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
@@ -68,19 +68,22 @@ void ShmBackend::reduce_scatter_staged(Call const& call, Choice const& choice, b
     auto const piece = ceil_div(length, kLine) * kLine;
     auto const offset = ring_.take(piece * ranks);
     std::size_t staged = 0;
-    for (int shard = 0; shard < size(); ++shard) staged += overlap(call.part(call.send_parts, shard), first, length);
+    for (int shard = 0; shard < size(); ++shard) {
+      if (shard != rank()) staged += overlap(call.part(call.send_parts, shard), first, length);
+    }
     ring_stores_.fill(staged, [&](kernels::Store how) {
       for (int shard = 0; shard < size(); ++shard) {
+        if (shard == rank()) continue;
         auto const part = call.part(call.send_parts, shard);
         kernels::copy(ring_.at(rank(), offset + static_cast<std::size_t>(shard) * piece),
-                      at(call.send, part.offset + first), overlap(part, first, length),
-                      shard == rank() ? kernels::Store::cached : how);
+                      at(call.send, part.offset + first), overlap(part, first, length), how);
       }
     });
     exchange_block(call, announced || first > 0);
     std::array<void const*, kMaxRanks> sources;
     for (int peer = 0; peer < size(); ++peer)
-      sources[peer] = ring_.at(peer, offset + static_cast<std::size_t>(rank()) * piece);
+      sources[peer] = peer == rank() ? at(call.send, mine.offset + first)
+                                     : ring_.at(peer, offset + static_cast<std::size_t>(rank()) * piece);
     reduce_to(call, overlap(mine, first, length) / element, sources, at(call.recv, first), store);
   }
 }

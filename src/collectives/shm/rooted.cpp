@@ -50,7 +50,7 @@ void ShmBackend::gather_fed(Call const& call, bool announced) {
   auto const part = [&](int of) { return at(call.recv, static_cast<std::size_t>(of) * call.bytes()); };
   auto const block = Feeds::block_bytes(call.bytes());
   auto const way = Feeds::way_of(call.bytes());
-  feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
+  feed(call, announced, Feeds::Readers::root, call.bytes(), block, [&](std::size_t first, std::size_t length) {
     if (rank() != root) {
       return feeds_.give(root, length, way, 1, [&](std::byte* place, ByteRange range, kernels::Store how) {
         kernels::copy(place + range.offset, at(call.send, first + range.offset), range.length, how);
@@ -139,7 +139,7 @@ void ShmBackend::scatter_fed(Call const& call, bool announced) {
   auto const way = others > 1 ? Feeds::Way::at_once : Feeds::way_of(call.bytes());
   auto const index = [&](int rank) { return static_cast<std::size_t>(rank < root ? rank : rank - 1); };
   auto const part = [&](int of) { return at(call.send, static_cast<std::size_t>(of) * call.bytes()); };
-  feed(call, announced, call.bytes(), block, [&](std::size_t first, std::size_t length) {
+  feed(call, announced, Feeds::Readers::all, call.bytes(), block, [&](std::size_t first, std::size_t length) {
     auto const of_piece = [&](ByteRange range) { return others > 1 ? ByteRange{0, length} : range; };
     if (rank() != root) {
       return feeds_.get(root, length * others, way, [&](std::byte const* pieces, ByteRange range) {

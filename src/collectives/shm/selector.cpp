@@ -8,6 +8,8 @@ namespace weft::shm {
 namespace {
 
 constexpr auto kAll = Choice::kUnlimited;
+/// Ranks that share cores of which one alone can take what the others give as fast as they give it.
+constexpr int kFewGivers = 8;
 
 Choices always(Algorithm algorithm, std::size_t chunk_bytes) {
   return {Choice{kAll, chunk_bytes, algorithm}};
@@ -41,8 +43,7 @@ Rules derive_reduce(Tuning const& tuning, int ranks) {
   auto rules = derive_all_reduce(tuning, ranks);
   rules.small.front().algorithm = Algorithm::fed;
   rules.small.front().chunk_bytes = Feeds::block_bytes(rules.small.front().up_to);
-  constexpr int kFewRanks = 8;
-  auto const root_keeps_up = tuning.share_work && tuning.cores <= 2 && ranks <= kFewRanks;
+  auto const root_keeps_up = tuning.share_work && tuning.cores <= 2 && ranks <= kFewGivers;
   if ((ranks == 2 && tuning.swap_bytes > 0) || root_keeps_up)
     rules.other = always(Algorithm::fed, Feeds::block_bytes(kAll));
   return rules;
@@ -66,8 +67,10 @@ void derive_rooted(Selector& selector, Tuning const& tuning, int ranks) {
   selector.rules(Collective::gather) = {.small = {fed(parts)}, .symmetric = {direct}, .other = other(kMostFed)};
   selector.rules(Collective::scatter) = {.small = {fed(parts)}, .symmetric = {direct}, .other = other(kMostFed)};
   if (!tuning.share_work) return;
-  // What a root gives to all is in the cores' caches when their ranks' turns come; a scatter's parts are read once.
+  // What a root gives to all is in the cores' caches when their ranks' turns come, and so is what a few give to it; a
+  // scatter's parts are read once.
   selector.rules(Collective::broadcast).other = {fed(kAll)};
+  if (ranks <= kFewGivers) selector.rules(Collective::gather).other = {fed(kAll)};
   selector.rules(Collective::scatter).other = other(kMostScattered);
 }
 
@@ -81,7 +84,8 @@ void avoid_turns(Selector& selector, Tuning const& tuning, int ranks) {
     least.up_to = std::max(least.up_to, up_to);
   };
   auto const all = static_cast<std::size_t>(ranks);
-  copy_twice(Collective::all_gather, 128 * kKiB);
+  // What others have read in a rank's own memory is dear for it to write again, dearest where the cores lie far apart.
+  copy_twice(Collective::all_gather, 1024 * kKiB);
   copy_twice(Collective::pull, 64 * kKiB);
   copy_twice(Collective::reduce, 128 * kKiB / all);
   copy_twice(Collective::gather, 512 * kKiB);

@@ -306,7 +306,7 @@ class ShmBackend final : public Backend {
     await_announcements();
   }
   template <typename Step>
-  void feed(Call const& call, bool announced, std::size_t bytes, std::size_t most, Step step);
+  void feed(Call const& call, bool announced, Feeds::Readers readers, std::size_t bytes, std::size_t most, Step step);
   /// Whether a call whose ranks give `bytes` at once rides in the first lines of feeds' slots; then step() gives or
   /// gets all of it.
   [[nodiscard]] static bool is_short(bool announced, std::size_t bytes) noexcept {
@@ -399,8 +399,10 @@ template <typename Negotiate, typename Run>
 }
 
 template <typename Step>
-void ShmBackend::feed(Call const& call, bool announced, std::size_t bytes, std::size_t most, Step step) {
+void ShmBackend::feed(Call const& call, bool announced, Feeds::Readers readers, std::size_t bytes, std::size_t most,
+                      Step step) {
   if (!announced) begin_fed(call);
+  feeds_.give_to(readers);
   std::size_t first = 0;
   do {
     auto const length = std::min(most, bytes - first);

@@ -37,11 +37,14 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   if (topology.has_owned_lines && cores > 1) tuning.take_bytes = std::numeric_limits<std::size_t>::max();
 
   // Rotate through more than L2, with all rings inside half of L3 (see StagingRing); never below what small jobs need.
-  // Ranks that take turns on a core find one another's lines in its caches instead, as long as the rings stay there.
+  // Ranks that take turns on a core find one another's lines in its caches instead, as long as the rings stay there;
+  // but a turn of every rank is dear, so that up to kFewTurns of them have blocks of 128 KiB.
+  constexpr int kFewTurns = 16;
   auto const within_l3 = topology.l3_bytes / 2 / static_cast<std::size_t>(ranks);
   auto const small_ring = std::max(384 * kKiB, topology.l2_bytes / 8 * 3);
+  auto const shared_ring = ranks <= kFewTurns ? std::max(768 * kKiB, small_ring) : small_ring;
   auto const ring_bytes =
-      ranks_share_cores ? small_ring : std::max(1024 * kKiB, std::min(3 * topology.l2_bytes, within_l3));
+      ranks_share_cores ? shared_ring : std::max(1024 * kKiB, std::min(3 * topology.l2_bytes, within_l3));
   tuning.ring_bytes = config.staging_bytes.value_or(ring_bytes);
   if (small_staging) tuning.ring_bytes = std::min(tuning.ring_bytes, small_ring);
   tuning.ring_bytes = tuning.ring_bytes / kLine * kLine;
@@ -55,6 +58,8 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
     while (tuning.feed_places < Feeds::kMostPlaces && tuning.feed_places * Feeds::kSlotBytes < most)
       tuning.feed_places *= 2;
   }
+  // Where cores are shared, what several ranks give to one is in their caches when its turn comes, unless it is more.
+  tuning.places_to_root = ranks_share_cores ? Feeds::kSlots : tuning.feed_places;
 
   // Each rank reads ranks × bytes in one phase, about 2 × bytes in two, at the price of one more synchronisation.
   tuning.one_phase_bytes = std::min(largest_block, 16 * kKiB);

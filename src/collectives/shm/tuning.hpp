@@ -18,6 +18,7 @@ struct Tuning {
   std::size_t l2_bytes = 0;         ///< of a core
   std::size_t ring_bytes = 0;       ///< staging ring per rank
   std::size_t feed_places = 0;      ///< of each rank's feed
+  std::size_t places_to_root = 0;   ///< of those, in which ranks give to a root
   std::size_t swap_bytes = 0;       ///< each of the two blocks that two ranks swap
   std::size_t one_phase_bytes = 0;  ///< all_reduce up to here: every rank reduces everything
   std::size_t staged_bytes =
