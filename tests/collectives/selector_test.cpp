@@ -132,13 +132,19 @@ TEST(Selector, FollowsRanksAndCores) {
   auto const crowded = Selector::derive(tuning(4, true), 4);
   EXPECT_EQ(Algorithm::claimed, crowded.by_memory(Collective::all_reduce, 1 << 20, Memory::other).algorithm);
   EXPECT_EQ(Algorithm::direct_claimed, crowded.by_memory(Collective::all_reduce, 1 << 20, Memory::symmetric).algorithm);
-  EXPECT_EQ(nullptr, crowded.by_size(Collective::all_reduce, 16 * kKiB + 1)) << "nothing is won by staging there";
+  for (auto const collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::pull}) {
+    ASSERT_NE(nullptr, crowded.by_size(collective, 128 * kKiB)) << "one block, without asking whose memory it is";
+    EXPECT_EQ(128 * kKiB, crowded.by_size(collective, 128 * kKiB)->chunk_bytes) << to_string(collective);
+    EXPECT_EQ(nullptr, crowded.by_size(collective, 128 * kKiB + 1)) << to_string(collective);
+  }
   EXPECT_EQ(Algorithm::staged, crowded.by_size(Collective::all_gather, 1024 * kKiB)->algorithm)
       << "to stage takes one turn of every rank, to reach their buffers takes two";
   EXPECT_EQ(nullptr, crowded.by_size(Collective::all_gather, 1024 * kKiB + 1));
-  EXPECT_EQ(Algorithm::staged, crowded.by_size(Collective::pull, 64 * kKiB)->algorithm);
-  EXPECT_EQ(nullptr, crowded.by_size(Collective::pull, 64 * kKiB + 1));
-  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::reduce, 32 * kKiB)->algorithm);
+  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::reduce, 512 * kKiB)->algorithm);
+  auto const nine = Selector::derive(tuning(9, true), 9);
+  EXPECT_EQ(nullptr, nine.by_size(Collective::all_reduce, 16 * kKiB + 1)) << "nothing is won by staging there";
+  EXPECT_EQ(nullptr, nine.by_size(Collective::reduce, 16 * kKiB + 1));
+  EXPECT_EQ(nullptr, Selector::derive(tuning(17, true), 17).by_size(Collective::reduce_scatter, 16 * kKiB + 1));
   EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::gather, 512 * kKiB)->algorithm);
   EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::scatter, 64 * kKiB)->algorithm);
   EXPECT_EQ(nullptr, crowded.by_size(Collective::scatter, 64 * kKiB + 1)) << "two copies of that are too much for L2";

@@ -37,14 +37,18 @@ Rules derive_all_reduce(Tuning const& tuning, int ranks) {
   return rules;
 }
 
+/// Whether the root alone combines as fast as the few ranks of another core give.
+bool root_keeps_up(Tuning const& tuning, int ranks) {
+  return tuning.share_work && tuning.cores <= 2 && ranks <= kFewGivers;
+}
+
 /// The root alone combines what it is fed: all there is to do for two ranks, little with small calls, and no more than
 /// what each of two cores does where their ranks stage for one another.
 Rules derive_reduce(Tuning const& tuning, int ranks) {
   auto rules = derive_all_reduce(tuning, ranks);
   rules.small.front().algorithm = Algorithm::fed;
   rules.small.front().chunk_bytes = Feeds::block_bytes(rules.small.front().up_to);
-  auto const root_keeps_up = tuning.share_work && tuning.cores <= 2 && ranks <= kFewGivers;
-  if ((ranks == 2 && tuning.swap_bytes > 0) || root_keeps_up)
+  if ((ranks == 2 && tuning.swap_bytes > 0) || root_keeps_up(tuning, ranks))
     rules.other = always(Algorithm::fed, Feeds::block_bytes(kAll));
   return rules;
 }
@@ -79,21 +83,29 @@ void derive_rooted(Selector& selector, Tuning const& tuning, int ranks) {
 /// 0007.
 void avoid_turns(Selector& selector, Tuning const& tuning, int ranks) {
   constexpr std::size_t kKiB = 1024;
-  auto const copy_twice = [&](Collective collective, std::size_t up_to) {
+  auto const feed = [&](Collective collective, std::size_t up_to) {
     auto& least = selector.rules(collective).small.front();
     least.up_to = std::max(least.up_to, up_to);
   };
+  auto const stage = [&](Collective collective, std::size_t up_to) {
+    auto& longest = selector.rules(collective).small.back();
+    longest.up_to = std::max(longest.up_to, up_to);
+    longest.chunk_bytes = std::max(longest.chunk_bytes, tuning.chunk_bytes);
+  };
   auto const all = static_cast<std::size_t>(ranks);
   // What others have read in a rank's own memory is dear for it to write again, dearest where the cores lie far apart.
-  copy_twice(Collective::all_gather, 1024 * kKiB);
-  copy_twice(Collective::pull, 64 * kKiB);
-  copy_twice(Collective::reduce, 128 * kKiB / all);
-  copy_twice(Collective::gather, 512 * kKiB);
+  stage(Collective::all_gather, 1024 * kKiB);
+  // As much as goes in one block.
+  if (ranks <= kFewGivers) stage(Collective::all_reduce, tuning.chunk_bytes);
+  if (ranks <= kFewTurns) stage(Collective::reduce_scatter, tuning.chunk_bytes);
+  stage(Collective::pull, tuning.chunk_bytes);
+  feed(Collective::reduce, root_keeps_up(tuning, ranks) ? 512 * kKiB : 128 * kKiB / all);
+  feed(Collective::gather, 512 * kKiB);
   // What a root gives pays to be copied twice while it stays in L2, and the longer the more ranks take their turns.
   auto const turns = std::max<std::size_t>(all, 4);  // fewer were not measured
   auto const pays = tuning.l2_bytes * turns * turns / 256;
-  copy_twice(Collective::scatter, std::min(256 * kKiB, pays));
-  copy_twice(Collective::broadcast, std::min(1024 * kKiB, 4 * pays));
+  feed(Collective::scatter, std::min(256 * kKiB, pays));
+  feed(Collective::broadcast, std::min(1024 * kKiB, 4 * pays));
 }
 
 }  // namespace

@@ -39,7 +39,6 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   // Rotate through more than L2, with all rings inside half of L3 (see StagingRing); never below what small jobs need.
   // Ranks that take turns on a core find one another's lines in its caches instead, as long as the rings stay there;
   // but a turn of every rank is dear, so that up to kFewTurns of them have blocks of 128 KiB.
-  constexpr int kFewTurns = 16;
   auto const within_l3 = topology.l3_bytes / 2 / static_cast<std::size_t>(ranks);
   auto const small_ring = std::max(384 * kKiB, topology.l2_bytes / 8 * 3);
   auto const shared_ring = ranks <= kFewTurns ? std::max(768 * kKiB, small_ring) : small_ring;

@@ -39,6 +39,10 @@ struct Tuning {
   Patience stream_patience;
 };
 
+/// More ranks that share cores take so long to come together that more of a call's other costs do not matter, and their
+/// staged bytes more room than the caches have.
+inline constexpr int kFewTurns = 16;
+
 /// How many neighbouring ranks make a group, given the number of each rank's L3 cache: those that share one, where all
 /// groups are equal and in rank order; else a level of a tree of two, where there are many ranks. 0: no groups.
 [[nodiscard]] int group_size(std::vector<int> const& caches);
