@@ -153,6 +153,32 @@ TEST_P(Movement, RootedCallsOfAllSizesFollowOneAnother) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Movement, testing::Values(1, 2, 3, 5));
 
+/// What takes two slots of a giver's ring is still there when a late reader comes, though the giver has been once round
+/// the ring since, and only the second of those slots is its own again.
+TEST(Broadcast, LateReadersFindLongContentsWhole) {
+  std::atomic<bool> given{false};
+  run_thread_ranks(3,
+                   [&](Communicator& world) {
+                     constexpr std::size_t kSlots = 64;
+                     auto const broadcast = [&](int root, std::size_t count, std::uint64_t seed) {
+                       auto const sent = make_values(count, DataType::i32, ReduceOp::sum, root, seed);
+                       auto part = Buffer::host(count, DataType::i32);
+                       if (world.rank() == root) store_values(sent, part.view());
+                       world.broadcast(part.view(), root);
+                       ASSERT_EQ(sent, load_values(part.view())) << "of rank " << root << ", seed " << seed;
+                     };
+                     if (world.rank() == 0) {
+                       for (int ms = 0; ms < 300 && !given; ++ms)
+                         std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                     }
+                     broadcast(1, 5120, 0);  // slots 0 and 1, then 2
+                     for (std::uint64_t seed = 1; seed < kSlots - 1; ++seed) broadcast(2, 256, seed);  // 3, ..., 63, 0
+                     broadcast(1, 256, kSlots);                                                        // 1
+                     if (world.rank() == 1) given = true;
+                   },
+                   {.small_staging = true});
+}
+
 TEST(Barrier, NobodyLeavesBeforeAllHaveEntered) {
   std::atomic<int> entered{0};
   run_thread_ranks(4, [&](Communicator& world) {

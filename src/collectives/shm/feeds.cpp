@@ -84,14 +84,19 @@ void Feeds::tell(std::size_t ready) noexcept {
   channel_.post(lines.ready, (position_ + 1) << 32U | ready);
 }
 
+/// In every slot of the content: the next one there may take only some of them.
+void Feeds::note_given(int reader) noexcept {
+  for (std::size_t i = 0; i < slots_; ++i) given_[slot() + i] = {position_ + 1, reader};
+}
+
 void Feeds::close_whole(int reader, std::size_t bytes) {
-  given_[slot()] = {position_ + 1, reader};
+  note_given(reader);
   channel_.post(head(channel_.rank()).flag, flag());
   if (!stores_.streams(bytes)) look_ahead(channel_.rank(), bytes, heads(channel_.rank()), kForWrite);
 }
 
 void Feeds::close_steps(int reader, std::size_t bytes) {
-  for (std::size_t i = 0; i < slots_; ++i) given_[slot() + i] = {position_ + 1, reader};
+  note_given(reader);
   tell(bytes);
   if (!stores_.streams(bytes)) look_ahead(channel_.rank(), bytes, steps(channel_.rank()), kForWrite);
 }

@@ -185,6 +185,7 @@ class Feeds {
   [[nodiscard, gnu::hot]] std::byte* open(std::size_t bytes);
   /// So many bytes are there.
   void tell(std::size_t ready) noexcept;
+  void note_given(int reader) noexcept;
   /// All are there, after one step or two.
   [[gnu::hot]] void close_whole(int reader, std::size_t bytes);
   [[gnu::hot]] void close_steps(int reader, std::size_t bytes);
