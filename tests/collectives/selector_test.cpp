@@ -134,6 +134,8 @@ TEST(Selector, FollowsRanksAndCores) {
   EXPECT_EQ(Algorithm::direct_claimed, crowded.by_memory(Collective::all_reduce, 1 << 20, Memory::symmetric).algorithm);
   for (auto const collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::pull}) {
     ASSERT_NE(nullptr, crowded.by_size(collective, 128 * kKiB)) << "one block, without asking whose memory it is";
+    EXPECT_EQ(collective == Collective::all_reduce ? Algorithm::claimed : Algorithm::staged,
+              crowded.by_size(collective, 128 * kKiB)->algorithm);
     EXPECT_EQ(128 * kKiB, crowded.by_size(collective, 128 * kKiB)->chunk_bytes) << to_string(collective);
     EXPECT_EQ(nullptr, crowded.by_size(collective, 128 * kKiB + 1)) << to_string(collective);
   }

@@ -88,7 +88,8 @@ void avoid_turns(Selector& selector, Tuning const& tuning, int ranks) {
     least.up_to = std::max(least.up_to, up_to);
   };
   auto const stage = [&](Collective collective, std::size_t up_to) {
-    auto& longest = selector.rules(collective).small.back();
+    auto& small = selector.rules(collective).small;
+    auto& longest = *std::find_if(small.rbegin(), small.rend(), [](Choice const& each) { return each.up_to > 0; });
     longest.up_to = std::max(longest.up_to, up_to);
     longest.chunk_bytes = std::max(longest.chunk_bytes, tuning.chunk_bytes);
   };
