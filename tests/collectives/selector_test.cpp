@@ -144,9 +144,14 @@ TEST(Selector, FollowsRanksAndCores) {
   EXPECT_EQ(nullptr, crowded.by_size(Collective::all_gather, 1024 * kKiB + 1));
   EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::reduce, 512 * kKiB)->algorithm);
   auto const nine = Selector::derive(tuning(9, true), 9);
-  EXPECT_EQ(nullptr, nine.by_size(Collective::all_reduce, 16 * kKiB + 1)) << "nothing is won by staging there";
   EXPECT_EQ(nullptr, nine.by_size(Collective::reduce, 16 * kKiB + 1));
-  EXPECT_EQ(nullptr, Selector::derive(tuning(17, true), 17).by_size(Collective::reduce_scatter, 16 * kKiB + 1));
+  auto const sixteen = Selector::derive(tuning(16, true), 16);
+  EXPECT_NE(nullptr, sixteen.by_size(Collective::all_reduce, 64 * kKiB));
+  EXPECT_EQ(nullptr, sixteen.by_size(Collective::all_reduce, 64 * kKiB + 1)) << "all that is staged leaves the caches";
+  EXPECT_NE(nullptr, sixteen.by_size(Collective::reduce_scatter, 128 * kKiB));
+  auto const seventeen = Selector::derive(tuning(17, true), 17);
+  for (auto const reduction : {Collective::all_reduce, Collective::reduce_scatter})
+    EXPECT_EQ(nullptr, seventeen.by_size(reduction, 16 * kKiB + 1)) << "nothing is won by staging there";
   EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::gather, 512 * kKiB)->algorithm);
   EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::scatter, 64 * kKiB)->algorithm);
   EXPECT_EQ(nullptr, crowded.by_size(Collective::scatter, 64 * kKiB + 1)) << "two copies of that are too much for L2";

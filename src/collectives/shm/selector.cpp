@@ -96,9 +96,11 @@ void avoid_turns(Selector& selector, Tuning const& tuning, int ranks) {
   auto const all = static_cast<std::size_t>(ranks);
   // What others have read in a rank's own memory is dear for it to write again, dearest where the cores lie far apart.
   stage(Collective::all_gather, 1024 * kKiB);
-  // As much as goes in one block.
-  if (ranks <= kFewGivers) stage(Collective::all_reduce, tuning.chunk_bytes);
-  if (ranks <= kFewTurns) stage(Collective::reduce_scatter, tuning.chunk_bytes);
+  // As much as goes in one block, of an all_reduce as long as every rank's stays in the caches.
+  if (ranks <= kFewTurns) {
+    stage(Collective::all_reduce, std::min(tuning.chunk_bytes, 1024 * kKiB / all));
+    stage(Collective::reduce_scatter, tuning.chunk_bytes);
+  }
   stage(Collective::pull, tuning.chunk_bytes);
   feed(Collective::reduce, root_keeps_up(tuning, ranks) ? 512 * kKiB : 128 * kKiB / all);
   feed(Collective::gather, 512 * kKiB);
