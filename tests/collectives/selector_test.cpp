@@ -161,6 +161,7 @@ TEST(Selector, FollowsRanksAndCores) {
   ASSERT_NE(nullptr, eight.by_size(Collective::scatter, 256 * kKiB)) << "more turns";
   EXPECT_EQ(nullptr, eight.by_size(Collective::scatter, 256 * kKiB + 1));
   ASSERT_NE(nullptr, eight.by_size(Collective::broadcast, 1024 * kKiB));
+  EXPECT_NE(nullptr, eight.by_size(Collective::all_gather, 2048 * kKiB));
   EXPECT_EQ(Algorithm::fed, crowded.by_memory(Collective::reduce, 1 << 30, Memory::other).algorithm)
       << "the root combines while the other core's ranks give";
   auto const long_reduce = [](Tuning const& of, int ranks) {
