@@ -35,6 +35,7 @@ import time
 
 from peers.catalogue import CATALOGUE, ROOT, Setup, Unavailable, crowded
 
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "gather", "scatter", "sendrecv", "hypercube")
 DISTURBED = 1.3
 WANTED = 2  # figures of each library and size that count
 WANTED_OF_SMALL = 8
@@ -53,7 +54,8 @@ def parse_size(text):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ops", nargs="+", default=["all_reduce"], help="as the programs are called, without _perf")
+    parser.add_argument("--ops", nargs="+", choices=OPS, default=["all_reduce"], metavar="OP",
+                        help=f"as the programs are called, without _perf: {', '.join(OPS)}")
     parser.add_argument("--ranks", nargs="+", type=int, default=[2])
     parser.add_argument("--libraries", nargs="+", choices=CATALOGUE, default=list(CATALOGUE), metavar="NAME",
                         help=", ".join(CATALOGUE))

@@ -27,6 +27,9 @@ FACTORS = {
 }
 
 
+KEYS = ("library", "version", "op", "memory", "ranks", "bytes", "time_us")
+
+
 def read(paths):
     lines = []
     for path in paths:
@@ -35,6 +38,9 @@ def read(paths):
                 if not text.strip():
                     continue
                 line = json.loads(text)
+                missing = [key for key in KEYS if not isinstance(line, dict) or key not in line]
+                if missing:
+                    raise ValueError(f"{path}: not a line of results: {', '.join(missing)} missing in {text.strip()[:80]}")
                 if line["library"] == "weft":
                     line = {**line, "library": f"weft {line['memory']}"}
                 lines.append(line)
@@ -112,8 +118,8 @@ def main():
         lines = [line for line in read(options.results)
                  if options.op in (None, line["op"]) and options.ranks in (None, line["ranks"])]
         draw(lines, options.output)
-    except (OSError, KeyError, ValueError) as error:
-        print(f"plot: {error!r}", file=sys.stderr)
+    except (OSError, ValueError) as error:
+        print(f"plot: {error}", file=sys.stderr)
         return 2
     return 0
 

@@ -11,7 +11,8 @@ namespace weft {
 /// that a hanging job waits for. See docs/debugging-hangs.md.
 
 /// Writes the last calls of every communicator of this process, to WEFT_FLIGHT_DIR or else the current directory, and
-/// returns the paths. Any thread, also while calls hang. @throws Error{system} when a file cannot be written.
+/// returns the paths. Any thread, also while calls hang. @throws Error{system} when a file cannot be written, once the
+/// others are.
 std::vector<std::string> dump_flight_recorders();
 
 /// While one lives, SIGUSR2 makes this process do that; launch() has one while it runs ranks. A handler that was there

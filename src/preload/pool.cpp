@@ -122,6 +122,7 @@ std::unique_ptr<Team> Pool::acquire(MPI_Comm communicator, Outcome& why) {
 std::unique_ptr<Team> Pool::create(MPI_Comm communicator, std::uint64_t id) {
   make_room();
   CommunicatorOptions options{.config = config_, .progress = progress_};
+  options.config->backend = BackendKind::shm;  // whatever the program's own communicators are to take
   {
     std::lock_guard const lock(mutex_);
     // The first few, which do most of the work, get rings after the caches; rank 0's choice counts.

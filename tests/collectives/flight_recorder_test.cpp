@@ -1,11 +1,14 @@
 #include "collectives/flight/flight_recorder.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
@@ -251,6 +254,31 @@ TEST(FlightRecorder, AFolderThatCannotBeWrittenIsNoCrash) {
     EXPECT_EQ(error.code(), ErrorCode::system);
     EXPECT_NE(std::string(error.what()).find("WEFT_FLIGHT_DIR"), std::string::npos) << error.what();
   }
+}
+
+TEST(FlightRecorder, WhoWritesAtTheSameTimeLeavesAWholeFile) {
+  auto folder = std::filesystem::temp_directory_path() / fmt::format("weft_flight_writers_{}", ::getpid());
+  Config config;
+  config.flight_directory = folder.string();
+  FlightRecorder recorder({}, config);
+  for (std::uint64_t sequence = 1; sequence <= 40; ++sequence) recorder.record(numbered(sequence), [] {});
+  std::atomic<int> failed{0};
+  std::vector<std::thread> writers;
+  for (std::size_t writer = 0; writer < 4; ++writer) {
+    writers.emplace_back([&, writer] {
+      for (int turn = 0; turn < 50; ++turn) {
+        try {
+          std::ifstream file(recorder.dump(std::string(1 + 1000 * writer, 'r')));
+          if (!nlohmann::json::accept(file)) ++failed;
+        } catch (Error const&) {
+          ++failed;
+        }
+      }
+    });
+  }
+  for (auto& writer : writers) writer.join();
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(0, failed);
 }
 
 std::atomic<int> g_handled{0};

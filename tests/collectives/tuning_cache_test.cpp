@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -205,9 +207,16 @@ TEST_F(TuningFile, SmallStagingUsesWhatIsKnownAndMeasuresNothing) {
 }
 
 TEST_F(TuningFile, NothingIsWrittenUnlessAskedFor) {
+  auto const* const given = std::getenv("XDG_CACHE_HOME");
+  auto const before = given == nullptr ? std::nullopt : std::optional<std::string>(given);
   ASSERT_EQ(0, setenv("XDG_CACHE_HOME", folder.c_str(), 1));
   weft::test::expect_all_succeeded(run_forked_ranks(2, [](Communicator&) { return 0; }, {.config = Config{}}));
   EXPECT_TRUE(std::filesystem::is_empty(folder));
+  if (before) {
+    setenv("XDG_CACHE_HOME", before->c_str(), 1);
+  } else {
+    unsetenv("XDG_CACHE_HOME");
+  }
 }
 
 TEST_F(TuningFile, AFolderThatCannotBeWrittenIsNoFailure) {

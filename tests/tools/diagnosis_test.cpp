@@ -171,6 +171,10 @@ TEST(Diagnosis, NoDump) {
          Finding::missing_dump, {3},
          "no dump from rank 3: it died or was not started; ranks 0 to 2 wait in all_reduce(1024 × f32, sum), call 17, "
          "since 12.3 s");
+  auto const verdict = only({dump(0, 3, {started(17, kSum, 12.3)}), dump(2, 3, {finished(15, kSum)})});
+  EXPECT_EQ(verdict.culprits, std::vector{1});
+  EXPECT_NE(std::string::npos, verdict.sentence.find("; rank 2 is behind as well: it has made no call since"))
+      << verdict.sentence;
   auto const lonely = only({dump(1, 3, {finished(2, kSum)})});
   expect(lonely, Finding::missing_dump, {0, 2}, "no dump from ranks 0 and 2: they died or were not started");
 }

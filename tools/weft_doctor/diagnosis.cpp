@@ -106,6 +106,8 @@ class Examination {
       if (waits.state == State::failed) sentence += ", or they have not noticed yet that the others gave up";
       sentence += "; " + describe_waiters(waits.sequence, waits.text);
     }
+    for (auto const* one : furthest_behind())
+      sentence += fmt::format("; rank {} is behind as well: it {}", one->rank, describe_doing(*one));
     for (auto const& wait : waits_) {
       if (wait.peer == nullptr) sentence += "; " + doctor::describe(wait);
     }
@@ -241,18 +243,26 @@ class Examination {
     return call->state == State::started && waited >= options_.least_wait.count();
   }
 
-  bool find_behind() {
+  /// Of the ranks that some waiter misses, those that came least far.
+  [[nodiscard]] Dumps furthest_behind() const {
     Dumps behind;
     for (auto const* other : dumps_) {
       if (std::any_of(dumps_.begin(), dumps_.end(), [&](auto const* waiter) { return misses(*waiter, *other); })) {
         behind.push_back(other);
       }
     }
-    if (behind.empty()) return false;
+    if (behind.empty()) return behind;
     auto const least = reached(**std::min_element(
         behind.begin(), behind.end(), [](auto const* a, auto const* b) { return reached(*a) < reached(*b); }));
     behind.erase(std::remove_if(behind.begin(), behind.end(), [&](auto const* one) { return reached(*one) > least; }),
                  behind.end());
+    return behind;
+  }
+
+  bool find_behind() {
+    auto const behind = furthest_behind();
+    if (behind.empty()) return false;
+    auto const least = reached(*behind.front());
     Dump const* waiter = nullptr;
     for (auto const* one : dumps_) {
       if (misses(*one, *behind.front()) && (waiter == nullptr || reached(*one) < reached(*waiter))) waiter = one;

@@ -1,8 +1,12 @@
 #include "weft_simulate/step.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
 
 #include "simulation/simulated_ranks.hpp"
 #include "weft/bucketer.hpp"
@@ -13,12 +17,36 @@ namespace {
 
 constexpr int kSteps = 2;  // the first one begins with ranks that are not yet together
 
-OverlapReport take_step(sim::SimulatedRank& self, Bucketer& buckets, TrainingStep const& step) {
+/// A line on standard error, where that is a terminal, of how much of all ranks' backward passes is done.
+class Progress {
+ public:
+  explicit Progress(std::uint64_t gradients) : gradients_(gradients), shown_(isatty(STDERR_FILENO) != 0) {}
+  Progress(Progress const&) = delete;
+  Progress& operator=(Progress const&) = delete;
+  ~Progress() {
+    if (shown_) fmt::print(stderr, "\r\033[K");
+  }
+
+  void gradient_is_ready() {
+    constexpr std::uint64_t kBetween = 1024;  // some ms
+    auto const done = ++done_;
+    if (shown_ && done % kBetween == 0)
+      fmt::print(stderr, "\r\033[K{:.0f} %", 100.0 * static_cast<double>(done) / static_cast<double>(gradients_));
+  }
+
+ private:
+  std::uint64_t const gradients_;
+  bool const shown_;
+  std::atomic<std::uint64_t> done_{0};
+};
+
+OverlapReport take_step(sim::SimulatedRank& self, Bucketer& buckets, TrainingStep const& step, Progress& progress) {
   auto const begin = self.now();
   std::vector<Interval> compute{self.compute(sim::from_seconds(step.forward_s * step.layers))};
   for (std::size_t layer = buckets.tensor_count(); layer-- > 0;) {
     compute.push_back(self.compute(sim::from_seconds(step.backward_s)));
     buckets.mark_ready(layer);
+    progress.gradient_is_ready();
   }
   buckets.finish();
   return OverlapReport::build({begin, self.now()}, compute, buckets.timings());
@@ -63,10 +91,11 @@ StepResult simulate_step(Settings const& settings) {
   result.ranks.resize(static_cast<std::size_t>(settings.topology.ranks));
   sim::RankOptions how;
   how.hierarchical = settings.step->by_hosts;
+  Progress progress(std::uint64_t{kSteps} * layers.size() * result.ranks.size());
   auto const outcome = sim::simulate_ranks(settings.topology, options, how, [&](sim::SimulatedRank& self) {
     Bucketer buckets(self.world(), layers, bucketer_options(step));
     auto& report = result.ranks[static_cast<std::size_t>(self.world().rank())];
-    for (int i = 0; i < kSteps; ++i) report = take_step(self, buckets, step);
+    for (int i = 0; i < kSteps; ++i) report = take_step(self, buckets, step, progress);
   });
   outcome.rethrow();
   result.messages = outcome.messages;

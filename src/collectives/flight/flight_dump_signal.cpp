@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -64,7 +65,15 @@ std::thread start_without_signals(void (*body)()) {
 
 std::vector<std::string> dump_flight_recorders() {
   std::vector<std::string> paths;
-  for (auto const& recorder : registered_flight_recorders()) paths.push_back(recorder->dump("request").string());
+  std::exception_ptr failure;
+  for (auto const& recorder : registered_flight_recorders()) {
+    try {
+      paths.push_back(recorder->dump("request").string());
+    } catch (Error const&) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
   return paths;
 }
 

@@ -216,6 +216,7 @@ std::string FlightRecorder::to_json(std::string const& reason) const {
 }
 
 std::filesystem::path FlightRecorder::dump(std::string const& reason) const {
+  std::scoped_lock const lock(writing_);  // a failing call, a signal and the program may want it at the same time
   std::filesystem::path const folder = directory_.value_or(".");
   try {
     std::filesystem::create_directories(folder);

@@ -90,7 +90,7 @@ class FlightRecorder {
   }
 
   /// Writes this rank's dump, in place of its earlier one, to config.flight_directory or else the current directory;
-  /// returns its path. docs/debugging-hangs.md describes the file. @throws Error{system}
+  /// returns its path. docs/debugging-hangs.md describes the file. Any thread. @throws Error{system}
   std::filesystem::path dump(std::string const& reason) const;
 
   [[nodiscard]] FlightIdentity const& identity() const noexcept { return identity_; }
@@ -118,6 +118,7 @@ class FlightRecorder {
   std::atomic<bool> dumped_{false};
   mutable std::mutex mutex_;      // of failures_
   std::deque<Failure> failures_;  // of the last failed calls
+  mutable std::mutex writing_;
 };
 
 }  // namespace weft

@@ -11,10 +11,7 @@
 namespace weft::shm {
 
 void ShmBackend::broadcast(Call const& call) {
-  if (call.bytes() <= kInlineBytes) {
-    if (explainer_) explain_inline(call, kInlineBytes);
-    return broadcast_short(call);
-  }
+  if (call.bytes() <= kInlineBytes && !explainer_) return broadcast_short(call);  // as select() would
   select(
       call, Collective::broadcast, call.bytes(), [&] { return negotiate(call, call.bytes(), 0, Needs::send); },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {

@@ -63,7 +63,8 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   // Each rank reads ranks × bytes in one phase, about 2 × bytes in two, at the price of one more synchronisation.
   tuning.one_phase_bytes = std::min(largest_block, 16 * kKiB);
   if (ranks_share_cores) {
-    // Ranks that take turns on a core share its caches: nothing is won by staging what can be reached directly.
+    // Ranks that take turns on a core share its caches: little is won by staging what can be reached directly, but
+    // where to find that out takes longer (Selector's avoid_turns()).
     tuning.staged_bytes = tuning.one_phase_bytes;
     // All ranks together read ranks² × bytes in one phase, the cores in turns; to come together once more takes a turn
     // of every rank, about as long as 64 KiB of that.

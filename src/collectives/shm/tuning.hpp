@@ -22,7 +22,7 @@ struct Tuning {
   std::size_t swap_bytes = 0;       ///< each of the two blocks that two ranks swap
   std::size_t one_phase_bytes = 0;  ///< all_reduce up to here: every rank reduces everything
   std::size_t staged_bytes =
-      0;  ///< up to here buffers are staged even when symmetric: pulling from live caches costs the peer
+      0;  ///< up to here, at least, buffers are staged even when symmetric: pulling from live caches costs the peer
   std::size_t chunk_bytes = 0;        ///< pipelined staging of private memory goes by this much per rank
   std::size_t pipeline_bytes = 0;     ///< a chunk where one rank only gives: others work on the one before meanwhile
   std::size_t prefetch_bytes = 0;     ///< staging lines to own ahead of the next call
