@@ -11,7 +11,8 @@
 namespace weft::preload {
 namespace {
 
-constexpr std::size_t kBcastBytesForMpi = 256;
+/// Up to here MPI's call takes as long as it takes Weft to look at the arguments and give.
+constexpr std::size_t kBcastBytesForMpi = 16;
 /// Of a part, from here on: an MPI copies such parts once, out of the sender's private memory, Weft twice.
 constexpr std::size_t kAlltoallBytesForMpi = std::size_t{2} << 20;
 
@@ -150,7 +151,6 @@ class SmallBroadcasts {
         side.emplace(with, count, type);
         if (!side->valid_with(buffer)) return Outcome::invalid;
         if (side->bytes() == 0) return Outcome::nothing_to_move;
-        // MPI's root goes on before anybody has received, half a round trip that Weft's agreement on the call takes.
         return side->bytes() <= kBcastBytesForMpi ? Outcome::mpi_is_faster : Outcome::served;
       },
       [&](Library const& with, Communicator& ranks) {
