@@ -97,7 +97,7 @@ void avoid_turns(Selector& selector, Tuning const& tuning, int ranks) {
   // What others have read in a rank's own memory is dear for it to write again, dearest where the cores lie far apart:
   // the dearer the more ranks have read it.
   stage(Collective::all_gather, std::min(2048 * kKiB, 256 * kKiB * all));
-  // As much as goes in one block, of an all_reduce as long as every rank's stays in the caches.
+  // Calls that go in one block; of all_reduces those that take 1 MiB of all ranks' together, which stays in the caches.
   if (ranks <= kFewTurns) {
     stage(Collective::all_reduce, std::min(tuning.chunk_bytes, 1024 * kKiB / all));
     stage(Collective::reduce_scatter, tuning.chunk_bytes);

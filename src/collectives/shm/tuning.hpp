@@ -39,8 +39,8 @@ struct Tuning {
   Patience stream_patience;
 };
 
-/// More ranks that share cores take so long to come together that more of a call's other costs do not matter, and their
-/// staged bytes more room than the caches have.
+/// Up to so many ranks that share cores stage in longer blocks, and longer calls without asking whose memory they are
+/// in: what more ranks stage leaves the caches.
 inline constexpr int kFewTurns = 16;
 
 /// How many neighbouring ranks make a group, given the number of each rank's L3 cache: those that share one, where all
