@@ -3,6 +3,7 @@
 import datetime
 import gc
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -397,6 +398,8 @@ def check_groups_of_children(rank):
     tensor = torch.ones(3)
     dist.all_reduce(tensor)
     assert tensor.eq(2).all()
+    if rank == 0:
+        pathlib.Path(path[0]).unlink(missing_ok=True)
 
 
 def check_emulated_link(rank):
