@@ -153,30 +153,75 @@ TEST_P(Movement, RootedCallsOfAllSizesFollowOneAnother) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Movement, testing::Values(1, 2, 3, 5));
 
+/// A rank that comes late, when the others have given as much as they can, or for this long.
+class Latecomer {
+ public:
+  void wait() const {
+    for (int ms = 0; ms < 300 && !given_; ++ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  void others_have_given() { given_ = true; }
+
+ private:
+  std::atomic<bool> given_{false};
+};
+
 /// What takes two slots of a giver's ring is still there when a late reader comes, though the giver has been once round
-/// the ring since, and only the second of those slots is its own again.
+/// its places or its slots since, and only the second of those slots is its own again.
 TEST(Broadcast, LateReadersFindLongContentsWhole) {
-  std::atomic<bool> given{false};
-  run_thread_ranks(3,
-                   [&](Communicator& world) {
-                     constexpr std::size_t kSlots = 64;
-                     auto const broadcast = [&](int root, std::size_t count, std::uint64_t seed) {
-                       auto const sent = make_values(count, DataType::i32, ReduceOp::sum, root, seed);
-                       auto part = Buffer::host(count, DataType::i32);
-                       if (world.rank() == root) store_values(sent, part.view());
-                       world.broadcast(part.view(), root);
-                       ASSERT_EQ(sent, load_values(part.view())) << "of rank " << root << ", seed " << seed;
-                     };
-                     if (world.rank() == 0) {
-                       for (int ms = 0; ms < 300 && !given; ++ms)
-                         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                     }
-                     broadcast(1, 5120, 0);  // slots 0 and 1, then 2
-                     for (std::uint64_t seed = 1; seed < kSlots - 1; ++seed) broadcast(2, 256, seed);  // 3, ..., 63, 0
-                     broadcast(1, 256, kSlots);                                                        // 1
-                     if (world.rank() == 1) given = true;
-                   },
-                   {.small_staging = true});
+  for (std::uint64_t const round : {64, 128}) {
+    Latecomer latecomer;
+    run_thread_ranks(3,
+                     [&](Communicator& world) {
+                       auto const broadcast = [&](int root, std::size_t count, std::uint64_t seed) {
+                         auto const sent = make_values(count, DataType::i32, ReduceOp::sum, root, seed);
+                         auto part = Buffer::host(count, DataType::i32);
+                         if (world.rank() == root) store_values(sent, part.view());
+                         world.broadcast(part.view(), root);
+                         ASSERT_EQ(sent, load_values(part.view())) << "of rank " << root << ", seed " << seed;
+                       };
+                       if (world.rank() == 0) latecomer.wait();
+                       broadcast(1, 5120, 0);  // slots 0 and 1, then 2
+                       for (std::uint64_t seed = 1; seed < round - 1; ++seed) broadcast(2, 256, seed);  // 3, ..., 0
+                       broadcast(1, 256, round);                                                        // 1
+                       if (world.rank() == 1) latecomer.others_have_given();
+                     },
+                     {.small_staging = true});
+  }
+}
+
+/// What lies in the few places for a root is still there when the root comes late, also where what is given next is for
+/// all, and may lie in more places; and the other way round.
+TEST(Gather, ALateRootFindsWhatOthersGaveBefore) {
+  constexpr std::uint64_t kCalls = 300;  // twice round the slots, and more
+  for (bool const gathers_first : {true, false}) {
+    Latecomer latecomer;
+    run_thread_ranks(5, [&](Communicator& world) {
+      constexpr std::size_t kCount = 256;
+      auto const values = [](int rank, std::uint64_t call) {
+        return make_values(kCount, DataType::i32, ReduceOp::sum, rank, call);
+      };
+      auto part = Buffer::host(kCount, DataType::i32);
+      auto all = Buffer::host(world.rank() == 0 ? kCount * 5 : 0, DataType::i32);
+      if (world.rank() == 0) latecomer.wait();
+      for (std::uint64_t call = 0; call < kCalls; ++call) {
+        if ((call % 128 < 64) == gathers_first) {
+          store_values(values(world.rank(), call), part.view());
+          world.gather(part.view(), all.view(), 0);
+          for (int peer = 0; world.rank() == 0 && peer < 5; ++peer) {
+            auto const found = load_values(all.view());
+            auto const first = found.begin() + static_cast<std::ptrdiff_t>(kCount) * peer;
+            ASSERT_EQ(values(peer, call), std::vector<double>(first, first + static_cast<std::ptrdiff_t>(kCount)))
+                << "of rank " << peer << " in call " << call;
+          }
+        } else {
+          if (world.rank() == 1) store_values(values(1, call), part.view());
+          world.broadcast(part.view(), 1);
+          ASSERT_EQ(values(1, call), load_values(part.view())) << "in call " << call;
+        }
+      }
+      latecomer.others_have_given();
+    });
+  }
 }
 
 TEST(Barrier, NobodyLeavesBeforeAllHaveEntered) {

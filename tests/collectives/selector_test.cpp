@@ -77,14 +77,16 @@ TEST(Selector, FeedsAreLongerThanL2) {
   EXPECT_EQ(256, tuning(2, false).feed_places) << "of 8 KiB, for 1 MiB";
   EXPECT_EQ(256, tuning(4, true).feed_places);
   EXPECT_EQ(256, tuning(2, false).places_to_root);
-  EXPECT_EQ(Feeds::kSlots, tuning(4, true).places_to_root) << "several givers' places stay in the caches they share";
-  EXPECT_EQ(Feeds::kSlots, tuning(9, false).feed_places) << "that would be much memory";
-  EXPECT_EQ(Feeds::kSlots, tuning(2, false, true).feed_places) << "small staging";
+  EXPECT_EQ(Feeds::kLeastPlaces, tuning(4, true).places_to_root)
+      << "several givers' places stay in the caches they share";
+  EXPECT_EQ(Feeds::kLeastPlaces, tuning(9, false).feed_places) << "that would be much memory";
+  EXPECT_EQ(Feeds::kLeastPlaces, tuning(2, false, true).feed_places) << "small staging";
   Config little;
   little.staging_bytes = 256 * kKiB;
-  EXPECT_EQ(Feeds::kSlots, tuning(2, false, false, little).feed_places) << "as was asked for";
+  EXPECT_EQ(Feeds::kLeastPlaces, tuning(2, false, false, little).feed_places) << "as was asked for";
   Topology topology;
-  EXPECT_EQ(Feeds::kSlots, make_tuning(topology, Config{}, 2, 2, false).feed_places) << "nothing is known of caches";
+  EXPECT_EQ(Feeds::kLeastPlaces, make_tuning(topology, Config{}, 2, 2, false).feed_places)
+      << "nothing is known of caches";
   topology.l2_bytes = std::size_t{1} << 30;
   topology.l3_bytes = std::size_t{4} << 30;
   EXPECT_EQ(Feeds::kMostPlaces, make_tuning(topology, Config{}, 2, 2, false).feed_places);

@@ -50,13 +50,15 @@ void Feeds::look_ahead(int rank, std::size_t bytes, First const* firsts, Prefetc
 std::byte* Feeds::open(std::size_t bytes) {
   take_slots(bytes);
   for (std::size_t i = 0; i < slots_; ++i) {
-    auto const& given = given_[slot() + i];
-    if (given.passed_by > all_passed_) await_readers(given);
+    await_readers(given_[slot() + i]);
+    // Among the fewest places two slots have the same.
+    auto const& other = given_[(slot() + i + kLeastPlaces) % kSlots];
+    if (in_use_ == kLeastPlaces || other.places == kLeastPlaces) await_readers(other);
   }
   return place(channel_.rank(), position_, bytes);
 }
 
-void Feeds::await_readers(Given const& given) {
+void Feeds::wait_for_readers(Given const& given) {
   auto least = position_;
   for (int peer = 0; peer < channel_.size(); ++peer) {
     if (peer == channel_.rank()) continue;
@@ -86,7 +88,7 @@ void Feeds::tell(std::size_t ready) noexcept {
 
 /// In every slot of the content: the next one there may take only some of them.
 void Feeds::note_given(int reader) noexcept {
-  for (std::size_t i = 0; i < slots_; ++i) given_[slot() + i] = {position_ + 1, reader};
+  for (std::size_t i = 0; i < slots_; ++i) given_[slot() + i] = {position_ + 1, reader, in_use_};
 }
 
 void Feeds::close_whole(int reader, std::size_t bytes) {

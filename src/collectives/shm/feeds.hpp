@@ -20,8 +20,9 @@ namespace weft::shm {
 /// the others read; it waits only where a slot's readers have not passed the slot's content before. So the root of
 /// small broadcasts, and the ranks that give to a gather's or reduce's root, run ahead of the others.
 ///
-/// Contents too long for a slot's first lines lie in places, of which there are as many or more. A place of any number
-/// of them is its slot's, modulo kSlots, so that it is free when the slot is.
+/// Contents too long for a slot's first lines lie in places: half as many as slots, or twice that, and so on. A place
+/// of any number of them belongs to one slot, or to two of which the one that is filled now may have to wait for the
+/// other.
 ///
 /// All ranks step through the slots alike, and each fills or reads at every step: one position for all feeds. What a
 /// slot is too small for takes two or four of them, side by side. Every content carries the fingerprint of the calls
@@ -29,9 +30,10 @@ namespace weft::shm {
 class Feeds {
  public:
   /// Many: where ranks share cores, one fills all before the next one's turn.
-  static constexpr std::size_t kSlots = 64;
-  /// Places of a feed, a power of two from kSlots up to here. In what is longer than L2, a place has left both ranks'
-  /// L2 when it is written again.
+  static constexpr std::size_t kSlots = 128;
+  /// Places of a feed, a power of two of them. The fewest stay in L2; in what is longer than L2, a place has left both
+  /// ranks' L2 when it is written again.
+  static constexpr std::size_t kLeastPlaces = kSlots / 2;
   static constexpr std::size_t kMostPlaces = 512;
   static constexpr std::size_t kSlotBytes = std::size_t{8} << 10;
   /// Most slots that one content takes.
@@ -104,13 +106,13 @@ class Feeds {
   void give_short(int reader, std::size_t bytes, Fill const& fill) {
     slots_ = 1;
     auto& given = given_[slot()];
-    if (given.passed_by > all_passed_) [[unlikely]]
-      await_readers(given);
+    await_readers(given);
     auto& own = own_heads_[slot()];
     fill(own.payload);
-    given = {position_ + 1, reader};
+    given = {position_ + 1, reader, kMostPlaces};
     channel_.post(own.flag, flag());
-    prefetch_for_write(head_ahead(own_heads_), sizeof(Head::flag) + bytes);
+    // Both lines of the first pair, however short: as long to write as one where a reader has fetched the pair.
+    prefetch_for_write(head_ahead(own_heads_), std::max(kLinePair, sizeof(Head::flag) + bytes));
   }
   // What get() does, for who waits for several givers. All is valid until pass().
   /// What is given at once.
@@ -137,7 +139,7 @@ class Feeds {
   void pass() { advance_to(position_ + slots_); }
 
   /// Most that rides in a slot's first lines.
-  static constexpr std::size_t kHeadBytes = 2 * kLinePair - sizeof(std::uint64_t);
+  static constexpr std::size_t kHeadBytes = 3 * kLinePair - sizeof(std::uint64_t);
 
  private:
   static constexpr std::size_t kAhead = 2;
@@ -150,25 +152,29 @@ class Feeds {
   struct alignas(kLinePair) Head {
     std::atomic<std::uint64_t> flag;  ///< low 32 bits of (position + 1) << 32 | fingerprint of the calls so far
     std::byte payload[kHeadBytes];
+    /// A processor fetches on where lines are read one after another: not those of the next slot, which the giver
+    /// fills.
+    std::byte gap[6 * kLinePair];
   };
   struct alignas(kLinePair) Progress {
     /// Low 32 bits of the slots this rank has left behind, a multiple of kPublished, << 32 | fingerprint of the calls
     /// it had made then.
     std::atomic<std::uint64_t> passed;
   };
-  static_assert(sizeof(Head) == 2 * kLinePair);
+  static_assert(sizeof(Head) == 9 * kLinePair);
   /// Of a content that is given in steps, in place of the head. Words of contents 2^32 positions ago look like today's;
   /// the fingerprint would not.
   struct alignas(kLinePair) Steps {
     std::atomic<std::uint64_t> flag;   ///< as Head's
     std::atomic<std::uint64_t> ready;  ///< low 32 bits of (position + 1) << 32 | bytes that are there
   };
-  static constexpr std::size_t kPublished = kSlots / 4;
+  static constexpr std::size_t kPublished = kLeastPlaces / 4;
 
   /// What this rank gave last in a slot.
   struct Given {
     std::uint64_t passed_by = 0;  ///< readers that have passed so many slots are done with it
     int reader = kEverybody;
+    std::size_t places = kMostPlaces;  ///< among which it lies
   };
 
   [[nodiscard]] std::byte* base(int rank) const noexcept {
@@ -209,7 +215,10 @@ class Feeds {
       publish();
   }
   void publish();
-  void await_readers(Given const& given);
+  void await_readers(Given const& given) {
+    if (given.passed_by > all_passed_) wait_for_readers(given);
+  }
+  void wait_for_readers(Given const& given);
   void check_alike(int peer, std::uint64_t passed);
 
   std::shared_ptr<Mapping> mapping_;

@@ -51,14 +51,14 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
 
   // What lies in both the giver's and a reader's L2 is dear to write again. Many ranks have no memory for it.
   constexpr int kFewRanks = 8;
-  tuning.feed_places = Feeds::kSlots;
+  tuning.feed_places = Feeds::kLeastPlaces;
   if (ranks <= kFewRanks && !small_staging) {
     auto const most = std::min({2 * topology.l2_bytes, within_l3, config.staging_bytes.value_or(within_l3)});
     while (tuning.feed_places < Feeds::kMostPlaces && tuning.feed_places * Feeds::kSlotBytes < most)
       tuning.feed_places *= 2;
   }
   // Where cores are shared, what several ranks give to one is in their caches when its turn comes, unless it is more.
-  tuning.places_to_root = ranks_share_cores ? Feeds::kSlots : tuning.feed_places;
+  tuning.places_to_root = ranks_share_cores ? Feeds::kLeastPlaces : tuning.feed_places;
 
   // Each rank reads ranks × bytes in one phase, about 2 × bytes in two, at the price of one more synchronisation.
   tuning.one_phase_bytes = std::min(largest_block, 16 * kKiB);
