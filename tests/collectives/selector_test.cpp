@@ -144,7 +144,10 @@ TEST(Selector, FollowsRanksAndCores) {
   EXPECT_EQ(Algorithm::staged, crowded.by_size(Collective::all_gather, 1024 * kKiB)->algorithm)
       << "to stage takes one turn of every rank, to reach their buffers takes two";
   EXPECT_EQ(nullptr, crowded.by_size(Collective::all_gather, 1024 * kKiB + 1));
-  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::reduce, 512 * kKiB)->algorithm);
+  for (auto const to_or_from_all : {Collective::broadcast, Collective::reduce}) {
+    EXPECT_EQ(Algorithm::fed, crowded.by_size(to_or_from_all, 8192 * kKiB)->algorithm);
+    EXPECT_EQ(nullptr, crowded.by_size(to_or_from_all, 8192 * kKiB + 1)) << "more than the caches hold";
+  }
   auto const nine = Selector::derive(tuning(9, true), 9);
   EXPECT_EQ(nullptr, nine.by_size(Collective::reduce, 16 * kKiB + 1));
   auto const sixteen = Selector::derive(tuning(16, true), 16);
@@ -157,12 +160,13 @@ TEST(Selector, FollowsRanksAndCores) {
   EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::gather, 512 * kKiB)->algorithm);
   EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::scatter, 64 * kKiB)->algorithm);
   EXPECT_EQ(nullptr, crowded.by_size(Collective::scatter, 64 * kKiB + 1)) << "two copies of that are too much for L2";
-  EXPECT_EQ(Algorithm::fed, crowded.by_size(Collective::broadcast, 256 * kKiB)->algorithm);
-  EXPECT_EQ(nullptr, crowded.by_size(Collective::broadcast, 256 * kKiB + 1));
   auto const eight = Selector::derive(tuning(8, true), 8);
   ASSERT_NE(nullptr, eight.by_size(Collective::scatter, 256 * kKiB)) << "more turns";
   EXPECT_EQ(nullptr, eight.by_size(Collective::scatter, 256 * kKiB + 1));
-  ASSERT_NE(nullptr, eight.by_size(Collective::broadcast, 1024 * kKiB));
+  ASSERT_NE(nullptr, eight.by_size(Collective::broadcast, 4096 * kKiB));
+  EXPECT_EQ(nullptr, eight.by_size(Collective::broadcast, 4096 * kKiB + 1));
+  EXPECT_NE(nullptr, nine.by_size(Collective::broadcast, 1024 * kKiB));
+  EXPECT_EQ(nullptr, nine.by_size(Collective::broadcast, 1024 * kKiB + 1)) << "not measured";
   EXPECT_NE(nullptr, eight.by_size(Collective::all_gather, 2048 * kKiB));
   EXPECT_EQ(Algorithm::fed, crowded.by_memory(Collective::reduce, 1 << 30, Memory::other).algorithm)
       << "the root combines while the other core's ranks give";
