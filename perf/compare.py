@@ -66,6 +66,9 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--patience", type=float, default=240, metavar="SECONDS",
                         help="for more rounds, of each operation, where figures were disturbed (default: %(default)s)")
+    parser.add_argument("--barrier-us", type=float, metavar="US",
+                        help="count what is measured while a barrier of flags takes this long: where virtual cores are moved "
+                             "about, near or far apart (default: what it took in a third of the figures)")
     parser.add_argument("--build", default=os.path.join(ROOT, "build/release"), help="build folder with the programs")
     parser.add_argument("--folder", default=os.path.join(ROOT, "build/peers"), help="where the other libraries go")
     parser.add_argument("--output", default=os.path.join(ROOT, "build/perf-compare/compare"),
@@ -77,6 +80,8 @@ def arguments():
     options = parser.parse_args()
     if options.minbytes < 1 or options.stepfactor < 2:
         parser.error("-b has to be at least 1, and -f at least 2")
+    if options.barrier_us is not None and not 0 < options.barrier_us < math.inf:
+        parser.error("--barrier-us has to be more than 0")
     return options
 
 
@@ -139,7 +144,9 @@ def measure_once(library, op, ranks, options, sizes):
 def measure(libraries, op, ranks, options):
     """All lines of all rounds. A library that fails is named, and left out from then on."""
     sizes, lines, alive = sizes_of(options), [], list(libraries)
+    asked = {} if options.barrier_us is None or crowded(ranks) else {"barrier": options.barrier_us}
     forget_wishes()
+    wish(asked)
     for turn in itertools.count():
         if turn == options.rounds:
             end = time.monotonic() + options.patience
@@ -147,19 +154,24 @@ def measure(libraries, op, ranks, options):
         if not missing or turn >= options.rounds and time.monotonic() >= end:
             break
         if lines and not crowded(ranks):
-            os.environ.update({WISHES[name]: f"{us:.4f}" for name, us in common(lines).items()})
+            wish(common(lines))
         for library in alive[turn % len(alive):] + alive[:turn % len(alive)]:
             if library.name not in missing:
                 continue
             try:
                 for series in runs(sizes, missing[library.name]):
-                    lines += [{**line, "round": turn} for line in measure_once(library, op, ranks, options, series)]
+                    lines += [{**line, "round": turn, "asked": asked}
+                              for line in measure_once(library, op, ranks, options, series)]
             except Unavailable as reason:
                 print(f"# {op}, {ranks} ranks: {library.name} left out: {reason}", flush=True)
                 alive = [other for other in alive if other is not library]
                 lines = [line for line in lines if line["library"] != library.name]
     forget_wishes()
     return lines
+
+
+def wish(conditions):
+    os.environ.update({WISHES[name]: f"{us:.4f}" for name, us in conditions.items()})
 
 
 def forget_wishes():
@@ -172,14 +184,18 @@ def distance(line, conditions):
     the cores, which is all that these then tell."""
     if crowded(line["ranks"]):
         return 1
-    return max(max(line[f"canary_{name}_us"] / us, us / line[f"canary_{name}_least_us"]) for name, us in conditions.items())
+    return max((max(line[f"canary_{name}_us"] / us, us / line[f"canary_{name}_least_us"]) for name, us in conditions.items()),
+               default=1)
 
 
 def common(lines):
     """condition → the shortest at which the share COMMON of the lines that the conditions before leave was measured, or
-    as many as at any other."""
-    result = {}
+    as many as at any other; those that were asked for as they are."""
+    result = dict(lines[0].get("asked", {}))
+    lines = [line for line in lines if distance(line, result) <= DISTURBED] or lines
     for name in CONDITIONS:
+        if name in result:
+            continue
         met = [[line for line in lines if distance(line, {name: us}) <= DISTURBED]
                for us in sorted(line[f"canary_{name}_us"] for line in lines)]
         enough = min(COMMON * len(lines), max(map(len, met)))

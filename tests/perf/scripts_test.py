@@ -223,7 +223,8 @@ class Compare(unittest.TestCase):
                 seen.append((os.environ.get("WEFT_PERF_BARRIER_US"), os.environ.get("WEFT_PERF_WORK_US")))
                 return ["echo", json.dumps(peer_line("x", 8, 1.0))], dict(os.environ)
 
-        options = type("Options", (), {"rounds": 3, "iters": 1, "minbytes": 8, "maxbytes": 8, "stepfactor": 4, "timeout": 60, "patience": 0})
+        options = type("Options", (), {"rounds": 3, "iters": 1, "minbytes": 8, "maxbytes": 8, "stepfactor": 4, "timeout": 60, "patience": 0,
+                                      "barrier_us": None})
         nothing = (None, None)
         for ranks, later in ((2, ("0.1000", "20.0000")), (4, nothing)):
             seen.clear()
@@ -231,6 +232,19 @@ class Compare(unittest.TestCase):
             self.assertEqual((seen, len(lines)), ([nothing, later, later], 3))
             self.assertNotIn("WEFT_PERF_BARRIER_US", os.environ)
             self.assertNotIn("WEFT_PERF_WORK_US", os.environ)
+        options.barrier_us = 0.2
+        for ranks, first, later in ((2, ("0.2000", None), ("0.2000", "20.0000")), (4, nothing, nothing)):
+            seen.clear()
+            compare.measure([Fake()], "all_reduce", ranks, options)
+            self.assertEqual(seen, [first, later, later])
+
+    def test_only_the_distance_that_was_asked_for_counts(self):
+        asked = {"asked": {"barrier": 0.3}}
+        lines = 3 * [peer_line("x", 8, 1.0, **barriers(0.1, 0.1), **asked)]
+        self.assertEqual([row["counted"] for row in compare.summary(lines)], [False])
+        lines.append(peer_line("x", 8, 3.0, **barriers(0.31, 0.31), **asked))
+        self.assertEqual(compare.common(lines)["barrier"], 0.3)
+        self.assertEqual([(row["time_us"], row["counted"]) for row in compare.summary(lines)], [(3.0, True)])
 
     def test_rounds_that_were_moved_count_at_neither_distance(self):
         lines = [peer_line("x", 8, 3.0, **barriers(0.3, 0.3)), peer_line("x", 8, 1.0, **barriers(0.1, 0.3)),
@@ -263,7 +277,8 @@ class Compare(unittest.TestCase):
                 lines = [peer_line("", size, 1.0, **(barriers(0.3, 0.3) if moved and size != 1 << 20 else {})) for size in sizes]
                 return ["printf", "%s", "\n".join(map(json.dumps, lines))], dict(os.environ)
 
-        options = type("Options", (), {"rounds": 2, "iters": 1, "minbytes": 64 << 10, "maxbytes": 4 << 20, "stepfactor": 4, "timeout": 60, "patience": 60})
+        options = type("Options", (), {"rounds": 2, "iters": 1, "minbytes": 64 << 10, "maxbytes": 4 << 20, "stepfactor": 4, "timeout": 60, "patience": 60,
+                                      "barrier_us": None})
         compare.measure([Fake("x"), Fake("y")], "all_reduce", 2, options)
         sizes = [64 << 10, 256 << 10, 1 << 20, 4 << 20]
         self.assertEqual(seen[:4], [("x", sizes), ("y", sizes), ("y", sizes), ("x", sizes)])
@@ -317,7 +332,7 @@ class Compare(unittest.TestCase):
                 return [sys.executable, "-c", f"print({json.dumps(json.dumps(peer_line(self.name, 8, 1.0)))})"], dict(os.environ)
 
         class Options:
-            minbytes, maxbytes, stepfactor, iters, rounds, timeout, patience = 8, 8, 4, 1, 3, 30, 0
+            minbytes, maxbytes, stepfactor, iters, rounds, timeout, patience, barrier_us = 8, 8, 4, 1, 3, 30, 0, None
 
         with contextlib.redirect_stdout(io.StringIO()) as output:
             lines = compare.measure([Fake("good", False), Fake("bad", True)], "all_reduce", 2, Options)
