@@ -143,7 +143,7 @@ TEST(SharedHeapCollectives, LargeOnesAreZeroCopyAndSmallOnesStaged) {
 
 TEST(SharedHeapCollectives, WhatKeepsACallFromItIsNamed) {
   run_processes(3, [](Communicator& world, SharedHeap& heap) {
-    constexpr std::size_t kCount = 1U << 21U;  // more than is fed to ranks that share cores
+    constexpr std::size_t kCount = 1U << 22U;  // more than is fed to ranks that share cores
     auto const in_heap = take(heap, kCount, DataType::f32);
     auto const own = Buffer::host(kCount, DataType::f32);
     auto const symmetric = world.allocate(kCount, DataType::f32);

@@ -106,7 +106,7 @@ TEST(Validation, RanksThatOnlyGiveFindOutTheyDiffer) {
   run_thread_ranks(2, [](Communicator& world) {
     float value = 1;
     expect_error(ErrorCode::mismatch, {"call 1 ", "root 0", "root 1"}, [&] {
-      for (int i = 0; i < 100; ++i) world.broadcast(std::span(&value, 1), world.rank());
+      for (int i = 0; i < 200; ++i) world.broadcast(std::span(&value, 1), world.rank());
     });
   });
 }

@@ -53,10 +53,10 @@ struct Keeps {
 
 constexpr double kRing = 256 << 10;  ///< as WEFT_STAGING_BYTES says here
 
-/// This rank's part of a communicator's shared memory: the staging ring, 64 slots of 8 KiB with what keeps them apart,
-/// and where two ranks have a core each, the blocks that change hands.
+/// This rank's part of a communicator's shared memory: the staging ring, 128 slots and 64 places with what keeps
+/// them apart, and where two ranks have a core each, the blocks that change hands.
 double communicator_bytes(int ranks) {
-  double const slots = 64 * (8192 + 1024 + 64 + 256);
+  double const slots = 128 * (1152 + 128) + 64 * (8192 + 1024 + 64);
   cpu_set_t cpus;
   bool const cores_enough = ::sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) >= 2;
   auto const swapped = std::clamp(discover_topology().l2_bytes / 8, std::size_t{64} << 10, std::size_t{512} << 10);

@@ -34,13 +34,14 @@ struct Announced {
   std::uint64_t before = 0;  ///< fingerprint of the calls before this one
 };
 
-/// Calls that a rank has begun, for messages; entry = sequence % kRemembered.
+/// Calls that a rank has begun, for messages; entry = sequence % kRemembered. More than a rank that only gives can be
+/// ahead (Feeds::kSlots), so that what it should have given is still known.
 struct Remembered {
   std::atomic<std::uint64_t> sequence;  ///< 0 while it is written
   std::atomic<std::uint64_t> count;     ///< the words of a PackedContract
   std::atomic<std::uint64_t> rest;
 };
-inline constexpr std::size_t kRemembered = 128;
+inline constexpr std::size_t kRemembered = 256;
 
 enum class Presence : std::uint32_t { present, departed };
 

@@ -6,6 +6,8 @@
 namespace weft::shm {
 namespace {
 
+static_assert(Feeds::kSlots < kRemembered, "who only gives is told what it should have given");
+
 constexpr auto kForWrite = [](std::byte const* lines, std::size_t bytes) { prefetch_for_write(lines, bytes); };
 
 }  // namespace
