@@ -36,12 +36,6 @@ class Library {
     return library != nullptr ? library : start();
   }
 
-  /// The same where it runs already and keeps no statistics, else null.
-  [[nodiscard]] static Library const* quiet() noexcept {
-    auto const* const library = instance.load(std::memory_order_acquire);
-    return library != nullptr && !library->keeps_statistics_ ? library : nullptr;
-  }
-
   /// Gives everything back, for good, whether it was made or not. Local; no other thread is in a call.
   static void stop();
 

@@ -1,9 +1,6 @@
 // MPI_Barrier, MPI_Bcast, MPI_Gather(v), MPI_Scatter(v), MPI_Allgather(v), MPI_Alltoall(v). What MPI makes equal on all
 // ranks is how many bytes of data go from whom to whom, not the types that say where they lie: Weft is told bytes.
-#include <atomic>
-#include <cstdint>
 #include <optional>
-#include <type_traits>
 
 #include "preload/intercept.hpp"
 #include "preload/packing.hpp"
@@ -11,8 +8,6 @@
 namespace weft::preload {
 namespace {
 
-/// Up to here MPI's call takes as long as it takes Weft to look at the arguments and give.
-constexpr std::size_t kBcastBytesForMpi = 16;
 /// Of a part, from here on: an MPI copies such parts once, out of the sender's private memory, Weft twice.
 constexpr std::size_t kAlltoallBytesForMpi = std::size_t{2} << 20;
 
@@ -107,67 +102,6 @@ Outcome serve_scatter(Library const& library, Communicator& ranks, void const* s
   return Outcome::served;
 }
 
-/// What MPI broadcasts sooner, found by two comparisons, as its call takes 60 to 90 ns: up to so many elements of the
-/// predefined type that was last found to be of this kind. Such calls are passed on by their bytes in any case, so
-/// ranks agree whatever each of them remembers.
-class SmallBroadcasts {
- public:
-  [[nodiscard]] static bool include(int count, MPI_Datatype type) noexcept {
-    auto const known = remembered.load(std::memory_order_relaxed);
-    return known >> kCountBits == word(type) && static_cast<unsigned>(count) - 1 < (known & kMost);
-  }
-  /// `most` elements, if any, are small.
-  static void remember(MPI_Datatype type, unsigned most) noexcept {
-    if (most > 0 && most <= kMost) remembered.store(word(type) << kCountBits | most, std::memory_order_relaxed);
-  }
-
- private:
-  static constexpr unsigned kCountBits = 9;
-  static constexpr std::uint64_t kMost = (1U << kCountBits) - 1;
-  static_assert(kBcastBytesForMpi <= kMost);
-
-  /// Handles are numbers, or addresses of at most 48 bits.
-  template <typename Handle>
-  [[nodiscard]] static std::uint64_t word(Handle type) noexcept {
-    if constexpr (std::is_pointer_v<Handle>)
-      return reinterpret_cast<std::uintptr_t>(type);
-    else
-      return static_cast<std::uint32_t>(type);
-  }
-
-  static constinit inline std::atomic<std::uint64_t> remembered{0};  ///< type and number, in one
-};
-
-[[gnu::noinline]] int broadcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm communicator) {
-  if (auto const* const library = Library::quiet()) {
-    auto const most = library->types().most_within(kBcastBytesForMpi, type);
-    SmallBroadcasts::remember(type, most);
-    if (count > 0 && static_cast<unsigned>(count) <= most) return PMPI_Bcast(buffer, count, type, root, communicator);
-  }
-  std::optional<Side> side;
-  return intercept(
-      Function::bcast, communicator,
-      [&](Library const& with) {
-        side.emplace(with, count, type);
-        if (!side->valid_with(buffer)) return Outcome::invalid;
-        if (side->bytes() == 0) return Outcome::nothing_to_move;
-        return side->bytes() <= kBcastBytesForMpi ? Outcome::mpi_is_faster : Outcome::served;
-      },
-      [&](Library const& with, Communicator& ranks) {
-        if (!is_rank(root, ranks)) return Outcome::invalid;
-        if (ranks.rank() == root) {
-          Outgoing const from(buffer, side->count(), side->layout(), with.scratch());
-          ranks.broadcast({const_cast<std::byte*>(from.data()), from.bytes(), weft::DataType::u8}, root);
-        } else {
-          Incoming const to(buffer, side->count(), side->layout(), with.scratch());
-          ranks.broadcast(bytes_of(to), root);
-          to.deliver();
-        }
-        return Outcome::served;
-      },
-      [&] { return PMPI_Bcast(buffer, count, type, root, communicator); });
-}
-
 }  // namespace
 }  // namespace weft::preload
 
@@ -187,10 +121,27 @@ int MPI_Barrier(MPI_Comm communicator) {
 }
 
 int MPI_Bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm communicator) {
-  // What broadcast() finds too, without a frame or a return of its own.
-  if (SmallBroadcasts::include(count, type)) [[likely]]
-    return PMPI_Bcast(buffer, count, type, root, communicator);
-  return broadcast(buffer, count, type, root, communicator);
+  std::optional<Side> side;
+  return intercept(
+      Function::bcast, communicator,
+      [&](Library const& with) {
+        side.emplace(with, count, type);
+        if (!side->valid_with(buffer)) return Outcome::invalid;
+        return side->bytes() == 0 ? Outcome::nothing_to_move : Outcome::served;
+      },
+      [&](Library const& with, Communicator& ranks) {
+        if (!is_rank(root, ranks)) return Outcome::invalid;
+        if (ranks.rank() == root) {
+          Outgoing const from(buffer, side->count(), side->layout(), with.scratch());
+          ranks.broadcast({const_cast<std::byte*>(from.data()), from.bytes(), weft::DataType::u8}, root);
+        } else {
+          Incoming const to(buffer, side->count(), side->layout(), with.scratch());
+          ranks.broadcast(bytes_of(to), root);
+          to.deliver();
+        }
+        return Outcome::served;
+      },
+      [&] { return PMPI_Bcast(buffer, count, type, root, communicator); });
 }
 
 int MPI_Gather(void const* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,

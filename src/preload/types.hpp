@@ -34,14 +34,6 @@ class TypeTable {
   /// forbids.
   [[nodiscard]] std::optional<KnownReduction> reduction(MPI_Datatype type, MPI_Op op) const noexcept;
 
-  /// How many elements of a predefined type that programs use much are up to `limit` bytes; 0 of other types.
-  [[nodiscard]] unsigned most_within(std::size_t limit, MPI_Datatype type) const noexcept {
-    for (std::size_t i = 0; i < kFrequent; ++i) {
-      if (frequent_[i].type == type) return static_cast<unsigned>(limit / frequent_[i].bytes);
-    }
-    return 0;
-  }
-
   /// Empty when `type` cannot be used for communication. `scratch`: a communicator that returns errors.
   [[nodiscard]] std::optional<Layout> layout(MPI_Datatype type, MPI_Comm scratch) const;
 
