@@ -80,7 +80,6 @@ TypeTable::TypeTable()
     add(type, Kind::complex);
   for (auto const type : {MPI_C_BOOL}) add(type, Kind::logical);
   for (auto const type : {MPI_LOGICAL, MPI_CHARACTER}) add(type, Kind::other);
-  for (std::size_t i = 0; i < kFrequent; ++i) frequent_[i] = {entries_[i].type, entries_[i].layout.bytes};
 }
 
 void TypeTable::add(MPI_Datatype type, Kind kind) {

@@ -2,7 +2,6 @@
 
 #include <mpi.h>
 
-#include <array>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -54,12 +53,6 @@ class TypeTable {
   [[nodiscard]] Entry const* find(MPI_Datatype type) const noexcept;
   [[nodiscard]] static bool allows(Kind kind, ReduceOp op) noexcept;
 
-  struct Frequent {
-    MPI_Datatype type;
-    std::size_t bytes;
-  };
-  static constexpr std::size_t kFrequent = 8;
-  std::array<Frequent, kFrequent> frequent_{};
   std::vector<Entry> entries_;
   std::vector<Operation> operations_;
 };
